@@ -17,17 +17,14 @@ _Schema = Mapping[str, Any]
 _INTRODUCTION = """\
 # All keys of a study file
 
-The model that checks study files writes this page (`docs/study_file.py`). [Study files](studies.md) explains the keys.
-Behind a key stand its default and its values."""
+[Study files](studies.md) explains the keys. `docs/study_file.py` writes this page from the model that checks them. In
+brackets stand the default and, where they are not obvious, the allowed values. Numbers are positive."""
 
 _PAGES = {
-    "trainer": "[The trainer](studies.md#the-trainer), [any command line](command.md)",
-    "space.NAME": "[The space](studies.md#the-space)",
-    "probe": "[What is measured](measuring.md)",
-    "search": "[How a study is searched](sampler.md)",
-    "pruner": "[Pruners](sampler.md#pruners)",
-    "slurm": "[SLURM](workers.md#slurm), [several nodes](nodes.md)",
-    "overrides": "[Overrides](studies.md#overrides)",
+    "trainer": "[the options of `command`](command.md#options)",
+    "probe": "[what is measured](measuring.md)",
+    "search": "[how a study is searched](sampler.md)",
+    "slurm": "[several nodes](nodes.md)",
 }
 """Part of a study file → the pages that explain the part."""
 
@@ -40,6 +37,8 @@ _SIGNS = {
 """Sign of a bound → the words for the bound in pydantic and in JSON schema."""
 _PLAIN = {"boolean", "string", "object"}
 """The types that go without saying."""
+_OBVIOUS = {"integer ≥ 1", "integer > 0", "number > 0"}
+"""Types whose bound goes without saying. Beside a default, the type does, too."""
 _SCALARS = {"boolean", "integer", "number", "string"}
 _WORDS = {"boolean": "`true` or `false`", "integer": "integer", "number": "number", "string": "text", "object": "keys"}
 
@@ -81,9 +80,11 @@ def _row(name: str, path: str, schema: _Schema, *, needed: bool) -> str:
     see = f"[below](#{parts[0].replace('.', '').lower()})" if parts else ""
     meaning = "; ".join(text for text in (" ".join(schema.get("description", "").split()), see) if text)
     default = "**required**" if needed else _default(schema, part=bool(parts))
-    kind = "" if schema.get("type") in _PLAIN or parts else _type(schema)
-    told = "; ".join(text for text in (default, kind) if text)
-    return f"- `{name}`: {meaning}{f' ({told})' if told else ''}"
+    kind = "" if parts or (schema.get("type") in _PLAIN and "enum" not in schema) else _type(schema)
+    if kind in _OBVIOUS:
+        kind = "" if default else kind.split()[0]
+    values = "; ".join(text for text in (default, kind) if text)
+    return f"- `{name}`: {meaning}{f' ({values})' if values else ''}"
 
 
 def _default(schema: _Schema, *, part: bool) -> str:

@@ -1,4 +1,4 @@
-"""The edits that docs/structure.md lists for a metric, a failure and an export, made to a copy of `tuner`.
+"""The edits that CONTRIBUTING.md lists for a metric, a failure and an export, made to a copy of `tuner`.
 
 The commands of the copy then use what was added; nothing else is changed.
 """

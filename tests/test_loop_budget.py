@@ -15,7 +15,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
-from tuner.running.events import CaseOutcome, Ending
+from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
@@ -58,7 +58,7 @@ def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Pat
     (outcome,), watcher, budget = optimized(tmp_path, 3.5 * PROBE_S)
     assert (outcome.ending, outcome.probed, len(watcher.launched)) == (Ending.INTERRUPTED, 3, 3)
     assert states(tmp_path) == {"COMPLETE": 3}
-    assert budget.over()
+    assert budget.is_over()
     said = "the next probe takes about 20.0 s, but only 10.0 s of 1 min 10 s are left; rerun to resume"
     assert out_of_time(budget) == said
 
@@ -81,7 +81,7 @@ def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on
 def test_with_nothing_left_to_do_no_time_is_missed(tmp_path: Path) -> None:
     optimized(tmp_path, 100 * PROBE_S)
     (outcome,), _, budget = optimized(tmp_path, 0.5 * PROBE_S)
-    assert (outcome.ending, budget.over()) == (Ending.ALREADY, False)
+    assert (outcome.ending, budget.is_over()) == (Ending.ALREADY, False)
 
 
 def test_no_other_case_begins_once_the_rest_is_too_short(tmp_path: Path) -> None:
@@ -141,15 +141,15 @@ def test_a_probe_begins_while_no_probe_time_is_known(
 ) -> None:
     for _ in range(2):
         _, watcher, budget = optimized(tmp_path, 0.5 * PROBE_S, probe=probe)
-        assert (len(watcher.launched), budget.short) == (1, None)
+        assert (len(watcher.launched), budget.shortage) == (1, None)
 
 
 def test_without_a_limit_time_is_never_over() -> None:
     clock = FakeClock()
     budget = Budget(clock, hours=None)
     clock.advance(1e9)
-    assert budget.allows(1e9)
-    assert not budget.over()
+    assert budget.grant(1e9)
+    assert not budget.is_over()
 
 
 class Timed(MadeUp):
@@ -175,8 +175,8 @@ def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> 
         ended = record_cases(within(replace(job, open_session=lambda: prober.open_session), budget), recordings)
         outcomes = [case.outcome for case in ended if case.outcome]
     assert [(outcome.ending, outcome.case) for outcome in outcomes] == [(Ending.INTERRUPTED, CASE)]
-    assert budget.short is not None
-    assert clock.now() <= budget.whole_s
+    assert budget.shortage is not None
+    assert clock.now() <= budget.total_s
     assert states(tmp_path) == {"COMPLETE": len(prober.results)}
 
 
@@ -196,4 +196,20 @@ def test_the_end_of_the_time_is_kept_to_measure_the_own_config_again(
     own: Config = {"workers": 0, "fused": 0}
     assert len(watcher.launched) == probes
     assert (watcher.launched.count(own) == 2) is own_again
-    assert budget.over()
+    assert budget.is_over()
+
+
+@pytest.mark.parametrize(("trials", "budget_s"), [(6, 100 * PROBE_S), (60, 5 * PROBE_S)])
+def test_a_search_that_would_go_on_for_longer_tells_no_more_time_than_its_trials_or_its_budget(
+    tmp_path: Path, trials: int, budget_s: float
+) -> None:
+    search = {"trials": trials, "sampler": "gain"}
+    _, watcher, _ = optimized(tmp_path, budget_s, study=spec(search=search))
+    most_s = min(trials * PROBE_S, budget_s)
+    told = [
+        (event.left_s, most_s - event.finished * PROBE_S)
+        for event in watcher.of(ProbeEnded)
+        if event.left_s is not None
+    ]
+    assert told
+    assert all(0.0 <= left_s <= rest_s for left_s, rest_s in told)

@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
 from tuner.running.events import ProbeEnded
-from tuner.running.job import RECOVER, Job, record
+from tuner.running.job import RECOVER, Job, purpose_of_recording
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench
 from tuner.study.cases import Case
@@ -130,7 +130,7 @@ def test_recovery_and_ordered_lists_go_their_own_way(tmp_path: Path) -> None:
     listed = [{"num_envs": 32, "agent_variant": "default"}, {"num_envs": 8, "agent_variant": "default"}]
 
     def ordered(job: Job) -> Job:
-        return replace(job, trials=2, purpose=record(listed))
+        return replace(job, trials=2, purpose=purpose_of_recording(listed))
 
     seen = worked(tmp_path, third, as_job=ordered)
     assert seen.configs[third.name] == listed

@@ -76,7 +76,7 @@ def test_a_recording_ends_with_its_time_and_goes_on_later(tmp_path: Path) -> Non
 
     def interrupted() -> bool:
         clock.advance(1.0)
-        return budget.over()
+        return budget.is_over()
 
     first, _ = recorded(tmp_path, prober, interrupted=interrupted)
     table = Table.load(tmp_path / "walk.parquet")

@@ -3,7 +3,7 @@
 import pytest
 
 from tuner.errors import StoreError
-from tuner.records.urls import checked_url, shown
+from tuner.records.urls import check_guarded, checked_url, shown, unguarded
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,15 @@ def test_an_unusable_url_is_refused_without_its_password(url: str, reason: str) 
 def test_a_url_is_shown_without_password_and_options() -> None:
     assert shown("postgresql+psycopg://a:b@host/db?password=b") == "postgresql+psycopg://a:***@host/db"
     assert shown("sqlite:///runs/pi_plus/study.db") == "sqlite:///runs/pi_plus/study.db"
+
+
+def test_several_workers_need_a_database_with_a_lock() -> None:
+    for guarded in ("sqlite:///study.db", "postgresql+psycopg://host/db"):
+        assert unguarded(guarded) is None
+        check_guarded(guarded)
+    with pytest.raises(StoreError, match=r"mysql has no lock .*postgresql") as refusal:
+        check_guarded("mysql+pymysql://tuner:hunter2@host/db")
+    assert "hunter2" not in str(refusal.value)
 
 
 def test_what_is_no_url_is_not_shown() -> None:

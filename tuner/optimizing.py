@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
-from tuner.drafting.making import Wanted, made_study
-from tuner.drafting.outcome import Told, told
+from tuner.drafting.making import Wanted, make_study
+from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import StudyError
 from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
@@ -23,7 +23,7 @@ from tuner.running.job import Budget, Job, open_job, within
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench
-from tuner.study import Case, Config, StudySpec, Value, written
+from tuner.study import Case, Config, StudySpec, Value, value_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,16 +73,18 @@ def open_search(
 ) -> Search:
     """Return a study that is ready to be searched, on its devices or on the table `replay`.
 
-    Raises StudyError, TrainerError or DeviceError where the study, a case or a device cannot be used.
+    The other arguments are those of `optimize`; `prices` is a file of prices. Raises StudyError, TrainerError or
+    DeviceError where the study, a case or a device cannot be used.
     """
     if replay is None:
         bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
         check_energy(bench.spec, bench.source)
         check_power(bench.spec, bench.devices)
         if spare := spare_cards(bench.spec.devices_for(devices)):
-            each = len(bench.devices)
-            more = f"; `tuner optimize --workers {spare // each + 1}` searches on them, too" if spare >= each else ""
-            say(f"the study wants {each} card(s), so {spare} more stay free{more}")
+            wanted = len(bench.devices)
+            workers = spare // wanted + 1
+            hint = f"; `tuner optimize --workers {workers}` searches on them, too" if spare >= wanted else ""
+            say(f"the study wants {wanted} card(s), so {spare} more stay free{hint}")
         prober = open_prober(bench, say)
     elif cases or devices or prices:
         options = "--cases, --devices and --prices"
@@ -126,7 +128,7 @@ class Result:
     outcomes: tuple[CaseOutcome, ...]
     """How the work on each case ended."""
     lines: tuple[str, ...] = ()
-    """What the person who typed a command is told; empty for a study."""
+    """Lines about the result for the person who typed a command; empty for a study."""
     command: str | None = None
     """The command line with the best config's values, in shell quoting; None where nothing is faster."""
 
@@ -202,7 +204,7 @@ def optimize(
     runs = Path(runs)
     if command:
         wanted = Wanted(
-            search=[f"{flag}={','.join(map(written, values))}" for flag, values in (search or {}).items()] or None,
+            search=[f"{flag}={','.join(map(value_text, values))}" for flag, values in (search or {}).items()] or None,
             name=name,
             devices=devices,
             free_batch=free_batch,
@@ -210,7 +212,7 @@ def optimize(
             yes=True,
             runs=runs,
         )
-        study, devices = made_study(command, wanted, say, warn=say, to_search=True), None
+        study, devices = make_study(command, wanted, say, warn=say, to_search=True), None
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     prepare_folder(ready.bench.folder)
@@ -225,5 +227,5 @@ def optimize(
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    best = told(ready.bench, study.cases[0], command) if command and study.cases else Told()
-    return Result(study=study, outcomes=tuple(outcomes), lines=best.lines, command=best.command)
+    for_command = outcome_of(ready.bench, study.cases[0], command) if command and study.cases else CommandOutcome()
+    return Result(study=study, outcomes=tuple(outcomes), lines=for_command.lines, command=for_command.command)

@@ -90,6 +90,7 @@ def failed(detail: str, kind: str | None = None, rank: int | None = None) -> Non
 
 
 def _tell(what: str, **fields: Any) -> None:
+    """Append a message of type `what` to the tuner's file, without fields that are None; do nothing without a tuner."""
     path = os.environ.get(PROGRESS)
     if not path:
         return
@@ -105,6 +106,7 @@ class _Inbox:
     """The tuner's messages in their order; a `stop` belongs to the run before it."""
 
     def __init__(self, path: str) -> None:
+        """`path` is the named pipe of the tuner."""
         self._pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self._rest = b""
         self._messages: list[dict[str, Any]] = []
@@ -113,6 +115,7 @@ class _Inbox:
         """The last iteration of the current run that this process has reported."""
 
     def next_run(self) -> dict[str, Any] | None:
+        """Wait for the request of the next run, and return it; None once the tuner has closed the pipe."""
         while self._open or self._messages:
             while self._messages:
                 message = self._messages.pop(0)
@@ -124,6 +127,7 @@ class _Inbox:
         return None
 
     def stopped(self, *, midway: bool) -> bool:
+        """Return whether the tuner wants the current run to end, also inside of an iteration if `midway`."""
         self._read()
         stops = itertools.takewhile(lambda message: message["type"] == "stop", self._messages)
         return not self._open or any(
@@ -131,6 +135,7 @@ class _Inbox:
         )
 
     def _read(self) -> None:
+        """Take in the whole lines that the pipe has by now, without waiting."""
         try:
             while chunk := os.read(self._pipe, 1 << 16):
                 self._rest += chunk
@@ -142,9 +147,11 @@ class _Inbox:
 
 
 _opened: list[_Inbox] = []
+"""The inbox of this process, once it is needed."""
 
 
 def _inbox() -> _Inbox:
+    """Return the inbox of this process, which is opened when it is first needed."""
     if not _opened:
         _opened.append(_Inbox(os.environ[REQUESTS]))
     return _opened[0]

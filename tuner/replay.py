@@ -26,14 +26,15 @@ def restated(result: probe.ProbeResult, objective: str, number: float, error: fl
     """Return the result with another objective value and standard error; all devices change by the same amount."""
     if objective not in _OF_DEVICE:
         return replace(result, **{objective: number, f"{objective}_se": error})
-    mean, own_error = _OF_DEVICE[objective]
-    by = number - (probe.value(result, objective) or 0.0)
+    mean_field, error_field = _OF_DEVICE[objective]
+    change = number - (probe.value(result, objective) or 0.0)
 
-    def moved(device: probe.DeviceSummary) -> probe.DeviceSummary:
-        before = getattr(device, mean)
-        return device if before is None else replace(device, **{mean: before + by, own_error: error})
+    def restated_device(device: probe.DeviceSummary) -> probe.DeviceSummary:
+        """Return the summary of a device with the change and the error; as it is where the device has no mean."""
+        mean = getattr(device, mean_field)
+        return device if mean is None else replace(device, **{mean_field: mean + change, error_field: error})
 
-    return replace(result, devices=tuple(map(moved, result.devices)))
+    return replace(result, devices=tuple(map(restated_device, result.devices)))
 
 
 def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
@@ -45,6 +46,7 @@ def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
     window_s = whole_s * share
 
     def cut(device: probe.DeviceSummary) -> probe.DeviceSummary:
+        """Return the summary of a device over the shorter window."""
         return replace(device, window_s=window_s, energy_j=device.energy_j and device.energy_j * share)
 
     return replace(
@@ -58,8 +60,11 @@ def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
     )
 
 
-def made_whole(result: probe.ProbeResult, warmup_iterations: int) -> probe.ProbeResult:
-    """Return the result as if each iteration, also in the warm-up, had taken as long as in training."""
+def with_whole_iterations(result: probe.ProbeResult, warmup_iterations: int) -> probe.ProbeResult:
+    """Return the result as if each iteration, also in the warm-up, had taken as long as in training.
+
+    A session may do only a part of an iteration's work, and the plain command does all of it.
+    """
     if result.window_s is None or result.trained_s is None or result.start_up_s is None:
         return result
     longer_s = (result.trained_s - result.window_s) / result.iterations
@@ -90,7 +95,7 @@ def error_of(series: Sequence[float | None], iteration_s: float, *, full: float)
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
-    """Return the bench of a study on a table, from which space, case and devices come; the rest is the study's.
+    """Return the bench of a study on a table: space, case and devices come from the table, all else from the study.
 
     Only the configs that the table has a result for are searched. A study that searches `pruner_patience` still does.
     Raises StudyError where the study cannot be used.
@@ -171,7 +176,7 @@ class ReplayedProber:
         """With `further` objectives, each probe runs to its end: the table holds the series of one objective only."""
         self._table = table
         self._objective = objective
-        self._alone = not further
+        self._has_one_objective = not further
         self.open_session: str | None = None
         """The key of the open session; None where no session is open."""
         self.spent_s = 0.0
@@ -188,7 +193,7 @@ class ReplayedProber:
             return probe.unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return probe.unlaunched(plan.config, recorded.result.failure, plan.digest)
-        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, probe.remembering(stop))
+        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, probe.ending_after_last(stop))
         self.open_session = None if result.failure or plan.request is None else plan.session_key
         self.spent_s += result.total_s
         return result
@@ -204,13 +209,13 @@ class ReplayedProber:
     def _started(self, plan: probe.ProbePlan, recorded: Recorded) -> probe.ProbeResult:
         """Return the recorded result with the start-up time that this probe takes in simulated time.
 
-        The start-up time of a plain command stays as recorded.
+        A probe in the open session needs no start of a session. The start-up time of a plain command stays as recorded.
         """
         result, warm, ready_s = recorded.result, plan.request is not None, recorded.result.ready_s
         if ready_s is not None:
             is_open = warm and plan.session_key == self.open_session
             ready_s = 0.0 if is_open else self._table.session_s(recorded.session_key)
-        later_s = (ready_s or 0.0) - (result.ready_s or 0.0)
+        later_s = (ready_s or 0.0) - (result.ready_s or 0.0)  # than recorded
         started = replace(
             result,
             config=plan.config,
@@ -220,7 +225,7 @@ class ReplayedProber:
             warm=warm,
             ready_s=ready_s if warm else None,
         )
-        return started if warm else made_whole(started, self._table.header.limits.warmup_iterations)
+        return started if warm else with_whole_iterations(started, self._table.header.limits.warmup_iterations)
 
     def _walk(
         self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
@@ -228,25 +233,25 @@ class ReplayedProber:
         """Return the result where `stop`, which is called for each iteration, or the plan's limits end it."""
         if result.failure is not None or probe.value(result, self._objective) is None or result.window_s is None:
             return result
-        has_series = self._alone and self._objective == self._table.header.objective
+        has_series = self._has_one_objective and self._objective == self._table.header.objective
         series = recorded.series if has_series else ()
         for count, mean in enumerate(series[: result.iterations - 1], start=1):
             if mean is None:
                 continue
             error = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
             so_far = restated(cut_short(result, count), self._objective, mean, error)
-            if (ended := _ended(so_far, stop(so_far), limits)) is not None:
-                return ended
-        return _ended(result, stop(result), limits) or result
+            if (final := _if_ended(so_far, stop(so_far), limits)) is not None:
+                return final
+        return _if_ended(result, stop(result), limits) or result
 
 
-def _ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:
-    """Return the result of a probe that is over after an iteration; None where the probe goes on."""
+def _if_ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:
+    """Return the result of a probe that ends after an iteration, by the answer or by the limits; None if it goes on."""
     if answer.next is probe.Next.INTERRUPTED:
         return replace(so_far, failure=probe.STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
     if answer.next is probe.Next.PRUNED:
         return replace(so_far, stopped=answer.why)
-    done = so_far.iterations + limits.warmup_iterations
-    long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
-    usual = done >= limits.iterations and long_enough and answer.next is not probe.Next.MORE
-    return so_far if answer.next is probe.Next.ENOUGH or usual else None
+    iterations = so_far.iterations + limits.warmup_iterations
+    is_long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
+    ends_as_usual = iterations >= limits.iterations and is_long_enough and answer.next is not probe.Next.MORE
+    return so_far if answer.next is probe.Next.ENOUGH or ends_as_usual else None

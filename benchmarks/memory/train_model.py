@@ -15,52 +15,109 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-LENGTH, CLASSES, SIDE = 512, 1000, 224
-"""Tokens of a text, classes, and pixels of a side."""
-VISION = {"resnet50": "sgd", "convnext_tiny": "adamw", "vit_b_16": "adamw", "efficientnet_v2_s": "sgd"}
+LENGTH, CLASSES, OBJECTS, SIDE = 512, 1000, 21, 224
+"""Tokens of a text, classes of images and of pixels, and pixels of a side."""
+MELS, FRAMES, SPOKEN = 80, 3000, 448
+"""Bands and frames of a sound, and tokens of what it says: Whisper's own sizes."""
+VISION = {
+    "resnet50": "sgd",
+    "convnext_tiny": "adamw",
+    "vit_b_16": "adamw",
+    "efficientnet_v2_s": "sgd",
+    "swin_t": "adamw",
+    "densenet121": "sgd",
+    "regnet_y_8gf": "sgd",
+    "deeplabv3_resnet50": "sgd",
+}
 """Model of torchvision → its optimizer."""
-TEXT = ("gpt2", "bert", "llama", "t5")
-"""Models of transformers, all with AdamW."""
-IN_BF16 = {"convnext_tiny", "vit_b_16", "gpt2", "llama"}
+IN_BF16 = {"convnext_tiny", "vit_b_16", "gpt2", "llama", "swin_t", "regnet_y_8gf", "opt", "whisper"}
 """Models that autocast to bf16; the others compute in fp32."""
+OF_BF16 = {"qwen2"}
+"""Models whose weights are of bf16."""
 
 
-def text_model(name: str) -> nn.Module:
-    """Return a model of transformers by its usual sizes; Llama and T5 are small ones."""
-    import transformers as library  # noqa: PLC0415 - it takes seconds
+LLAMA = {
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "use_cache": False,
+}
+QWEN2 = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "use_cache": False,
+}
+"""Qwen2-0.5B."""
+ENCODER_DECODER = {
+    "d_model": 768,
+    "encoder_attention_heads": 12,
+    "decoder_attention_heads": 12,
+    "encoder_ffn_dim": 3072,
+    "decoder_ffn_dim": 3072,
+}
+BART = {**ENCODER_DECODER, "encoder_layers": 6, "decoder_layers": 6}
+"""BART-base."""
+WHISPER = {**ENCODER_DECODER, "encoder_layers": 12, "decoder_layers": 12}
+"""Whisper-small."""
 
-    if name == "gpt2":
-        return library.GPT2LMHeadModel(library.GPT2Config())
-    if name == "bert":
-        return library.BertForMaskedLM(library.BertConfig())
-    if name == "t5":
-        return library.T5ForConditionalGeneration(library.T5Config(decoder_start_token_id=0, pad_token_id=0))
-    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 16, "num_attention_heads": 16}
-    return library.LlamaForCausalLM(library.LlamaConfig(**sizes, num_key_value_heads=8, use_cache=False))
+
+TEXT: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {}),
+    "bert": ("BertForMaskedLM", "BertConfig", {}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
+    "t5": ("T5ForConditionalGeneration", "T5Config", {"decoder_start_token_id": 0, "pad_token_id": 0}),
+    "opt": ("OPTForCausalLM", "OPTConfig", {}),
+    "bart": ("BartForConditionalGeneration", "BartConfig", BART),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", QWEN2),
+    "whisper": ("WhisperForConditionalGeneration", "WhisperConfig", WHISPER),
+}
+"""Model → its classes in transformers, and what is not usual of its sizes; all with AdamW."""
 
 
 def made(name: str) -> nn.Module:
     """Return a model with random weights."""
     if name in TEXT:
-        return text_model(name)
+        import transformers  # noqa: PLC0415 - it takes seconds
+
+        kind, config, sizes = TEXT[name]
+        model = getattr(transformers, kind)(getattr(transformers, config)(**sizes))
+        return model.to(torch.bfloat16) if name in OF_BF16 else model
     import torchvision  # noqa: PLC0415 - as above
 
-    return torchvision.models.get_model(name, weights=None)
+    nothing = {"weights": None, "weights_backbone": None} if name.startswith("deeplab") else {"weights": None}
+    return torchvision.models.get_model(name, **nothing)
 
 
 def step_of(name: str, model: nn.Module, batch_size: int, device: str) -> Callable[[], Tensor]:
     """Return what makes a batch and computes the loss."""
-    words = getattr(getattr(model, "config", None), "vocab_size", 0)
+    config: Any = getattr(model, "config", None)
 
     def of_text() -> Tensor:
-        tokens = torch.randint(words, (batch_size, LENGTH), device=device)
+        tokens = torch.randint(config.vocab_size, (batch_size, LENGTH), device=device)
         return model(input_ids=tokens, labels=tokens).loss
+
+    def of_sounds() -> Tensor:
+        sounds = torch.randn(batch_size, MELS, FRAMES, device=device)
+        tokens = torch.randint(config.vocab_size, (batch_size, SPOKEN), device=device)
+        return model(input_features=sounds, labels=tokens).loss
 
     def of_images() -> Tensor:
         images = torch.randn(batch_size, 3, SIDE, SIDE, device=device)
         return functional.cross_entropy(model(images), torch.randint(CLASSES, (batch_size,), device=device))
 
-    return of_text if name in TEXT else of_images
+    def of_pixels() -> Tensor:
+        images = torch.randn(batch_size, 3, SIDE, SIDE, device=device)
+        classes = torch.randint(OBJECTS, (batch_size, SIDE, SIDE), device=device)
+        return functional.cross_entropy(model(images)["out"], classes)
+
+    others = {"whisper": of_sounds, "deeplabv3_resnet50": of_pixels}
+    return others.get(name, of_text if name in TEXT else of_images)
 
 
 def estimated(name: str) -> int:

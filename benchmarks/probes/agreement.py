@@ -41,7 +41,7 @@ from tuner.probe.steady import error_of_mean
 from tuner.running.job import Probe
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, open_workbench
-from tuner.search.verdict import settled
+from tuner.search.verdict import next_answer
 from tuner.study.cases import Case, select
 from tuner.study.space import Config, Space
 from tuner.study.spec import ProbeSpec
@@ -172,7 +172,7 @@ class Bench:
         return plan
 
     def _precise(self, so_far: ProbeResult | None) -> Answer:
-        return settled(so_far, self.workbench.spec.objectives, self.limits) if so_far else Answer(Next.GO)
+        return next_answer(so_far, self.workbench.spec.objectives, self.limits) if so_far else Answer(Next.GO)
 
 
 def window_of(seconds: float) -> Stop:

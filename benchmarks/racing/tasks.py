@@ -142,7 +142,7 @@ def main(
         printed = tuner("race", *place, "--train-hours", str(hours), "--seeds", str(seeds), "--trial", "0")
         loads.append(os.getloadavg()[0])
         case = StudyReader(connect(f"sqlite:///{Path('runs', name, 'study.db').resolve()}"), name).cases[0]
-        own = launch_digest(case.kept.defaults[0]) if case.kept.defaults else ""
+        own = launch_digest(case.record.defaults[0]) if case.record.defaults else ""
         parts += [
             f"## {name}",
             "",

@@ -117,7 +117,7 @@ def merged(folder: Path) -> tuple[Merger, list[dict[str, Any]]]:
     marks: list[dict[str, Any]] = []
     for _, process, record in sorted(records, key=lambda told: told[0]):
         merger.feed(process, record)
-        marks += merger.marks()
+        marks += merger.new_marks()
     return merger, marks
 
 

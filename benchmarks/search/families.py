@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.search import kernel_tables, ladders, launches, scripts, surfaces
+from benchmarks.search import kernel_tables, ladders, launches, scripts, surfaces, ties
 from benchmarks.search.searching import Ground
 from tuner.export.recorded_table import Table
 
@@ -77,6 +77,7 @@ FAMILIES = {
     "ladders": Family(
         tables=_drawn("ladder"), ground=lambda name: Ground(ladders.table(_seed(name))), probes=100, sessions=True
     ),
+    "ties": Family(tables=_drawn("tie"), ground=lambda name: Ground(ties.table(_seed(name))), probes=60),
     "surfaces": Family(
         tables=_drawn(*surfaces.CHARACTERS),
         ground=lambda name: Ground(surfaces.table(name.rpartition("_")[0], _seed(name))),
@@ -85,4 +86,4 @@ FAMILIES = {
     ),
     "recorded": Family(tables=_recorded, ground=_of_file, probes=100, sessions=True),
 }
-"""`scripts`, `kernels` and `ladders` are newer than the search; on `surfaces` and `recorded` it was developed."""
+"""`surfaces` and `recorded` are those on which the search was developed; the others are newer."""

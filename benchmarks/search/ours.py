@@ -32,6 +32,7 @@ def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> No
     space, study = probing.ground.space, optuna.create_study(direction="maximize")
     while choice := _next(strategy, History(study, space), probing):
         trial = ask_for(study, space, choice.config)
+        probing.left.append(choice.left)
         config = suggest(trial, space)
         _tell(study, trial, probing, probing.probe(config, cold=choice.cold))
         if best is not None:

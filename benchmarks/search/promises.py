@@ -10,6 +10,9 @@ A table per family, and with `--each` a row per table. A search that ends by its
 - **beyond the bound** is the share of these searches that lost more than the bound they stated.
 - **not sure** is the share of searches that ended with the words "not sure", or that used their whole budget.
 - **failed** are probes without a value for any cause, as a share of probes and of GPU-seconds.
+- **since the last gain** are the probes after the recommended config last became better by more than 1 %.
+- **read again** are the probes of configs that had been probed before.
+- **left, told / true** is the median of told / true probes until the end, at half of the search.
 - **in all** is what a search has spent at its end, in oracles: one oracle is one probe of the best config.
 """
 
@@ -32,7 +35,7 @@ from rich.table import Table as Shown
 
 from benchmarks.search import methods, ours
 from benchmarks.search.families import FAMILIES, Half
-from benchmarks.search.searching import Method, Probing, Step, search
+from benchmarks.search.searching import WITHIN, Method, Probing, Step, search
 
 METHODS: dict[str, tuple[Method, bool]] = {
     "random": (methods.shuffled, True),
@@ -79,6 +82,12 @@ class Word:
     """The processor seconds of the whole search, without those in which its table is made."""
     hit_gpu_s: float | None
     """GPU-seconds until the recommendation stays within 1 % of the best; None where it does not."""
+    since_gain: int
+    """The probes after the recommended config last became better by more than 1 %."""
+    repeats: int
+    """The probes of configs that had been probed before."""
+    told_left: float | None
+    """At half of the search, told / true probes until its end; None where it tells none."""
 
     @property
     def sure(self) -> bool:
@@ -136,6 +145,9 @@ def one_search(family: str, table: str, method: str, seed: int, probes: int) -> 
         oracle_gpu_s=best.cold_s * ground.devices,
         cpu_s=cpu_s,
         hit_gpu_s=_hit_gpu_s(probing),
+        since_gain=_since_gain(probing),
+        repeats=sum(step.repeat for step in steps),
+        told_left=_told_left(probing, probes),
     )
 
 
@@ -150,6 +162,22 @@ def _hit_gpu_s(probing: Probing) -> float | None:
         return None
     from_place = max((place + 1 for place, one in enumerate(good) if not one), default=0)
     return _gpu_s(probing.steps[: from_place + 1])
+
+
+def _since_gain(probing: Probing) -> int:
+    values = [probing.ground.row(config).value if config else 0.0 for config in probing.recommended]
+    last, best = 0, 0.0
+    for place, value in enumerate(values):
+        if value > best / WITHIN:
+            last, best = place, value
+    return len(values) - 1 - last
+
+
+def _told_left(probing: Probing, most: int) -> float | None:
+    """Return told / true probes until the end, at half of the search; a search knows its budget."""
+    half = len(probing.left) // 2
+    told = next((left for left in probing.left[half:] if left is not None), None)
+    return None if told is None else min(told, most - half) / (len(probing.left) - half)
 
 
 def _said(words: Sequence[Word]) -> list[Word]:
@@ -184,6 +212,11 @@ def _bound(words: Sequence[Word]) -> str:
     return f"{median(bounds):.1f}" if bounds else UNKNOWN
 
 
+def _left(words: Sequence[Word]) -> str:
+    told = [one.told_left for one in words if one.told_left is not None]
+    return f"{median(told):.2f}" if told else UNKNOWN
+
+
 def _one_cause(words: Sequence[Word]) -> str:
     most = [one.one_cause for one in words]
     return f"{fmean(most):.1f} ({max(most)})"
@@ -202,6 +235,9 @@ COLUMNS: dict[str, Callable[[Sequence[Word]], str]] = {
     "beyond the bound, %": lambda words: _mean([100.0 * one.broke for one in _bounded(words)], ".0f"),
     "bound, median %": _bound,
     "probes": lambda words: f"{fmean(one.probes for one in words):.0f}",
+    "since the last gain": lambda words: f"{fmean(one.since_gain for one in words):.1f}",
+    "read again": lambda words: f"{fmean(one.repeats for one in words):.1f}",
+    "left, told / true": _left,
     "failed, %": lambda words: _share(words, lambda one: one.failed, lambda one: one.probes),
     "after a success, %": lambda words: _share(words, lambda one: one.failed_later, lambda one: one.probes),
     "most for one cause": _one_cause,

@@ -180,6 +180,8 @@ class Probing:
         self.steps: list[Step] = []
         self.recommended: list[Config | None] = []
         """The recommendation after each step: the best mean measurement, unless the search puts its own belief here."""
+        self.left: list[float | None] = []
+        """Before each step, the probes until the end as the search tells them; None where it tells none."""
         self.open_session: str | None = None
         self.ended: str | None = None
         """Why the search says that it has ended; None while it goes on, and where nothing but its budget ended it."""

@@ -28,7 +28,7 @@ def test_optimize_makes_the_rungs_and_every_command_keeps_them(tuner: Tuner, stu
     assert f"case walk: {FIRST}" in out
     assert f"case {MADE}" in out
     assert "2 of 2 trials done" in out
-    assert "2 trial(s) this time" in out
+    assert "2 trial(s) now" in out
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 9)
     assert (code, FIRST in out, f"case {MADE}" in out) == (0, False, True)
     assert MADE in tuner("status", "--study", study)[1]

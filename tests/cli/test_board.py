@@ -84,7 +84,7 @@ def shown(*events: Event | tuple[Event, str], width: int = 100, encoding: str = 
     for moment in events:
         event, worker = moment if isinstance(moment, tuple) else (moment, "")
         bars.take(event, worker)
-    console.print(bars.progress)
+    console.print(bars)
     file.seek(0)
     return [" ".join(re.sub("[━╺╸]+|--+", "|", line).split()) for line in file.read().splitlines()]
 
@@ -102,30 +102,48 @@ def test_a_speed_has_the_gain_that_the_end_tells_and_none_where_it_tells_none() 
         later = replace(ended(), values=(1260.0,), best=best)
         events = [replace(study(), objectives=("samples_per_s",)), begun(), later, probe(left_s=60.0)]
         line = shown(*events, width=80)[0]
-        assert line == f"walk 3/24 | about 1 min 00 s left, best 1260 samples/s{gained}"
+        assert line == f"walk 3/24 | about 1 min 00 s left; best 1,260 samples/s{gained}"
 
 
 @pytest.mark.parametrize(
     ("event", "phase"),
     [
-        (None, "0/? | num_envs=4096"),
-        (running("starting", None, 8.0), "0/? | starting, 8.0 s; num_envs=4096"),
-        (running("warm-up", 1, 31.0), "1/? | warm-up, 31.0 s; num_envs=4096"),
-        (running(), "3/7 | 1 min 04 s, 61.2 ± 0.8, 15000 samples/s so far; num_envs=4096"),
-        (running(utilisation=(97.0, 5.0)), "3/7 | 1 min 04 s, 61.2 ± 0.8, 15000 samples/s so far; busy: cuda:0"),
+        (None, "starting"),
+        (running("starting", None, 8.0), "starting, 8.0 s"),
+        (running("warm-up", 1, 31.0), "warm-up, iteration 1, 31.0 s"),
+        (running(utilisation=(97.0, 5.0)), "1 min 04 s: 61.2 ± 0.8, 15,000 samples/s; cuda:0 97 %, cuda:1 5 % busy"),
     ],
 )
 def test_a_probe_shows_its_phase_its_devices_and_its_config(event: ProbeRunning | None, phase: str) -> None:
     events = [study(), begun(), probe(), *([event] if event else [])]
-    line = shown(*events)[1]
+    _, line, config = shown(*events)
     assert line.startswith("#7 ")
-    assert phase in line
+    assert line.endswith(phase)
+    assert config == "num_envs=4096"
+
+
+def test_of_eight_devices_the_range_of_their_shares_is_shown() -> None:
+    devices = tuple(f"cuda:{place}" for place in range(8))
+    shares = (97.0, 5.0, 98.0, 91.0, 97.0, 97.0, 97.0, 97.0)
+    line = shown(study(devices=devices), begun(), probe(), running(utilisation=shares), width=80)[2]
+    assert line == "8 devices 5 to 98 % busy"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_each_line_of_a_long_case_is_whole(width: int) -> None:
+    case, best = "deepmimic_pi_plus_ppo", BestSoFar(value=120_770.0, error=9.0, trial=1, times=13.42)
+    events = [replace(study(case), objectives=("samples_per_s",)), begun(case, best=best), probe(12, case, left_s=92.0)]
+    lines = shown(*events, replace(running(utilisation=(97.0, 95.0)), case=case), width=width)
+    beside, below = "about 28 s left; best 120,770 samples/s (13.4 times)", "best 120,770 samples/s (13.4 times)"
+    assert lines[0].endswith(beside) if width == 140 else lines[1] == below
+    doing = "#12 measuring, iteration 3, 1 min 04 s: 61.2 ± 0.8, 15,000 samples/s"
+    assert doing in " ".join(lines)
 
 
 def test_the_time_left_stands_first_as_far_as_it_is_known() -> None:
     assert "left" not in shown(study(), begun(), probe())[0]
-    assert shown(study(), begun(), probe(left_s=600.0))[0].endswith("about 10 min 00 s left, no best yet")
-    assert shown(study(), begun(), probe(left_s=600.0), running())[0].endswith("about 8 min 56 s left, no best yet")
+    assert shown(study(), begun(), probe(left_s=600.0))[0].endswith("about 10 min 00 s left; no best yet")
+    assert shown(study(), begun(), probe(left_s=600.0), running())[0].endswith("about 8 min 56 s left; no best yet")
 
 
 def test_what_a_probe_did_is_gone_with_its_end() -> None:
@@ -150,8 +168,10 @@ def test_each_worker_shows_its_probe_on_its_own_devices() -> None:
         width=140,
     )
     assert lines[1:] == [
-        "worker 1 (0) #7 0/? | num_envs=4096",
-        "worker 2 (1) #8 3/? | starting, 1 min 04 s; busy: cuda:1 50 %; num_envs=4096",
+        "worker 1 (0) #7 starting",
+        "num_envs=4096",
+        "worker 2 (1) #8 starting, iteration 3, 1 min 04 s; cuda:1 50 % busy",
+        "num_envs=4096",
     ]
     assert lines[0].startswith("walk")  # the other worker still probes
 
@@ -163,5 +183,5 @@ def test_a_worker_that_has_ended_shows_nothing() -> None:
     for event in (study(), begun(), probe()):
         bars.take(event, "one")
     bars.forget("one")
-    console.print(bars.progress)
+    console.print(bars)
     assert "#7" not in file.getvalue()

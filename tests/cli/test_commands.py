@@ -24,7 +24,7 @@ def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path
     assert code == 0
     assert "1 of 2 trials done" in out
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
-    assert (code, "nothing left to do, 0 trial(s)" in out) == (0, True)
+    assert (code, "nothing left to do; 0 trial(s)" in out) == (0, True)
     best = (tmp_path / "runs/demo/best_by_case.tsv").read_text().splitlines()
     assert best[0].startswith("case\tmethod\tstatus\tvariant\tnum_envs")
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
@@ -229,7 +229,8 @@ def test_the_version_is_shown_without_a_command(tuner: Tuner) -> None:
     assert tuner("--version") == (0, f"tuner {__version__}\n", "")
 
 
-def test_schema_is_json_schema(tuner: Tuner) -> None:
+def test_schema_is_json_schema_in_any_width(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
     code, out, _ = tuner("schema")
     assert code == 0
     assert json.loads(out)["properties"]["name"]

@@ -1,5 +1,6 @@
 """`tuner doctor`: plain lines if the output is no terminal, and exit code 2 if there is a problem."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,8 +12,8 @@ def test_findings_on_a_sound_machine_are_plain_lines(tuner: Tuner, tmp_path: Pat
     code, out, err = tuner("doctor", "--study", study_file(tmp_path))
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert any(line.startswith("ok       devices: no GPU: 2 CPU rank(s)") for line in lines)
-    assert all(line.split()[0] in ("ok", "warning") for line in lines)
+    assert any("devices: no GPU: 2 CPU rank(s)" in line for line in lines)  # a warning on one core
+    assert all(line.split()[0] in {"ok", "warning", "not"} for line in lines)
     assert not (tmp_path / "runs").exists()
 
 
@@ -48,6 +49,55 @@ def test_on_a_terminal_each_finding_has_the_colour_of_its_level(
     code, out, _ = tuner("doctor", "--study", study_file(tmp_path))
     assert code == 0
     assert "\x1b[32mok       disk: " in out
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a Python that knows no torch; the shell finds no other program there."""
+    (folder := tmp_path / "bin").mkdir()
+    for name in ("python", "torchrun"):
+        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: without site-packages
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", "")
+    return folder
+
+
+@pytest.mark.usefixtures("bare")
+def test_without_a_study_the_machine_is_checked_and_what_is_not_is_said(tuner: Tuner) -> None:
+    code, out, err = tuner("doctor")
+    assert (code, err) == (0, "")
+    subjects = [line.split()[1] for line in out.splitlines() if line.split()[0] in {"ok", "warning"}]
+    assert {"devices:", "machine:", "imports:", "disk:"} <= set(subjects)
+    assert [line for line in out.splitlines() if line.startswith("not checked: ")]
+    assert "warning  imports: " in out  # nothing that was named needs torch
+    document = json.loads(tuner("doctor", "--json")[1])
+    assert (document["study"], len(document["not_checked"]) > 1) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("python train.py --epochs 3", "lacks torch, walkers"),
+        ("torchrun train.py", "lacks torch, walkers"),
+        ("python nope.py", "no script nope.py"),
+        ("nosuch train.py", "no program 'nosuch'"),
+    ],
+)
+@pytest.mark.usefixtures("bare")
+def test_a_command_needs_its_program_its_script_and_what_it_imports(
+    tuner: Tuner, tmp_path: Path, command: str, problem: str
+) -> None:
+    (tmp_path / "train.py").write_text("import json, torch.nn\nfrom walkers import legs\nimport beside\n")
+    (tmp_path / "beside.py").write_text("raise SystemExit\n")  # nothing of a training runs
+    code, out, err = tuner("doctor", "--", *command.split())
+    assert (code, problem in err) == (2, True), out
+    assert "beside" not in out + err
+
+
+def test_a_command_or_a_study_is_checked_and_not_both(tuner: Tuner) -> None:
+    code, _, err = tuner("doctor", "--study", "demo", "--", "python", "train.py")
+    assert (code, "--study" in err) == (2, True)
 
 
 def test_a_misspelt_study(tuner: Tuner) -> None:

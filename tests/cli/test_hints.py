@@ -12,13 +12,13 @@ from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import (
     at_the_top,
+    command_for_larger,
     complaint,
     notes,
     safe_rungs,
     script_of_best,
-    with_larger,
 )
-from tuner.cli.options import RUNS, written
+from tuner.cli.options import RUNS, print_written
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import ConfigRow
 from tuner.probe.kinds import FailureKind
@@ -217,7 +217,7 @@ def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_
 
     def goes_on(**config: int) -> str | None:
         row = summary(replace(BEST, config=config))
-        return with_larger(desk, row, storage=None, runs=RUNS)
+        return command_for_larger(desk, row, storage=None, runs=RUNS)
 
     assert goes_on(workers=2, batch=8) is None
     assert str(goes_on(workers=4, batch=8)).endswith(f"`--name {desk.spec.name}-4 --search workers=4,8,16`")
@@ -231,7 +231,7 @@ def test_no_larger_value_is_named_where_a_rule_refuses_it(tmp_path: Path) -> Non
     options = {"command": "train -b {batch} -a {steps}", "cases": ["walk"], "computed": {"steps": "16 / {batch}"}}
     desk = bench(tmp_path, spec(trainer={"name": "command", "options": options}, space=space))
     row = summary(replace(BEST, config={"batch": 16}))
-    assert with_larger(desk, row, storage=None, runs=RUNS) is None
+    assert command_for_larger(desk, row, storage=None, runs=RUNS) is None
 
 
 def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
@@ -255,8 +255,8 @@ def test_a_database_that_the_environment_names_is_not_typed(monkeypatch: pytest.
 def test_files_are_named_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     console = Console(file=StringIO(), width=80)
-    written(console, [])
-    written(console, [tmp_path / "runs/trials.tsv", Path("/elsewhere/best.tsv")])
+    print_written(console, [])
+    print_written(console, [tmp_path / "runs/trials.tsv", Path("/elsewhere/best.tsv")])
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue() == "wrote runs/trials.tsv, /elsewhere/best.tsv\n"
 

@@ -4,6 +4,7 @@ from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
+from tests_cli import Tuner, study_file
 from tests_loop import bench, bounded, spec
 
 from tuner.cli.hints import introduction
@@ -13,11 +14,25 @@ CASES = [Case(name=name) for name in ("walk", "run", "fly")]
 SMALL = "its buffer is small; buy another"
 
 
-def introduced(folder: Path, most: int, *only: str) -> list[str]:
+def introduced(folder: Path, most: int, *only: str, url: str = "sqlite://") -> list[str]:
     console = Console(file=StringIO(), width=200)
     with console.capture() as shown:
-        introduction(console, bounded(bench(folder, spec()), most, *only), CASES, "sqlite://")
+        introduction(console, bounded(bench(folder, spec()), most, *only), CASES, url)
     return shown.get().splitlines()
+
+
+def test_one_command_on_a_server_without_a_lock_is_warned_and_several_workers_are_refused(
+    tuner: Tuner, tmp_path: Path
+) -> None:
+    url = "mysql+pymysql://me:hunter2@host/db"
+    warned = [line for line in introduced(tmp_path, 64, url=url) if line.startswith("warning")]
+    assert len(warned) == 1
+    assert "lock" in warned[0]
+    assert not [line for line in introduced(tmp_path, 64) if line.startswith("warning")]
+    study = study_file(tmp_path)
+    for command in (("worker",), ("optimize", "--workers", "2", "--gpus-per-trial", "1")):
+        code, _, err = tuner(*command, "--study", study, "--storage", url)
+        assert (code, "lock" in err, "hunter2" in err, Path("runs/demo").exists()) == (2, True, False, False)
 
 
 def test_rungs_that_are_left_out_are_shown_once_for_all_cases_with_the_same_reason(tmp_path: Path) -> None:

@@ -70,6 +70,24 @@ def test_a_study_of_other_values_is_shown_by_its_folder_and_asks_nothing(tuner: 
     assert (code, "train.py 16 " in out) == (0, True)
 
 
+def test_results_are_found_by_their_name_where_the_study_file_is_elsewhere_or_gone(
+    tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = study_file(tmp_path, name="far")
+    assert tuner("optimize", "--study", file, "--n-trials", "1")[0] == 0
+    _, by_path, _ = tuner("status", "--study", file)
+    file.unlink()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    for command in ("status", "export", "report", "plan"):
+        code, out, err = tuner(command, "--study", "far", "--runs", tmp_path / "runs")
+        assert (code, f"a copy of {file}, with which tuner ran in {tmp_path}; " in err) == (0, True), command
+        assert command != "status" or out.splitlines()[:2] == by_path.splitlines()[:2]
+        assert command != "status" or "--study far --runs" in out
+    monkeypatch.chdir(tmp_path)
+    assert tuner("status", "--study", "far")[2] == ""
+
+
 def test_a_replay_is_shown_by_its_folder_and_has_no_script(tuner: Tuner) -> None:
     assert tuner("optimize", "--study", "pi_plus", "--replay", TABLE, "--n-trials", "2", "--yes")[0] == 0
     code, out, _ = tuner("status")

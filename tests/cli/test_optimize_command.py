@@ -11,7 +11,7 @@ import pytest
 from tests_cli import TRAINED_COMMAND, Tuner, shorten
 
 from tuner import optimize, progress
-from tuner.drafting.writing import made_from
+from tuner.drafting.writing import origin_line
 from tuner.study.study_file import load
 
 pytestmark = pytest.mark.early
@@ -125,7 +125,7 @@ def test_a_study_is_reused_only_where_the_argument_lists_are_equal(
     tuner: Tuner, train: list[str], tag: str, other: str
 ) -> None:
     Path("studies").mkdir()
-    Path("studies/train.yaml").write_text(f"{made_from([*train, '--tag', tag])}\nname: train\n")
+    Path("studies/train.yaml").write_text(f"{origin_line([*train, '--tag', tag])}\nname: train\n")
     code, out, err = tuner("optimize", "--", *train, "--tag", other)
     assert (code, "studies/train.yaml exists" in err) == (2, True)
     _, out, err = tuner("optimize", "--", *train, "--tag", tag)

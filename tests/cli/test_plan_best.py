@@ -1,5 +1,6 @@
 """`tuner plan --best`: a script that trains with the best config of a study."""
 
+import json
 import re
 import shutil
 import sys
@@ -7,7 +8,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 from tests_cli import TRAINER, Tuner, run_in, study_file
+
+from tuner.drafting.writing import origin_line
 
 
 def written(folder: Path, trainer: str, **changes: object) -> Path:
@@ -105,7 +109,7 @@ def test_a_front_is_listed_above_the_script_of_its_first_member(tuner: Tuner, pa
     assert (code, err) == (0, "")
     head, *front, chosen, origin, config = (line for line in out.splitlines() if line.startswith("# walk: "))
     assert head == "# walk: Pareto front of min_avg_util, samples_per_s:"
-    number = r"\d+\.\d( ± \d+\.\d)?"
+    number = r"(?<= )\d[\d,]*(\.\d)?( ± \d[\d,]*(\.\d)?)?(?=[,:])"
     assert [re.sub(number, "N", line) for line in front] == [
         "# walk:   trial #0: min_avg_util N, samples_per_s N: num_envs=16",
         "# walk:   trial #1: min_avg_util N, samples_per_s N: num_envs=8",
@@ -121,6 +125,19 @@ def test_any_member_of_a_front_can_be_asked_for_and_trains_in_a_folder_of_its_ow
     code, second, _ = tuner("plan", "--study", pareto, "--best", "--trial", 1)
     assert (code, '# walk: {"num_envs": 8}' in second, "the script is for trial #1" in second) == (0, True, True)
     assert ("runs/demo/best/walk/0000\n" in first, "runs/demo/best/walk/0001\n" in second) == (True, True)
+
+
+def test_members_of_the_front_of_a_typed_command_train_in_folders_of_their_own(
+    tuner: Tuner, pareto: Path, tmp_path: Path
+) -> None:
+    package = str(Path(sys.modules["tuner"].__file__ or "").parent)
+    typed = [sys.executable, str(pareto.parent / "train.py"), "16", package, "{out_dir}"]
+    content = YAML(typ="safe").load(pareto)
+    content["trainer"]["options"]["command"] = [*typed[:2], "{num_envs}", *typed[3:]]
+    (study := tmp_path / "demo.yaml").write_text(f"{origin_line(typed)}\n{json.dumps(content)}\n")
+    for chosen, line in (((), r"train\.py 16 .*best/walk/0000$"), (("--trial", "1"), r"train\.py 8 .*best/walk/0001$")):
+        script = tuner("plan", "--study", study, "--best", *chosen)[1]
+        assert re.search(line, script.rstrip()), script
 
 
 def test_a_trial_that_is_not_among_the_best_is_refused_with_those_that_are(tuner: Tuner, pareto: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from tests_cli import Tuner, study_file
 
-from tuner.cli.options import copied
+from tuner.cli.options import print_to_copy
 from tuner.cli.plan import script
 from tuner.probe.probe_plan import ProbePlan
 from tuner.running.workbench import open_workbench
@@ -77,7 +77,7 @@ def test_what_is_copied_passes_no_renderer(monkeypatch: pytest.MonkeyPatch) -> N
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
     line = "train --tag 'é  :smile: [red]\t" + 200 * "x "
-    copied(line, Console(width=20))
-    copied(line)
-    copied(line, Console(quiet=True))
+    print_to_copy(line, Console(width=20))
+    print_to_copy(line)
+    print_to_copy(line, Console(quiet=True))
     assert written.getvalue().decode() == f"{line}\n{line}\n"

@@ -48,18 +48,18 @@ def told(
 
 def test_samples_stand_beside_utilisation(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4)
-    assert told(result) == "#7 num_envs=32: ok 61.2, 15000 samples/s (20.0 s)"
+    assert told(result) == "#7 num_envs=32: ok 61.2, 15,000 samples/s (20.0 s)"
 
 
 def test_the_total_batch_stands_beside_the_config(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4, total_batch=4096.0)
-    assert told(result) == "#7 num_envs=32 (total batch 4,096): ok 61.2, 15000 samples/s (20.0 s)"
+    assert told(result) == "#7 num_envs=32 (total batch 4,096): ok 61.2, 15,000 samples/s (20.0 s)"
 
 
 def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4)
     line = told(result, leads=True, finished=3, target=24, left_s=210.0)
-    assert line.startswith("#7 (trial 3 of 24) num_envs=32: ok 61.2, 15000 samples/s, best so far (")
+    assert line.startswith("#7 (trial 3 of 24) num_envs=32: ok 61.2, 15,000 samples/s, best so far (")
     assert line.endswith("(20.0 s; about 3 min 30 s left)")
     assert told(result, finished=24, target=24, left_s=0.0).endswith("samples/s (20.0 s)")
     assert told(result, finished=3).endswith("samples/s (20.0 s)")
@@ -83,8 +83,8 @@ def test_what_does_not_count_towards_the_target_has_no_place(plan: ProbePlan) ->
 
 def test_a_number_has_its_error(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4, samples_per_s_se=120.04)
-    assert "ok 15000.4 ± 120.0 (" in told(result, "samples_per_s")
-    assert "ok 15000.4 ± 120.0, 61.2 (" in told(result, "samples_per_s", "min_avg_util")
+    assert "ok 15,000 ± 120 (" in told(result, "samples_per_s")
+    assert "ok 15,000 ± 120, 61.2 (" in told(result, "samples_per_s", "min_avg_util")
 
 
 def test_an_objective_that_was_not_measured_is_named(plan: ProbePlan) -> None:
@@ -92,13 +92,13 @@ def test_an_objective_that_was_not_measured_is_named(plan: ProbePlan) -> None:
 
 
 def test_an_objective_is_not_shown_twice(plan: ProbePlan) -> None:
-    assert "ok 15000.4 (" in told(replace(measured(plan, 61.25), samples_per_s=15000.4), "samples_per_s")
+    assert "ok 15,000 (" in told(replace(measured(plan, 61.25), samples_per_s=15000.4), "samples_per_s")
 
 
 def test_each_of_several_objectives_is_shown(plan: ProbePlan) -> None:
     result = replace(measured(plan, 60.0), samples_per_s=15000.4)
-    assert "ok 60.0, 15000.4 (" in told(result, "min_avg_util", "samples_per_s")
-    assert "ok 15000.4, 60.0 (" in told(result, "samples_per_s", "min_avg_util")
+    assert "ok 60.0, 15,000 (" in told(result, "min_avg_util", "samples_per_s")
+    assert "ok 15,000, 60.0 (" in told(result, "samples_per_s", "min_avg_util")
 
 
 def test_a_config_that_may_not_be_the_best_says_why(plan: ProbePlan) -> None:

@@ -29,7 +29,7 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
     monkeypatch.chdir(recording)
     code, out, err = tuner("record", "--study", recording / "demo.yaml")
     assert (code, err) == (0, "")
-    assert "nothing left to do, 0 trial(s)" in out
+    assert "nothing left to do; 0 trial(s)" in out
     assert "walk: 3 config(s) recorded, 0 of 3 left" in out
     assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
     table = pd.read_parquet(recording / "runs/demo/tables/walk.parquet")
@@ -121,7 +121,7 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     code, out, err = tuner("optimize", "--study", study, "--replay", table)
     assert (code, err) == (0, "")
     assert "replaying tables/walk.parquet: 3 config(s) of walk" in out
-    assert "no further probe pays, 3 trial(s) this time: every config has been probed" in out
+    assert "no further probe pays; 3 trial(s) now: every config has been probed" in out
     assert " on 2 device" in out
     best = (tmp_path / "runs/demo-replay/best_by_case.tsv").read_text().splitlines()
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
@@ -182,7 +182,7 @@ def test_what_replayed_probes_took_is_no_time_of_the_replay_s_own(tuner: Tuner, 
     study = study_file(tmp_path, search={"sampler": "random"})  # which prices of probes do not end
     replay = ("optimize", "--study", study, "--replay", table, "--n-trials", 2, "--hours", 24)
     code, out, _ = tuner(*replay)
-    assert (code, f"{Ending.TARGET}, 2 trial(s) this time" in out) == (0, True)
+    assert (code, f"{Ending.TARGET}; 2 trial(s) now" in out) == (0, True)
 
 
 def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(

@@ -101,13 +101,27 @@ def test_a_terminal_shows_the_lines_and_then_nothing_live() -> None:
     assert isinstance(screen, LiveScreen)
     for event in EVENTS:
         screen.show(event)
+    screen.show(ended(left_s=70.0))
     screen.say("a process is left")
     screen.close()
     screen.close()
     shown = file.getvalue()
-    assert "#7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8" in shown
+    assert "#7 num_envs=4096: ok 61.2 ± 0.8" in shown
+    assert "1 min 10 s left" not in shown  # the bar has the time left, which shrinks
     assert "a process is left" in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is hidden once, and shown again
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_line_leaves_out_what_every_config_has_alike(live: bool) -> None:
+    console, file = terminal()
+    screen = LiveScreen(console) if live else LineScreen(console)
+    for fixed in ((), ("batch_size",), ("batch_size", "num_envs")):
+        screen.show(replace(begun(), fixed=fixed))
+        screen.show(replace(ended(), config={"num_envs": 64, "batch_size": 32}))
+    screen.close()
+    configs = re.findall(r"#7 .*?((?:\w+=\d+ ?)+): ok", file.getvalue())
+    assert configs == ["num_envs=64 batch_size=32", "num_envs=64", "num_envs=64 batch_size=32"]
 
 
 def test_a_terminal_that_is_gone_ends_nothing() -> None:

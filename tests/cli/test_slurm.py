@@ -218,7 +218,7 @@ def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeyp
     (kept,) = (tmp_path / "runs/demo/slurm").glob("7_submitted.pkl")
     words = submission.load(kept).function.words
     assert words[:3] == ["scale", "--study", str(study)]
-    assert (words[words.index("--gpus") + 1], words[-1]) == ("1,8", "--shared")
+    assert (words[words.index("--counts") + 1], words[-1]) == ("1,8", "--shared")
 
 
 def test_a_scaling_without_a_study_is_not_submitted(tuner: Tuner, tmp_path: Path) -> None:

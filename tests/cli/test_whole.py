@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests_summary import BEST, summary
 
-from tuner.cli.hints import of_all
+from tuner.cli.hints import progress_of_cases
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study.cases import Case
 
@@ -22,10 +22,10 @@ ROWS = [replace(summary(BEST), case="amp_walk", probe_s=600.0), replace(summary(
 )
 def test_what_all_cases_took_and_which_are_left(endings: list[Ending], left: str) -> None:
     outcomes = [CaseOutcome(case=case, ending=one, probed=1) for case, one in zip(CASES, endings, strict=False)]
-    assert of_all(CASES, outcomes, [*ROWS, replace(ROWS[0], case="other")], 2) == (
+    assert progress_of_cases(CASES, outcomes, [*ROWS, replace(ROWS[0], case="other")], 2) == (
         f"2 of 3 cases in 15 min 00 s on 2 devices; {left}"
     )
 
 
 def test_a_single_case_has_no_such_line() -> None:
-    assert of_all(CASES[:1], [], ROWS, 2) == ""
+    assert progress_of_cases(CASES[:1], [], ROWS, 2) == ""

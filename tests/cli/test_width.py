@@ -66,7 +66,7 @@ def test_the_line_of_a_trial_is_wrapped_between_words(
     screen.close()
     shown = capsys.readouterr().out
     fit(shown)
-    words = " ".join(shown.split())
+    words = " ".join(" ".join(lines(shown)).split())
     assert all(f"{name}={str(value).lower()} " in words for name, value in CONFIG.items() if name != "agent_variant")
     assert "61.2 ± 0.8" in shown  # in one line
 
@@ -75,7 +75,7 @@ def test_the_live_view_shows_a_long_config_on_several_lines(capsys: pytest.Captu
     console = Console(width=80)
     bars = Bars(console)
     bars.take(replace(probe(), config=CONFIG))
-    console.print(bars.progress)
+    console.print(bars)
     shown = capsys.readouterr().out
     fit(shown)
     assert all(f"{name}={str(value).lower()}" in shown.split() for name, value in CONFIG.items())

@@ -43,7 +43,7 @@ def merged(*ranks: tuple[Mapping[str, Any], Callable[[int], Mapping[str, Any]]])
 
 def per_step(merger: Merger) -> float:
     """Return the samples from one mark to the next."""
-    marks = list(merger.marks())
+    marks = list(merger.new_marks())
     assert marks[-1]["iteration"] == 10
     return (marks[-1]["samples"] - marks[0]["samples"]) / (marks[-1]["iteration"] - marks[0]["iteration"])
 
@@ -78,7 +78,7 @@ def test_without_groups_the_sums_of_inputs_tell_which_ranks_share_samples() -> N
 def test_where_nothing_tells_which_ranks_share_samples_none_are_counted() -> None:
     mock = [(start(rank, 2, None), lambda step: count(step, inputs={str(step): 1.0})) for rank in range(2)]
     merger = merged(*mock)
-    assert list(merger.marks()) == []
+    assert list(merger.new_marks()) == []
     assert "which ranks" in str(merger.why)
 
 
@@ -103,7 +103,7 @@ def test_the_samples_of_most_steps_are_told_where_an_epoch_s_last_batch_is_small
         return count(step, rows=8 * (step - 1), loader=loader(step, rows=8 * step - batch * (step >= 9)))
 
     merger = merged((start(), told))
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert training.signature.samples_per_step == 8
@@ -114,7 +114,7 @@ def test_samples_per_step_that_grow_later_are_those_of_the_first_steps() -> None
     merger.feed("process", start())
     for step in range(1, 60):
         merger.feed("process", count(step, rows=8 * step + 24 * max(0, step - 17)))
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert training.signature.samples_per_step == 8
@@ -122,7 +122,7 @@ def test_samples_per_step_that_grow_later_are_those_of_the_first_steps() -> None
 
 def test_where_steps_have_different_samples_their_mean_is_told() -> None:
     merger = merged((start(), lambda step: count(step, rows=step * step)))
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert training.signature.samples_per_step == (100 - 9) / 7
@@ -134,7 +134,7 @@ def test_steps_of_environments_count_where_an_optimizer_uses_samples_again() -> 
 
     assert per_step(merged((start(reuses=True), told))) == 128
     merger = merged((start(reuses=True), count))
-    assert list(merger.marks()) == []
+    assert list(merger.new_marks()) == []
     assert "several times" in str(merger.why)
 
 
@@ -143,7 +143,7 @@ def test_steps_of_environments_without_gradients_are_no_evaluation() -> None:
         return count(step, environments={"steps": 128 * step, "rollouts": step}, evaluates_s=0.3 * step)
 
     merger = merged((start(reuses=True), told))
-    assert [mark for mark in merger.marks() if "pause" in mark] == []
+    assert [mark for mark in merger.new_marks() if "pause" in mark] == []
     training = merger.training()
     assert training is not None
     assert training.shares is not None
@@ -155,7 +155,7 @@ def test_the_operations_of_a_step_are_those_of_all_ranks_for_each_sample() -> No
         (start(rank, 4, rank // 2), lambda step: count(step, flops=800 if step > 5 else None)) for rank in range(4)
     ]
     merger = merged(*ranks)
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert training.flops_per_sample == 4 * 800 / 16
@@ -168,7 +168,7 @@ def test_accumulated_batches_and_waiting_for_data_are_told() -> None:
     training = merged((start(), told)).training()
     assert training is None
     merger = merged((start(), told))
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert training.micro_batches == 4
@@ -183,7 +183,7 @@ def test_batches_of_a_step_that_grow_in_a_warm_up_are_those_of_the_first_steps()
         more = 3 * max(0, step - 17)
         batches = loader(step, rows=8 * (step + more), batches=step + more, feeds=step)
         merger.feed("process", count(step, rows=8 * (step + more), loader=batches))
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert (training.micro_batches, training.signature.samples_per_step) == (1, 8)
@@ -194,13 +194,13 @@ def test_a_mark_tells_of_the_pause_before_it() -> None:
         return count(step, loader=loader(step, passes=int(step > 6)), evaluates_s=3.0 * (step > 8))
 
     merger = merged((start(), told))
-    pauses = {mark["iteration"]: mark["pause"] for mark in merger.marks() if "pause" in mark}
+    pauses = {mark["iteration"]: mark["pause"] for mark in merger.new_marks() if "pause" in mark}
     assert pauses == {7: {"what": "an epoch's end", "every": 10.0}, 9: {"what": "an evaluation"}}
 
 
 def test_a_rank_that_has_not_come_as_far_holds_the_marks_back() -> None:
     merger = merged((start(0, 2, 0), count), (start(1, 2, 1), lambda step: count(min(step, 7))))
-    assert max(mark["iteration"] for mark in merger.marks()) == 7
+    assert max(mark["iteration"] for mark in merger.new_marks()) == 7
 
 
 def test_records_of_another_form_are_left_out() -> None:
@@ -223,7 +223,7 @@ def test_a_batch_norm_takes_its_means_over_the_samples_of_a_forward_pass(
         return count(step, forwards=2 * (step - 1))
 
     merger = merged(*[(start(rank, 2, rank, batch_norm=kind), of_two) for rank in range(2)])
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert training.signature.normed == samples
@@ -235,7 +235,7 @@ def test_tokens_skipped_steps_and_allocators_are_told() -> None:
         return lambda step: count(step, form="1024 int64", **told)
 
     merger = merged(*[(start(rank, 2, rank, compiled=True), of_rank(rank + 1)) for rank in range(2)])
-    list(merger.marks())
+    list(merger.new_marks())
     training = merger.training()
     assert training is not None
     assert (training.tokens_per_sample, training.skipped, training.compiled) == (1024, 2, True)

@@ -136,7 +136,7 @@ def merged(forked: Callable[[str, Path], str], tmp_path: Path) -> Callable[[str]
         for process, record in told(tmp_path / name):
             assert record["type"] != "off", record
             merger.feed(process, record)
-            list(merger.marks())
+            list(merger.new_marks())
         return merger, [int(one) for one in samples.split()]
 
     return run
@@ -216,7 +216,7 @@ def test_optimizers_that_come_and_go_are_not_counted(forked: Callable[[str, Path
     for process, record in told(tmp_path / "counts"):
         merger.feed(process, record)
         kinds.append(record["type"])
-    assert not list(merger.marks())
+    assert not list(merger.new_marks())
     assert "a new optimizer every few steps" in (merger.why or "")
     assert kinds.count("start") < 12
 

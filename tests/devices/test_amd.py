@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from tests_devices import FakeAmdGpu, FakeAmdsmi, FakeGpu, FakeNvml, check_device_source
 
-from tuner.devices.amd import Amd, AmdSource, shown
+from tuner.devices.amd import Amd, AmdSource, visible_names
 from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cards import Cards
 from tuner.devices.found import device_variables, links, open_devices
@@ -86,12 +86,12 @@ def test_auto_takes_amd_s_cards_where_there_is_no_nvidia_driver(monkeypatch: pyt
     ],
 )
 def test_cards_that_rocm_hides_are_left_out(environment: dict[str, str], left: list[str]) -> None:
-    assert shown(NAMES, environment) == left
+    assert visible_names(NAMES, environment) == left
 
 
 def test_a_card_that_is_hidden_by_an_unknown_name_is_refused() -> None:
     with pytest.raises(DeviceError, match="HIP_VISIBLE_DEVICES=7"):
-        shown(NAMES, {"HIP_VISIBLE_DEVICES": "7"})
+        visible_names(NAMES, {"HIP_VISIBLE_DEVICES": "7"})
 
 
 def test_without_package_driver_or_card_there_are_no_amd_cards() -> None:

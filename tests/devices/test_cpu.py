@@ -17,7 +17,7 @@ from tests_devices import check_device_source
 from tuner.devices.cpu import (
     CpuSource,
     CpuTime,
-    Others,
+    OtherPrograms,
     Peaks,
     ProcessUsage,
     ThreadTimes,
@@ -213,13 +213,13 @@ def test_children_that_live_shortly_count_once(source: CpuSource, ranks: list[Fa
 
 def test_what_others_use_of_the_machine_is_measured(launcher: FakeProcess, ranks: list[FakeProcess]):
     busy_s = iter((100.0, 105.0, 105.0))
-    others = Others(cores=4, busy_s=lambda: next(busy_s))
+    others = OtherPrograms(cores=4, busy_s=lambda: next(busy_s))
     waited_s = {30: 0.0, 20: 0.0}
     source = CpuSource(
         2,
         cores=4,
         open_process=lambda pid: cast(psutil.Process, launcher),
-        machine=others,
+        other_programs=others,
         read_threads=lambda pid: {"1": ThreadTimes(ran_s=0.0, waited_s=waited_s[pid])},
     )
     source.attach(launcher.pid)

@@ -71,11 +71,11 @@ PARSED = {
     "tuner record --study pi_plus --configs 60 --hours 2",
     "tuner dashboard --study S",
     "tuner dashboard --study pi_plus",
-    "tuner doctor --study S",  # imports the trainer's packages: tests/cli/test_doctor.py runs it
-    "tuner doctor --study pi_plus",
+    "tuner doctor --study pi_plus",  # imports the trainer's packages: tests/cli/test_doctor.py runs it
     "tuner try --study S",  # starts a trainer: tests/cli/test_init.py runs it
     "tuner try --study train",
     "tuner optimize --study train",
+    "tuner status --study demo",
     "tuner status --study train",
     "tuner report --study train",
     "tuner plan --study train --best",

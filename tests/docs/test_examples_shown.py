@@ -20,7 +20,6 @@ TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet
 PRINTED = {
     "python.md": ["47 configs; 71914."],
     "sampler.md": ["{'num_envs': 4096, 'batch_size': 1} "],
-    "recording.md": ["    num_envs agent_variant"],
 }
 """The beginning of each example's output, by page, in the order of the examples."""
 

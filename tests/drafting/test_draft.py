@@ -15,9 +15,9 @@ from tests_counts import COUNTED_TRAINING
 from tuner.count import Flag
 from tuner.drafting.asking import searches
 from tuner.drafting.command_lines import typed_command
-from tuner.drafting.draft import Draft, draft, environment, searching
+from tuner.drafting.draft import Draft, draft, python_beside, with_searches
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.run_flags import known_of, shown_by, widened
+from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import Used, Watched, devices_of, used
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
@@ -59,7 +59,7 @@ def drafted(
     words = shlex.split(command) if isinstance(command, str) else command
     found = draft(typed_command(words), devices=devices)
     known = known_of(found, replace(watched, uses=tuple(USES)), free_batch=free_batch)
-    return searching(found, searches(known, asked), known)
+    return with_searches(found, searches(known, asked), known)
 
 
 def text_of(command: str, watched: Watched, asked: Sequence[str] = ()) -> str:
@@ -80,7 +80,7 @@ def test_what_is_counted_inside_needs_no_printed_line() -> None:
     assert spec.trainer.options["keeps"] == ["batch", "sample", "model", "optimizer", "precision", "loss"]
     assert not spec.trainer.options.keys() & {"progress", "samples_per_iteration"}
     said = text_of("python train.py --batch-size 8 --workers 2", COUNTED)
-    assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training by loader and module" in said
+    assert "32 in each optimizer step on 2 of 2 ranks, counted inside the training" in said
 
 
 def test_steps_of_environments_are_not_told_as_samples_of_an_optimizer_step() -> None:
@@ -155,13 +155,13 @@ def test_sizes_follow_from_memory_and_workers_from_waiting(
     found = drafted(command, COUNTED, free_batch=True)
     device = Device(name="cuda:0", model="a card", uuid="GPU-1", mem_total_mib=total)
     uses = [Used(device=device, util_pct=busy, mem_peak_mib=1000.0, worked=True)]
-    batch, workers = sorted(widened(found.searches, uses), key=lambda one: one.parameter)
+    batch, workers = sorted(with_more_values(found.searches, uses), key=lambda one: one.parameter)
     assert batch.values == tuple(4 << power for power in range(int(math.log2(largest // 4)) + 1))
     assert (workers.values != found.searches[1].values) is waits
     named = drafted(command, COUNTED, ["batch-size=8,16", "workers=0,2"])
-    assert {*widened(named.searches, uses)} == {*named.searches}
+    assert {*with_more_values(named.searches, uses)} == {*named.searches}
     last = drafted(command, COUNTED, ["compile=True,False", "workers=0,2"])
-    assert widened(last.searches, uses)[0].parameter == ("workers" if waits else "compile")
+    assert with_more_values(last.searches, uses)[0].parameter == ("workers" if waits else "compile")
 
 
 def test_ranges_that_no_person_has_chosen_may_grow() -> None:
@@ -216,9 +216,9 @@ def test_a_parser_with_the_flags_of_a_launch_gets_its_space(tmp_path: Path, monk
     command = "torchrun pretrain_gpt.py --num-workers 2 --global-batch-size 64 --micro-batch-size 2"
     flags = tuple(Flag(names=(name,)) for name in launches()["megatron"].shown_by)
     known = Known(words=command.split(), cores=4, flags=flags)
-    assert shown_by(known) == "megatron"
-    known = replace(known, launch=shown_by(known))
-    found = searching(draft(typed_command(command.split()), devices="cpu:2"), searches(known), known)
+    assert launch_shown_by(known) == "megatron"
+    known = replace(known, launch=launch_shown_by(known))
+    found = with_searches(draft(typed_command(command.split()), devices="cpu:2"), searches(known), known)
     assert [search.parameter for search in found.searched] == ["num_workers"]
     watched = replace(COUNTED, uses=tuple(USES), devices="cpu:2")
     Path("made.yaml").write_text(study_text("made", found, watched, launch=known.launch))
@@ -256,10 +256,10 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
     for name in ("python", "torchrun"):
         (programs / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(programs))
-    assert environment("torchrun") == ""
+    assert python_beside("torchrun") == ""
     (tmp_path / "venv/pyvenv.cfg").touch()
-    assert environment("torchrun") == str(programs / "python")
-    assert environment("./torchrun") == environment("nowhere") == ""
+    assert python_beside("torchrun") == str(programs / "python")
+    assert python_beside("./torchrun") == python_beside("nowhere") == ""
     spec = study("torchrun --nproc-per-node 2 train.py --batch-size 8 --workers 0", COUNTED)
     assert spec.trainer.python == str(programs / "python")
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.cli.plan import script
-from tuner.drafting.asking import placed, searches
+from tuner.drafting.asking import searches, searches_with_placeholders
 from tuner.drafting.command_lines import typed_command
-from tuner.drafting.draft import Draft, draft, searching
+from tuner.drafting.draft import Draft, draft, with_searches
 from tuner.drafting.outcome import command_line
 from tuner.drafting.printed import PrintedLines
 from tuner.drafting.run_flags import known_of
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import Used, Watched
-from tuner.drafting.writing import made_from, study_text, typed_in
+from tuner.drafting.writing import command_of_text, origin_line, study_text
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
@@ -105,7 +105,7 @@ def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
         draft(typed_command(command), devices="cpu:1"),
     )
     known = known_of(made, watched)
-    return searching(made, searches(known, ["workers=1,2"]), known), watched
+    return with_searches(made, searches(known, ["workers=1,2"]), known), watched
 
 
 def study_of(command: Sequence[str]) -> str:
@@ -154,9 +154,9 @@ def replace_root(spec: StudySpec, folder: Path) -> StudySpec:
 @given(st.lists(TEXTS, min_size=1))
 @example(["train", "--tag", "a  b", "\t", "\x01", " ", "\ufffd"])
 def test_a_study_is_known_again_by_the_words_of_its_command(typed: list[str]) -> None:
-    line = made_from(typed)
+    line = origin_line(typed)
     assert line.isprintable()
-    assert typed_in(f"{line}\nname: x") == typed
+    assert command_of_text(f"{line}\nname: x") == typed
 
 
 @pytest.mark.parametrize("typed", [["train", "--tag", "a\udcff"], ["TAG=\udcff", "train"]])
@@ -194,7 +194,7 @@ def test_a_line_to_copy_is_in_shell_quoting(typed: Sequence[str], line: str) -> 
 
 def test_the_first_run_has_a_value_for_each_typed_placeholder(tmp_path: Path) -> None:
     typed, asked = typed_command(["A={b}", "sh", "-c", "x {n} {other}"]), ["n=1,2", "b=3,4", "c=5,6"]
-    named = placed(asked, Known(words=typed.words, env=typed.env, cores=1))
+    named = searches_with_placeholders(asked, Known(words=typed.words, env=typed.env, cores=1))
     made = draft(typed, devices="cpu:1", placed=named)
     trainer = CommandTrainer(TrainerSpec.model_validate(made.trainer))
     plan = trainer.plan(trainer.cases()[0], made.config, make_slot(tmp_path))

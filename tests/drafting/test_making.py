@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.making import Wanted, made_study
+from tuner.drafting.making import Wanted, make_study
 
 
 def test_what_was_there_before_a_stopped_first_run_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,5 +19,5 @@ def test_what_was_there_before_a_stopped_first_run_stays(tmp_path: Path, monkeyp
 
     wanted = Wanted(devices="cpu:1", runs=Path())
     with pytest.raises(KeyboardInterrupt):
-        made_study(["python", "train.py", "--batch-size", "8"], wanted, stopped, warn=stopped)
+        make_study(["python", "train.py", "--batch-size", "8"], wanted, stopped, warn=stopped)
     assert kept.exists()

@@ -1,5 +1,6 @@
 """What a search tells the person who has typed the command."""
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 
-from tuner.drafting.outcome import told as outcome_of
+from tuner.drafting.outcome import outcome_of
 from tuner.export import gain
 from tuner.export.case_view import CaseView
 from tuner.probe.kinds import FailureKind
@@ -83,7 +84,9 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
     assert (desk.folder / "best/walk/a").read_text() == "2\n"
 
 
-def test_the_line_to_copy_begins_with_the_environment_that_was_named(tmp_path: Path) -> None:
+def test_the_line_to_copy_begins_with_the_environment_that_was_named_unless_the_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bin").mkdir()
     for program in ("python", "train"):
         (tmp_path / "bin" / program).write_text('#!/bin/sh\necho "here $@"\n')
@@ -104,6 +107,8 @@ def test_the_line_to_copy_begins_with_the_environment_that_was_named(tmp_path: P
     assert line is not None
     ran = subprocess.run(["/bin/sh", "-c", line], check=True, capture_output=True, text=True)
     assert ran.stdout == "here --workers 2\n"
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).command == "train --workers 2"
 
 
 def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:

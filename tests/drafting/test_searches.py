@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.count import Flag, Signature, TrainingCounts
-from tuner.drafting.asking import check, searches, shown
-from tuner.drafting.draft import largest
+from tuner.drafting.asking import check_searches, search_lines, searches
+from tuner.drafting.draft import growth_limit
 from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed
 from tuner.errors import StudyError
-from tuner.study import ParameterSpec, written
+from tuner.study import ParameterSpec, value_text
 
 COMMAND = shlex.split("train.py --num_envs 64 --batch-size=32 --num-workers 0 --lr 0.1 --opt adam --headless")
 
@@ -77,7 +77,7 @@ def test_batch_and_accumulation_vary_only_together() -> None:
     assert list(found("train.py --batch-size 8 --accum 1")) == ["batch_size"]
     assert found(command, "batch-size=8,64")["batch_size"].changes_learning
     assert "grad_accum_steps" not in found(command, free=True)
-    lines = list(shown(list(found(command).values()), free=False, most=largest))
+    lines = list(search_lines(list(found(command).values()), free=False, most=growth_limit))
     assert any("the total batch stays" in line for line in lines)
 
 
@@ -185,7 +185,7 @@ def test_the_value_of_the_command_is_always_among_the_values_and_the_first() -> 
 )
 def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> None:
     def read() -> None:
-        check(asked, Known(words=COMMAND, cores=4))
+        check_searches(asked, Known(words=COMMAND, cores=4))
         searches(Known(words=COMMAND, cores=4), asked)
 
     with pytest.raises(StudyError, match=words):
@@ -195,10 +195,10 @@ def test_a_search_of_another_form_is_refused(asked: list[str], words: str) -> No
 @given(st.sampled_from(["num_envs", "lr", "opt", "seed"]), st.text(min_size=1))
 def test_values_that_a_study_cannot_hold_are_refused_before_a_run(flag: str, text: str) -> None:
     with suppress(StudyError):
-        check([f"{flag}={text}"], Known(words=COMMAND, cores=4))
+        check_searches([f"{flag}={text}"], Known(words=COMMAND, cores=4))
         for search in searches(Known(words=COMMAND, cores=4), [f"{flag}={text}"]):
             assert ParameterSpec.model_validate({"choices": search.values})
-            assert all(written(value).isprintable() for value in search.values)
+            assert all(value_text(value).isprintable() for value in search.values)
 
 
 def test_a_command_without_usual_flags_needs_a_search() -> None:

@@ -154,7 +154,7 @@ def test_only_the_named_study_is_read(any_database: "FilledDatabase") -> None:
 def test_cases_carry_their_facts(database: "FilledDatabase") -> None:
     database.case("add_pi_plus", source="busy_share")
     (case,) = reader(database).cases
-    assert (case.method, case.objective, case.kept.source) == ("add", "min_avg_util", "busy_share")
+    assert (case.method, case.objective, case.record.source) == ("add", "min_avg_util", "busy_share")
 
 
 def test_an_unknown_study_names_those_that_exist(database: "FilledDatabase") -> None:

@@ -145,8 +145,8 @@ def test_the_commonest_failure_has_most_trials_whatever_the_order(statuses: list
 
 def test_what_changes_learning_is_what_differs_from_the_rung_s_default() -> None:
     default: Config = {"num_envs": 64, "agent_variant": "default", "num_workers": 0, "batch_size": 4}
-    kept = CaseRecord(defaults=(default,), learning=("agent_variant", "batch_size", "update_epochs"))
-    case = CaseView(name="walk", kept=kept)
+    record = CaseRecord(defaults=(default,), learning=("agent_variant", "batch_size", "update_epochs"))
+    case = CaseView(name="walk", record=record)
     hiutil = {"num_envs": 64, "agent_variant": "hiutil", "update_epochs": 20, "batch_size": 2, "num_workers": 4}
     assert case.changes_learning(hiutil) == ("agent_variant", "update_epochs", "batch_size")
     assert case.changes_learning({**default, "num_workers": 4}) == ()
@@ -195,10 +195,10 @@ def test_what_cannot_be_compared_is_said_and_has_no_ratio() -> None:
         probe = ProbeRecord(status="ok", digest=launch_digest(config), samples_per_s=speed, **facts)
         return TrialRecord(number=number, values=(speed,), config=config, probe=probe)
 
-    kept = CaseRecord(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
+    record = CaseRecord(defaults=({"workers": 0},), objective="samples_per_s", ladder=None)
     own = ran(0, 200.0, iteration=10)
     changed = ran(1, 900.0, iteration=200, change=Change(100, 3.0, 4.0))
-    row = summary(CaseView(name="walk", kept=kept, trials=[own, changed]))
+    row = summary(CaseView(name="walk", record=record, trials=[own, changed]))
     assert row.best is not None
     assert row.default is not None
     assert (row.best.trial, row.default.times, row.default.beside_best) == (1, None, None)

@@ -156,7 +156,7 @@ def test_a_node_that_hangs_is_named(cluster: FakeCluster, probe: Probe) -> None:
 
     kind, detail = failed(probe(hangs))
     assert kind is FailureKind.HANG
-    assert detail == "no new iteration; the last line: waiting; b has told nothing for 5 s"
+    assert detail == "no new iteration; the last line: waiting; no word from b for 5 s"
 
 
 @pytest.mark.parametrize("heard_first", [True, False])

@@ -142,7 +142,7 @@ def test_a_node_that_hangs_when_another_fails_is_named(cluster: FakeCluster, pro
     processes.lines(0.0)
     cluster.clock.advance(max(LEAVE_S, QUIET_S) + 0.1)
     assert processes.exit_code() is None
-    assert processes.lost == f"a has told nothing for {QUIET_S:g} s"
+    assert processes.lost == f"no word from a for {QUIET_S:g} s"
 
 
 def test_a_silent_node_is_lost_after_its_time(cluster: FakeCluster, nodes: Nodes, processes: NodeProcesses) -> None:
@@ -152,7 +152,7 @@ def test_a_silent_node_is_lost_after_its_time(cluster: FakeCluster, nodes: Nodes
     assert nodes.sample(1.0) == []
     cluster.clock.advance(0.5)
     processes.lines(0.0)
-    with pytest.raises(DeviceLostError, match=r"^b has told nothing for 30 s$"):
+    with pytest.raises(DeviceLostError, match=r"^no word from b for 30 s$"):
         nodes.sample(1.0)
 
 
@@ -166,7 +166,7 @@ def test_a_watcher_that_is_gone_is_named_with_what_srun_says(
         nodes.sample(1.0)
     assert processes.exit_code() is None
     processes.end()
-    assert processes.quiet == processes.lost
+    assert processes.silent_at_end == processes.lost
 
 
 def test_a_node_that_never_starts_is_lost(cluster: FakeCluster, nodes: Nodes, plan: ProbePlan) -> None:

@@ -17,7 +17,7 @@ from tests_nodes import CPU_SPEC, fake_nodes
 from tests_replays import FakeClock, scripted_plan
 
 from tuner.errors import DeviceError, LaunchError, TrainerError
-from tuner.nodes.agent import serve, sole
+from tuner.nodes.agent import node_lock, serve
 from tuner.nodes.messages import SILENT_S, Mailbox, Opening, Part, Word, packed
 from tuner.nodes.processes import NodeProcesses
 from tuner.nodes.source import Nodes, allocated
@@ -106,7 +106,7 @@ def test_the_end_of_a_probe_ends_all_ranks_and_no_watcher(nodes: Nodes, tmp_path
     trainers = trainers_of(processes)
     processes.end()
     assert not any(trainer.is_running() for trainer in trainers)
-    assert (nodes.occupancy(), processes.left, processes.quiet) == ((), None, None)
+    assert (nodes.occupancy(), processes.left, processes.silent_at_end) == ((), None, None)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,11 @@ def test_a_watcher_whose_tuner_or_time_is_over_ends_its_trainer_and_tells_of_it(
 
 def test_only_one_watcher_works_on_a_node(tmp_path: Path) -> None:
     name = f"{os.getpid()}-{tmp_path.name}"
-    first = sole(name, 0.0)
+    first = node_lock(name, 0.0)
     with pytest.raises(DeviceError, match="another tuner of this allocation works on"):
-        sole(name, 0.0)
+        node_lock(name, 0.0)
     first.close()
-    sole(name, 0.0).close()
+    node_lock(name, 0.0).close()
 
 
 class OneLook(Mailbox):

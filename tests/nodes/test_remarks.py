@@ -40,7 +40,7 @@ def named(
 ) -> str:
     """Return the detail of a failure after what the consoles of two nodes have shown."""
     watchers = [SimpleNamespace(host=host, recent=deque(lines)) for host, lines in zip(HOSTS, (a, b), strict=True)]
-    processes: Any = SimpleNamespace(watchers=watchers, **{"quiet": None, "short_of_memory": []} | changes)
+    processes: Any = SimpleNamespace(watchers=watchers, **{"silent_at_end": None, "short_of_memory": []} | changes)
     failure = Failure(kind=kind, rule=rule, detail=detail)
     result = ProbeResult(config={}, plan_digest="", started_at="", total_s=9.0, failure=failure)
     known = with_nodes(result, processes).failure
@@ -50,7 +50,9 @@ def named(
 
 
 def test_a_straggler_becomes_a_note_of_the_result() -> None:
-    processes: Any = SimpleNamespace(watchers=[SimpleNamespace(host=host, recent=()) for host in HOSTS], quiet=None)
+    processes: Any = SimpleNamespace(
+        watchers=[SimpleNamespace(host=host, recent=()) for host in HOSTS], silent_at_end=None
+    )
     result = ProbeResult(config={}, plan_digest="", started_at="", total_s=9.0, devices=tuple(summaries(50, 60)))
     (note,) = with_nodes(result, processes).notes
     assert note.startswith("b works 20 % longer in each step than a")
@@ -79,9 +81,9 @@ def test_the_node_whose_kernel_has_killed_is_named() -> None:
 
 
 def test_a_node_that_was_quiet_at_the_end_is_named_once() -> None:
-    quiet = "b has told nothing for 5 s"
-    assert named("no new iteration", quiet=quiet) == f"no new iteration; {quiet}"
-    assert named(quiet, quiet=quiet, kind=FailureKind.GPU_LOST) == quiet
+    quiet = "no word from b for 5 s"
+    assert named("no new iteration", silent_at_end=quiet) == f"no new iteration; {quiet}"
+    assert named(quiet, silent_at_end=quiet, kind=FailureKind.GPU_LOST) == quiet
 
 
 @pytest.mark.parametrize("line", [UNMET, "torch.distributed.elastic.RendezvousTimeoutError: "])

@@ -90,8 +90,8 @@ def over_s(*lines: tuple[float, str], progress: bool) -> tuple[ProbeEnd, float]:
         due = [line for line in waiting if line.t_s <= now_s]
         waiting = waiting[len(due) :]
         watch.feed(due)
-        if over := watch.over(now_s):
-            return over, now_s
+        if end := watch.end(now_s):
+            return end, now_s
     raise AssertionError("it never ended")
 
 

@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.steady import change_point, last_level, student_tail
-from tuner.search.verdict import settled
+from tuner.search.verdict import next_answer
 from tuner.study.spec import ProbeSpec
 
 COUNTED = LinePatterns(patterns=(r"it (?P<iteration>\d+) samples (?P<samples>\d+)",))
@@ -23,7 +23,7 @@ SLOW_PCT, STEADY_PCT = 5.0, 40.0
 
 
 def precise(so_far: ProbeResult | None, objective: str = "min_avg_util") -> Answer:
-    return settled(so_far, [objective], LIMITS) if so_far else Answer(Next.GO)
+    return next_answer(so_far, [objective], LIMITS) if so_far else Answer(Next.GO)
 
 
 def compiled(slow: int, slow_s: float = 3.0, steady_s: float = 0.3) -> tuple[ProbeResult, float]:

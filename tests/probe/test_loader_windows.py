@@ -11,7 +11,7 @@ from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 from tuner.probe.summaries import Estimate, rate
-from tuner.probe.window import counted, find_window, marks
+from tuner.probe.window import find_window, marks, with_samples
 from tuner.study.space import Config
 from tuner.trainers.command import loader_queue
 
@@ -56,7 +56,7 @@ def told(seed: int) -> Estimate:
     for place, t_s in enumerate(batches(seed, count=3 * EPOCH)):
         progress.append(reader.feed(OutputLine(t_s=t_s, text=f"{place % EPOCH + 1}/{EPOCH}")))
         if place % 16 == 0 or t_s > 120:
-            seen = counted(marks([one for one in progress if one], 1), BATCH)
+            seen = with_samples(marks([one for one in progress if one], 1), BATCH)
             window = find_window(seen, warmup_iterations=1, ran_out=False, least_s=5.0, least_iterations=7, queue=QUEUE)
             found = rate(window) if window and not window.is_queued else found
         if t_s > 120 or (found.mean and found.error and found.error <= 0.03 * found.mean):

@@ -91,7 +91,7 @@ def test_what_was_taken_is_told_once(source: CountedSource):
     recorder.start(pid=1, origin_s=0.0)
     source.wait_for(1)
     recorder.stop()
-    assert [recorder.taken(), recorder.taken()] == [(1.0, 1.0), ()]
+    assert [recorder.take_utilisation(), recorder.take_utilisation()] == [(1.0, 1.0), ()]
 
 
 def test_fresh_samples_come_once_and_stay_in_the_recording(source: CountedSource):
@@ -99,7 +99,7 @@ def test_fresh_samples_come_once_and_stay_in_the_recording(source: CountedSource
     recorder.start(pid=1, origin_s=0.0)
     source.wait_for(1)
     recorder.stop()
-    assert [len(recorder.fresh()), len(recorder.fresh()), len(recorder.samples())] == [2, 0, 2]
+    assert [len(recorder.take_new()), len(recorder.take_new()), len(recorder.samples())] == [2, 0, 2]
 
 
 def recorded(source: CountedSource, readings: int) -> SamplingRecorder:

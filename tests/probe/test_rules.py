@@ -68,6 +68,11 @@ def named(line: str) -> FailureKind | None:
         ("RuntimeError: [third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer", FailureKind.NCCL),
         ("train.py: error: unrecognized arguments: --num-env 8", FailureKind.INVALID_COMMAND),
         ("train.py: error: the following arguments are required: --task", FailureKind.INVALID_CONFIG),
+        (
+            "[rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/"
+            "ProcessGroupNCCL.cpp:3780, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9",
+            FailureKind.INVALID_CONFIG,
+        ),
         ("Error: No such option: --num-env Did you mean --num-envs?", FailureKind.INVALID_COMMAND),
         ("Could not override 'env.num'.", FailureKind.INVALID_COMMAND),
         ("train.py: error: argument --num-envs: invalid int value: '8.5'", FailureKind.INVALID_CONFIG),

@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import Answer, Next, OutputLine
 from tuner.probe.result import ProbeResult
-from tuner.search.verdict import settled
+from tuner.search.verdict import next_answer
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS
 
@@ -29,7 +29,7 @@ def measured(lines: Lines, patterns: LinePatterns, *, window_seconds: float = 5.
     spec = ProbeSpec(window_seconds=window_seconds)
 
     def precise(so_far: ProbeResult | None) -> Answer:
-        return settled(so_far, ["min_avg_util"], spec) if so_far else Answer(Next.GO)
+        return next_answer(so_far, ["min_avg_util"], spec) if so_far else Answer(Next.GO)
 
     result, _ = probe(lines, patterns=patterns, stop=precise, window_seconds=window_seconds)
     assert result.ok

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.result import Pause, Progress, Thin
-from tuner.probe.window import Mark, Window, counted, find_window, marks, with_pauses
+from tuner.probe.window import Mark, Window, find_window, marks, with_pauses, with_samples
 
 times = st.lists(st.floats(9.0, 11.0), min_size=2, max_size=12).map(
     lambda steps: [sum(steps[: count + 1]) for count in range(len(steps))]
@@ -85,11 +85,11 @@ def test_a_thin_window_stands_for_all_that_training_does() -> None:
 
 def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_none() -> None:
     every_tenth = [Mark(iteration=10 * number, t_s=2.0 * number) for number in range(1, 4)]
-    found = counted(every_tenth, 6.4)
+    found = with_samples(every_tenth, 6.4)
     assert [mark.samples for mark in found] == [64, 128, 192]
     assert Window(tuple(found)).samples_per_s == 32.0
-    assert counted(at([1.0, 2.0]), 6.4) == at([1.0, 2.0])
-    assert counted(every_tenth, None) == every_tenth
+    assert with_samples(at([1.0, 2.0]), 6.4) == at([1.0, 2.0])
+    assert with_samples(every_tenth, None) == every_tenth
 
 
 def test_an_epoch_of_few_iterations_whose_last_is_short_has_no_pause() -> None:

@@ -14,7 +14,7 @@ from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.export.wording import markdown
 from tuner.records.case_record import RunRecord, StudyAttributes
-from tuner.report.charts import parallel, pictures
+from tuner.report.charts import pictures
 from tuner.report.facts import (
     CaseFacts,
     StudyFacts,
@@ -26,6 +26,7 @@ from tuner.report.facts import (
     when_found,
 )
 from tuner.report.page import render
+from tuner.report.parallel import parallel
 
 
 def test_a_stranger_reads_what_is_best_and_what_else_there_is(cases: dict[str, CaseFacts]) -> None:
@@ -243,16 +244,16 @@ def test_all_trials_are_lines_between_the_axes_and_the_best_is_marked(cases: dic
     case = cases["add_pi_plus"]
     drawn = parallel(case)
     assert drawn is not None
-    assert [axis["name"] for axis in drawn["axes"]] == [
+    assert [axis.name for axis in drawn.axes] == [
         *("num_envs", "agent_variant", "update_epochs", "batch_size", "min_avg_util", "samples/s")
     ]
-    assert len(drawn["kinds"]) == len(drawn["words"]) == len(case.view.trials)
-    assert {kind for kind, words in zip(drawn["kinds"], drawn["words"], strict=True) if "#13 " in words} == {"best"}
-    for axis in drawn["axes"]:
-        assert all(place is None or 0.0 <= place <= 1.0 for place in axis["places"])
-        assert len(axis["places"]) == len(drawn["kinds"])
-    (epochs,) = (axis for axis in drawn["axes"] if axis["name"] == "update_epochs")
-    assert [label for _, label in epochs["ticks"]] == ["-", "20", "30", "40"]
+    assert len(drawn.kinds) == len(drawn.words) == len(case.view.trials)
+    assert {kind for kind, words in zip(drawn.kinds, drawn.words, strict=True) if "#13 " in words} == {"best"}
+    for axis in drawn.axes:
+        assert all(place is None or 0.0 <= place <= 1.0 for place in axis.places)
+        assert len(axis.places) == len(drawn.kinds)
+    (epochs,) = (axis for axis in drawn.axes if axis.name == "update_epochs")
+    assert [label for _, label in epochs.ticks] == ["-", "20", "30", "40"]
 
 
 def test_what_is_not_there_is_named(cases: dict[str, CaseFacts]) -> None:

@@ -146,7 +146,7 @@ def test_over_nodes_one_program_after_another_has_the_first_devices(tmp_path: Pa
     scaled = built_in("ppo", gpu=True, window_s=1.0, sizes=(32,))
     runs = list(scaling_runs([scaled], (1, 2, 4), routes((), on_gpu=True, over_nodes=True), beside=False))
     with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster)) as nodes:
-        measuring = Measuring(nodes.part, open_prober=opened, folder=tmp_path, each=2)
+        measuring = Measuring(nodes.part, open_prober=opened, folder=tmp_path, per_node=2)
         for run in runs:
             measuring.measure(run, scaled)
     placed = {(len(plan.slot.devices), plan.slot.nodes) for plan in plans}

@@ -9,8 +9,9 @@ from tests_scaling import point, results
 from tuner.errors import TunerError
 from tuner.probe import Quantity
 from tuner.study import Prices, price_of_all, read_prices
-from tuner.tools.scaling.comparing import all_rows, number, recommendation
+from tuner.tools.scaling.comparing import all_rows, number, recommendation, scaling_sentences
 from tuner.tools.scaling.results import Results
+from tuner.tools.scaling.scaling_table import table
 
 BOTH = (0, 1)
 PAIR = results(
@@ -37,6 +38,12 @@ def test_the_price_of_a_machine_comes_before_that_of_its_model() -> None:
     assert "lone with 1 x NVIDIA H200 makes the most for the money, 1,800,000" in next(
         iter(recommendation(rows, "EUR"))
     )
+
+
+@pytest.mark.parametrize(("measured", "route"), [(PAIR, "NVLink"), (PAIR, "the host's memory"), (CPUS, "gloo")])
+def test_one_machine_and_several_name_the_route_in_the_same_words(measured: Results, route: str) -> None:
+    assert any(f" over {route} make " in line for line in scaling_sentences(measured, table(measured)))
+    assert any(f" over {route}: " in line for line in said_of(here=measured))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.records.trial import ProbeRecord, TrialRecord
-from tuner.search.standing import Values, counting, dominates, front
+from tuner.search.standing import Values, dominates, front, values_to_compare
 
 FEW = st.integers(0, 5).map(float)
 """Few values, so that many values are equal and many dominate each other."""
@@ -31,7 +31,7 @@ def numbers(*readings: TrialRecord) -> list[int]:
 
 @given(histories())
 def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(readings: list[TrialRecord]) -> None:
-    known = counting(readings)
+    known = values_to_compare(readings)
     members = front(readings)
     compared = [values for values, one in known if one in members]
     for values, one in known:
@@ -40,20 +40,20 @@ def test_no_member_is_dominated_and_whatever_else_counts_is_dominated_by_one(rea
 
 @given(histories())
 def test_a_config_counts_once_and_by_its_cold_readings_where_it_was_tried_cold(readings: list[TrialRecord]) -> None:
-    counted = {tuple(trial.number for trial in one.trials): one for _, one in counting(readings)}
+    counted = {tuple(trial.number for trial in one.trials): one for _, one in values_to_compare(readings)}
     expected = set()
     for launch in {one.launch for one in readings}:
         same = [one for one in readings if one.launch == launch]
         deciding = [one for one in same if not one.warm] or same
         if all(one.values for one in deciding):
             expected.add(tuple(one.number for one in deciding))
-    assert len(counted) == len(counting(readings))
+    assert len(counted) == len(values_to_compare(readings))
     assert counted.keys() == expected
 
 
 @given(histories())
 def test_the_first_member_has_most_of_the_first_objective(readings: list[TrialRecord]) -> None:
-    known = counting(readings)
+    known = values_to_compare(readings)
     first = [values for one in front(readings)[:1] for values, other in known if one == other]
     assert first == sorted(values for values, _ in known)[-1:]
 
@@ -89,14 +89,14 @@ def test_what_sessions_read_too_high_is_taken_off_by_its_share() -> None:
         *(reading(0, 80.0, 1000.0, launch=10, warm=True), reading(1, 60.0, 500.0, launch=10)),
         *(reading(2, 40.0, 2000.0, launch=20, warm=True), reading(3, 30.0, 1000.0, launch=20)),
     ]
-    assert counting([*both, reading(4, 80.0, 1800.0, warm=True)])[-1][0] == (60.0, 900.0)
+    assert values_to_compare([*both, reading(4, 80.0, 1800.0, warm=True)])[-1][0] == (60.0, 900.0)
     assert numbers(*both, reading(4, 76.0, 980.0, warm=True)) == [1, 3]
     assert numbers(*both, reading(4, 84.0, 980.0, warm=True)) == [4, 1, 3]
 
 
 def test_one_config_alone_shows_half_of_what_sessions_measure_too_high() -> None:
     one = reading(0, 80.0, 100.0, launch=1, warm=True), reading(1, 60.0, 100.0, launch=1)
-    known = counting([*one, reading(2, 80.0, 0.0, warm=True)])
+    known = values_to_compare([*one, reading(2, 80.0, 0.0, warm=True)])
     assert [values for values, _ in known] == [(60.0, 100.0), (70.0, 0.0)]
 
 

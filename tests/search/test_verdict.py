@@ -8,7 +8,7 @@ from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.verdict import State, Verdict, foregone, judge, settled
+from tuner.search.verdict import State, Verdict, foregone, judge, next_answer
 from tuner.study.spec import ProbeSpec, read_constraint
 
 TABLE = {
@@ -193,7 +193,7 @@ def test_a_probe_is_settled_once_more_would_change_nothing(
     so_far: ProbeResult, incumbent: float | None, expected: Answer
 ) -> None:
     limits = ProbeSpec(min_iterations=5, window_seconds=5)
-    assert settled(so_far, ["min_avg_util"], limits, incumbent) == expected
+    assert next_answer(so_far, ["min_avg_util"], limits, incumbent) == expected
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_long_window_may_leave_a_speed_rough(
     objective: str, window_s: float, start_up_s: float, expected: Answer
 ) -> None:
     so_far = replace(with_error(5.0, window_s=window_s), samples_per_s_se=45.0, start_up_s=start_up_s)
-    assert settled(so_far, [objective], ProbeSpec(min_iterations=5, window_seconds=5)) == expected
+    assert next_answer(so_far, [objective], ProbeSpec(min_iterations=5, window_seconds=5)) == expected
 
 
 def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> None:
@@ -217,4 +217,4 @@ def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> N
     limits = ProbeSpec(min_iterations=4)
     before = limits.min_iterations - limits.warmup_iterations - 1
     told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], full=FULL_PCT)
-    assert settled(with_error(told, iterations=before), ["min_avg_util"], limits).next is Next.LAST_ITERATION
+    assert next_answer(with_error(told, iterations=before), ["min_avg_util"], limits).next is Next.LAST_ITERATION

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests_store import NAME, OUT_OF_MEMORY, Team, ask, case_study, ok, opened, probe, repeats, states, stored, tell
 
-from tuner.search.trials import kept
+from tuner.search.trials import typed_trial
 from tuner.store.database import Database
 
 
@@ -24,7 +24,7 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(
     assert (study.history().finished, study.history().running) == (2, 0)
     assert states(database) == {"COMPLETE": 2, "FAIL": 1}
     dropped = stored(database)[2]
-    probe_of_dropped = kept(dropped).probe
+    probe_of_dropped = typed_trial(dropped).probe
     assert probe_of_dropped is not None
     assert (probe_of_dropped.status, probe_of_dropped.config) == ("interrupted", taken)
     again = ask(study)

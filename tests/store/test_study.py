@@ -35,7 +35,7 @@ from tuner.records.case_record import decode as decode_case
 from tuner.records.schema import BEST_IS, ENDED, LEASE
 from tuner.records.schema import CASE as KEPT_CASE
 from tuner.records.trial import ProbeRecord
-from tuner.search.trials import kept as read
+from tuner.search.trials import typed_trial
 from tuner.search.verdict import State, Verdict
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
@@ -60,9 +60,9 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
     def too_late(trials: Sequence[FrozenTrial]) -> tuple[int, ...]:
         raise AssertionError(f"asked again, after {len(trials)} trials")
 
-    assert (study.kept.rungs, other.kept.rungs) == (None, None)
+    assert (study.attributes.rungs, other.attributes.rungs) == (None, None)
     assert study.fix_rungs(lambda trials: (8, len(trials))) == (8, 2)
-    assert other.fix_rungs(too_late) == study.kept.rungs == other.kept.rungs == (8, 2)
+    assert other.fix_rungs(too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:
@@ -254,7 +254,7 @@ def test_records_and_the_case_are_kept_as_given(database: Database, study: CaseS
     record = ProbeRecord(status="ok", metrics={"min_avg_util": 50.0}, config=asked.config, total_s=61.5)
     study.tell(asked, ok(50.0), record)
     (trial,) = stored(database)
-    assert read(trial).probe == record
+    assert typed_trial(trial).probe == record
     assert (trial.value, trial.params) == (50.0, asked.config)
     (kept,) = database.storage.get_all_studies()
     assert decode_case(kept.user_attrs[KEPT_CASE]) == CASE

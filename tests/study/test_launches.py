@@ -113,7 +113,7 @@ def test_flags_of_accelerate_stand_before_the_script() -> None:
 def test_nccl_is_set_by_variables_and_typed_buckets_beside_another_launch() -> None:
     command = "torchrun train.py --ddp_bucket_cap_mb 30"
     spec = launched("nccl", command, options={"env": {"NCCL_ALGO": "Tree", "TAG": "a"}})
-    assert choices(spec)["NCCL_ALGO"] == ("Tree", "auto", "Ring")
+    assert choices(spec)["NCCL_ALGO"] == ("Tree", "auto", "Ring", "allreduce:Tree")
     assert choices(spec)["ddp_bucket_cap_mb"] == (30, 1, 5, 10, 25, 50, 100, 200)
     assert spec.trainer.options["env"]["TAG"] == "a"
     assert spec.trainer.options["env"]["NCCL_PROTO"] == "{NCCL_PROTO}"

@@ -10,7 +10,7 @@ from tests_loop import CASE, Quiet, bench, opened, spec
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Answer, Next, Stop, remembering
+from tuner.probe.protocols import Answer, Next, Stop, ending_after_last
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import Block, standard_error
 from tuner.running.events import CaseOutcome
@@ -101,7 +101,7 @@ class MadeUp:
             host={"name": "here"},
         )
         fits = int(plan.config["num_envs"]) <= FITS
-        result = self._run(blank, remembering(stop)) if fits else self._short_of_memory(blank)
+        result = self._run(blank, ending_after_last(stop)) if fits else self._short_of_memory(blank)
         self.open_session = None if result.failure or not warm else plan.session_key
         self.results.append(result)
         return result

@@ -37,6 +37,16 @@ def test_a_copy_has_the_new_value_and_all_else(file: Path) -> None:
     assert file.read_text() == text
 
 
+def test_each_member_of_a_front_has_a_copy_of_its_own() -> None:
+    file = Path("conf/train.yaml")
+    names = {
+        copy_name(file),
+        *(copy_name(file, Path(f"runs/train/best/{case}")) for case in ("walk/0001", "walk/0002")),
+    }
+    assert len(names) == 3
+    assert copy_name(file, Path("runs/train/best/walk")) == copy_name(file)
+
+
 @pytest.mark.parametrize("file", [".yaml", ".toml"], indirect=True)
 def test_comments_stay(file: Path) -> None:
     assert "# per card" in changed(file, {"train.batch_size": 64})
@@ -46,6 +56,17 @@ def test_comments_stay(file: Path) -> None:
 def test_a_value_that_the_file_lacks_is_an_error_that_names_it(file: Path) -> None:
     with pytest.raises(TrainerError, match=r"train\.depth"):
         changed(file, {"train.depth": 3})
+
+
+def test_a_number_sign_between_quotes_begins_no_comment(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('name = "a #1" # mine\n')
+    assert changed(tmp_path / "a.toml", {"name": "b"}) == 'name = "b" # mine\n'
+
+
+def test_a_setting_of_an_array_of_tables_is_none_of_the_table_before(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("[train]\nsteps = 1\n[[layers]]\nsize = 2\n")
+    with pytest.raises(TrainerError, match=r"train\.size"):
+        changed(tmp_path / "a.toml", {"train.size": 3})
 
 
 def test_a_file_that_is_none_of_the_three_has_no_values(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Training:
         self._made += 16 * self._epochs() + self._others
         thin.end(self._made)
         fields = thin.report_fields()
-        thin.take(thin.enough())
+        thin.take(thin.parts_needed())
         return fields
 
 

@@ -23,15 +23,15 @@ def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
     team, settings, out_dir = settings_from(list(plan.argv[3:]))
     assert (team.method, team.devices, team.num_envs) == ("add", ("cpu", "cpu"), 96)
     assert team.hidden_units == 64
-    assert settings.asked == run_config(config)
+    assert settings.config == run_config(config)
     assert out_dir == tmp_path / "train"
 
 
 def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
     team, settings, _ = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
-    assert (team.hidden_units, settings.asked.ahead) == (1024, 2)
+    assert (team.hidden_units, settings.config.ahead) == (1024, 2)
     team, settings, _ = settings_from(GIVEN)
-    assert (team.hidden_units, settings.asked.ahead) == (64, None)
+    assert (team.hidden_units, settings.config.ahead) == (64, None)
 
 
 @pytest.mark.parametrize(

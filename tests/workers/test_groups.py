@@ -50,7 +50,7 @@ def test_each_worker_gets_as_many_cards_as_the_study_wants(
     cards = Nvml(FakeNvml(*(FakeGpu(uuid=f"GPU-{card}") for card in range(4))))
     monkeypatch.setattr(worker, "open_devices", lambda asked: open_devices(asked, lambda: cards, list))
     study = str(study_file(tmp_path, devices=devices))
-    assert worker.divided(study, "auto", replay=None, **asked) == groups
+    assert worker.devices_of_workers(study, "auto", replay=None, **asked) == groups
 
 
 def test_only_the_cards_of_the_study_are_divided() -> None:

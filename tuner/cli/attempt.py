@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tuner import probe
 from tuner.cli.hints import cut_ladders
-from tuner.cli.options import RUNS, Devices, Runs, Study, copied, open_console, stand_in
+from tuner.cli.options import RUNS, Devices, Runs, Study, open_console, print_to_copy, stand_in
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
@@ -30,7 +30,7 @@ class Matched(NamedTuple):
 
 
 def matched(plan: probe.ProbePlan) -> Matched:
-    """Return the output of a probe that has ended, compared with the patterns of its plan."""
+    """Return how many lines a probe that has ended has printed, and which of them match the patterns of its plan."""
     try:
         output = plan.slot.console.read_bytes()
     except OSError:
@@ -49,7 +49,10 @@ def matched(plan: probe.ProbePlan) -> Matched:
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
-    """Yield what to change in a study file whose probe ran, on a machine with so many cards."""
+    """Yield what to change in a study file whose probe ran, on a machine with `cards` GPUs.
+
+    An error up to twice the target is small enough to go on with.
+    """
     limits = spec.probe
     if result.samples_per_s is None and not any(probe.NO_RATE in note for note in result.notes):
         how = "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
@@ -57,12 +60,12 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
     if len(plan.slot.devices) == 1 < cards:
         yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
     for name in spec.objectives:
-        number, known = probe.value(result, name), probe.error(result, name)
+        number, error = probe.value(result, name), probe.error(result, name)
         if number is None:
             yield f"{name} was not measured: name another `objective`"
-        elif known is None:
+        elif error is None:
             yield f"{name} has no error: raise probe.window_seconds above {limits.window_seconds:g}"
-        elif known > 2 * probe.target_error(result, name, limits.target_error_pct):
+        elif error > 2 * probe.target_error(result, name, limits.target_error_pct):
             yield f"the error of {name} is large: raise probe.iterations or probe.window_seconds"
     if result.start_up_s is not None and result.start_up_s > limits.max_seconds / 2:
         yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
@@ -95,32 +98,40 @@ def attempt(
     console.print(f"next: `{literal_line(['tuner', 'optimize', '--study', study])}` searches")
 
 
-def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> tuple[probe.ProbePlan, probe.ProbeResult]:
+class _Attempt(NamedTuple):
+    """A probe that has ended."""
+
+    plan: probe.ProbePlan
+    result: probe.ProbeResult
+
+
+def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _Attempt:
     """Return the plan of a probe and what it measured, after saying what is started."""
 
-    def run(plan: probe.ProbePlan) -> tuple[probe.ProbePlan, probe.ProbeResult]:
+    def run(plan: probe.ProbePlan) -> _Attempt:
+        """Run the plan until it ends, or until Ctrl-C interrupts it."""
         console.print(f"case {case.name}: {in_words(config)}")
-        copied(f"command: {shell_join(plan.argv)}", console)
+        print_to_copy(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
             result = prober(
                 plan, lambda _: probe.Answer(probe.Next.INTERRUPTED) if asked.is_set() else probe.Answer(probe.Next.GO)
             )
-        return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
+        return _Attempt(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))
 
     return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
 
 
-def _counted(plan: probe.ProbePlan, matched: int) -> str:
-    """Return what counts the iterations: printed lines, a file, or the trainer's own reports."""
+def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
+    """Return what counts the iterations, in words: printed lines, a file, or the trainer's own reports."""
     if plan.progress.patterns:
-        return f"{matched} matched `progress`"
+        return f"{matched_lines} matched `progress`"
     return "iterations are in `progress_file`" if plan.progress_file else "the trainer reports its iterations itself"
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
     output = matched(plan)
-    console.print(f"output: {output.printed} line(s), {_counted(plan, output.matched)}; {plan.slot.console}")
+    console.print(f"output: {output.printed} line(s), {_counter(plan, output.matched)}; {plan.slot.console}")
     for line in output.shown:
         console.print(f"  {line}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"

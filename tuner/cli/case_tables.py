@@ -1,7 +1,8 @@
 """The tables of a study's cases and of their Pareto fronts, printed on a terminal of any width."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -12,28 +13,42 @@ from tuner import export
 
 
 def print_tables(console: Console, *tables: Table) -> None:
-    """Print tables without cutting text off. Of a table that is too wide, configs and last columns follow below."""
+    """Print tables without breaking a short cell. Of a table that is too wide, configs and last columns follow below.
+
+    Only where two columns are still too wide are their short cells broken.
+    """
     for table in tables:
+        for column in table.columns:
+            widths = map(cell_len, map(str, column.cells))
+            longest = None if column.header == "config" else _SHORT
+            column.min_width = max((width for width in widths if width <= (longest or width)), default=0)
         below = _take_out(console, table)
+        if not fits(console, table):
+            for column in table.columns:
+                column.min_width = None
         _set_widths(_spare_width(console, table), table.columns)
         console.print(table, soft_wrap=False)
         for line in below:
             console.print(line)
 
 
+_SHORT = 40
+"""The columns of a cell that is not broken; a longer one is a text, whose lines break between words."""
+
+
 def fits(console: Console, table: Table) -> bool:
-    """Return whether a table fits on the terminal without a broken word."""
+    """Return whether a table fits on the terminal without a broken word, or a column below its `min_width`."""
     return _spare_width(console, table) >= 0
 
 
 def _spare_width(console: Console, table: Table) -> int:
-    """Return the terminal's width minus the smallest width of the table that breaks no word."""
+    """Return the terminal's width minus the smallest width that the table may have."""
     unbounded = console.options.update_width(sys.maxsize)
     return console.width - Measurement.get(console, unbounded, table).minimum
 
 
 def _set_widths(spare: int, columns: Iterable[Column]) -> None:
-    """Make each column as wide as its longest word, and share the `spare` width among the columns from the left.
+    """Make each column as narrow as it may be, and share the `spare` width among the columns from the left.
 
     If `spare` is negative, words are broken. Without this function, rich would shrink all columns in proportion to
     their width and break words even if there is room.
@@ -42,49 +57,67 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
         column.overflow = "fold"
         if spare >= 0:
             cells = [str(cell) for cell in (column.header, *column.cells)]
-            word = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
-            more = min(spare, max(map(cell_len, cells)) - word)
-            column.width = word + more
+            words = (cell_len(word) for cell in cells for word in cell.split())
+            least = max([column.min_width or 0, *words])
+            more = min(spare, max(map(cell_len, cells)) - least)
+            column.width = least + more
             spare -= more
 
 
 def _take_out(console: Console, table: Table) -> list[str]:
-    """Return a line for each row of the columns that are removed until the table fits: the config, then the last."""
+    """Remove columns until the table fits, and return them as text: a line for each row that has a value in them.
+
+    The config goes first, or without a config the second column; then the columns go from the right. The first stays.
+    """
     names, *more = table.columns
     taken: list[Column] = []
-    for column in sorted(more, key=lambda column: column.header == "config", reverse=True)[:1] + more[:0:-1]:
+    configs = [column for column in more if column.header == "config"] or more
+    for column in [*configs[:1], *more[:0:-1]]:
         if fits(console, table):
             break
-        if column in table.columns:
-            table.columns.remove(column)
+        if column.header not in {other.header for other in taken}:
+            left = [other for other in table.columns if other.header != column.header]
+            table.columns = [replace(other, _index=place) for place, other in enumerate(left)]
             taken.append(column)
-    rows = zip(names.cells, *(_named(column) for column in taken), strict=True)
+    rows = zip(names.cells, *(_labelled_cells(column) for column in taken), strict=True)
     return [f"{name}: {'; '.join(filter(None, cells))}" for name, *cells in rows if any(cells)]
 
 
-def _named(column: Column) -> Iterator[str]:
-    """Yield the cells of a column, each behind the column's heading if it does not say by itself what it is."""
-    name = "" if column.header in {"config", "trials"} else f"{column.header} "
-    return (f"{name}{cell}" if cell else "" for cell in map(str, column.cells))
+def _labelled_cells(column: Column) -> Iterator[str]:
+    """Return the cells of a column as text, each behind the heading unless the cell says by itself what it is."""
+    label = "" if column.header in {"config", "trials"} else f"{column.header} "
+    return (f"{label}{cell}" if cell else "" for cell in map(str, column.cells))
 
 
 def summary_table(rows: Iterable[export.CaseSummary]) -> Table:
     """Return a table with one row per case, and one more where another config is faster with the same training."""
     shown = list(rows)
-    best = " ".join(["best", *dict.fromkeys(row.objective for row in shown)])
-    table = Table("case", "status", best, "config", "samples/s", "trial", "trials", "gain")
+    objectives = dict.fromkeys(row.objective for row in shown)
+    speed = [] if objectives.keys() <= export.SPEEDS.keys() else ["samples/s"]
+    table = plain_table("case", "status", best_of(objectives), "config", *speed, "trial", "trials", "gain")
     for row in shown:
-        cells = _best_cells(row.best) if row.best else [""] * 4
+        cells = _best_cells(row.best, speed) if row.best else [""] * (3 + len(speed))
         table.add_row(row.case, row.status, *cells, export.trials(row), export.gain_text(row))
         if row.fastest:
-            table.add_row(f"{row.case}, fastest", "trains as default", *_best_cells(row.fastest), "", "")
+            table.add_row(f"{row.case}, fastest", "as default", *_best_cells(row.fastest, speed), "", "")
     return table
 
 
-def _best_cells(best: export.ConfigRow) -> list[str]:
+def plain_table(*heads: str) -> Table:
+    """Return an empty table without lines, which leaves more room for its cells."""
+    return Table(*(Column(head) for head in heads), box=None, pad_edge=False, header_style="bold")
+
+
+def best_of(objectives: Iterable[str]) -> str:
+    """Return the heading above the values of the best by these objectives."""
+    return " ".join(["best", *map(export.unit, objectives)])
+
+
+def _best_cells(best: export.ConfigRow, speed: Sequence[str]) -> list[str]:
+    """Return the cells of a config: its objective, values, samples/s where `speed` names a column for it, and trial."""
     value = export.with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
-    speed = "" if best.samples_per_s is None else f"{best.samples_per_s:.0f}"
-    return [value, export.in_words(best.config, best.total_batch), speed, f"#{best.trial}"]
+    per_s = ["" if best.samples_per_s is None else export.figure(best.samples_per_s)] if speed else []
+    return [value, export.in_words(best.config, best.total_batch), *per_s, f"#{best.trial}"]
 
 
 _HEADS = {
@@ -126,12 +159,13 @@ def _front_table(case: export.CaseView) -> Table:
 
 
 def _is_shown(column: str, rows: Iterable[export.Row]) -> bool:
-    """Return whether a column has a value in any row. A count of one measurement does not matter as a value."""
+    """Return whether a column has a value in any row. The usual single reading of a config is not worth a column."""
     empty = {None, "", 1} if column == "readings" else {None, ""}
     return any(row.get(column) not in empty for row in rows)
 
 
 def _cell(value: object) -> str:
+    """Return a value as text: a number with two decimals, or a small one with three digits."""
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
     return "" if value is None else str(value)

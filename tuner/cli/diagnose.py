@@ -18,7 +18,7 @@ from tuner.tools.diagnosis.study_times import Setup, known
 
 
 def _number(option: str, least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
-    """Return an option that is a finite number of at least `least`."""
+    """Return an option that is a finite number from `least` to `most`; None for no upper bound."""
     return typer.Option(option, min=least, max=most, callback=options.finite, help=help)
 
 
@@ -60,9 +60,9 @@ def diagnose(
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Say why the GPUs of any Optuna study wait, and what to change. The database is only read."""
-    given = locals()
+    given = locals()  # each measured fact that a person knows has an option of its name
     console = options.open_console(stderr=as_json)
-    name, url = _named(console, study, study_name, storage, runs)
+    name, url = _study_of_options(console, study, study_name, storage, runs)
     setup = Setup(**{field: known(given[field], option) for field, option in OPTIONS.items()})
     if "://" not in url and Path(url).is_file():
         diagnosis = diagnose_journal(Path(url), name, setup)
@@ -83,16 +83,21 @@ def diagnose(
         console.print(line)
 
 
-class _Named(NamedTuple):
-    """A study that the options name."""
+class _StoredStudy(NamedTuple):
+    """A study in a database."""
 
     name: str
     url: str
     """The URL of its database, or the path of a journal."""
 
 
-def _named(console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path) -> _Named:
-    """Return the study that the options name. Raises StudyError if they do not name one."""
+def _study_of_options(
+    console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path
+) -> _StoredStudy:
+    """Return the study that the options name: `study` is one of tuner, `study_name` one of Optuna in `storage`.
+
+    Raises StudyError where both or neither are given, or the study cannot be found.
+    """
     if study is not None and study_name is None:
         try:
             spec, _, url = options.open_shown(console, study, storage, runs)
@@ -100,9 +105,9 @@ def _named(console: Console, study: str | None, study_name: str | None, storage:
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return _Named(spec.name, url)
+        return _StoredStudy(spec.name, url)
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:
         raise StudyError("--study-name needs --storage, the URL of the study's database")
-    return _Named(study_name, storage)
+    return _StoredStudy(study_name, storage)

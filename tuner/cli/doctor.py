@@ -1,31 +1,51 @@
 """`tuner doctor`, which checks whether this machine is ready for a study."""
 
 from collections.abc import Iterable
+from typing import Annotated
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Json, Runs, Storage, Study, open_console, print_document
-from tuner.errors import TunerError
+from tuner.cli.init import Command
+from tuner.cli.options import RUNS, STUDY, Devices, Json, Runs, Storage, open_console, print_document
+from tuner.drafting.command_lines import typed_command
+from tuner.errors import StudyError, TunerError
 from tuner.records.urls import database_url
 from tuner.study import load
-from tuner.tools.checkup import Finding, Severity, check_up
+from tuner.tools.checkup import Finding, Severity, check_up, check_up_machine, unchecked
+from tuner.tools.command_needs import Typed
 
 
 def doctor(
-    study: Study, devices: Devices = None, storage: Storage = None, runs: Runs = RUNS, as_json: Json = False
+    command: Command = None,
+    study: Annotated[str | None, STUDY] = None,
+    devices: Devices = None,
+    storage: Storage = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
 ) -> None:
-    """Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem."""
-    spec = load(study)
+    """Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem."""
+    if command and study:
+        raise StudyError("name a --study or a command after `--`, not both")
+    spec = load(study) if study else None
     console = open_console(stderr=as_json)
-    url = database_url(storage, (runs / spec.name).resolve())
-    checks = check_up(spec, asked_for=study, devices=spec.devices_for(devices), url=url, runs=runs)
-    if as_json:
-        findings = list(checks)
-        print_document({"study": spec.name, "findings": findings})
+    if spec and study:
+        url = database_url(storage, (runs / spec.name).resolve())
+        checks = check_up(spec, asked_for=study, devices=spec.devices_for(devices), url=url, runs=runs)
+        left = ["whether a probe runs: `tuner try` starts one"]
     else:
-        findings = _show(console, checks)
+        parsed = typed_command(command) if command else None
+        typed = Typed(parsed.words, parsed.env, parsed.script) if parsed else None
+        checks = check_up_machine(devices or "auto", storage, runs, typed)
+        left = unchecked(devices or "auto", storage, typed)
+    findings = list(checks) if as_json else _show(console, checks)
+    not_checked = list(left)
+    if as_json:
+        print_document({"study": spec and spec.name, "findings": findings, "not_checked": not_checked})
+    for text in () if as_json else not_checked:
+        console.print(f"not checked: {text}")
     if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
-        raise TunerError("\n  ".join([f"{len(problems)} problem(s) with study {spec.name}", *problems]))
+        about = f"study {spec.name}" if spec else "this machine or the command" if command else "this machine"
+        raise TunerError("\n  ".join([f"{len(problems)} problem(s) with {about}", *problems]))
 
 
 def _show(console: Console, checks: Iterable[Finding]) -> list[Finding]:

@@ -5,21 +5,23 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Column, Table
+from rich.table import Table
 
+from tuner.cli.case_tables import best_of, plain_table
 from tuner.cli.hints import at_the_top
 from tuner.cli.options import beside_here
 from tuner.export import (
     SPEEDS,
+    BestGain,
     CaseSummary,
+    ConfigRow,
     Topic,
     figure,
     findings,
     gain_text,
     in_words,
     measured_otherwise,
-    shared,
-    trials,
+    merged_lines,
     with_error,
 )
 from tuner.study import Case
@@ -36,46 +38,51 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
 
     Both are as they were measured in the same way, so that the columns agree with the gain.
     """
-    objective = " ".join(dict.fromkeys(row.objective for row in rows))
-    is_speed = objective in SPEEDS
-    heads = ["case", f"best {objective}", "default", "gain", *([] if is_speed else ["samples/s"]), "trials"]
-    table = Table(*(Column(head) for head in heads), box=None, pad_edge=False, header_style="bold")
+    objectives = dict.fromkeys(row.objective for row in rows)
+    is_speed = objectives.keys() <= SPEEDS.keys()  # then no other column need show samples/s
+    table = plain_table("case", best_of(objectives), "default", "gain", *([] if is_speed else ["samples/s"]))
     for row in rows:
-        speed = [] if is_speed else [_speed(row)]
-        table.add_row(row.case, *_measured(row), gain_text(row), *speed, trials(row))
-        if row.fastest:
-            own = [] if is_speed else [figure(row.fastest.samples_per_s or 0.0)]
-            times = f"{row.fastest.times:.2g} times the best's" if row.fastest.times else ""
-            value = with_error(row.fastest.value, row.fastest.error)
-            table.add_row("  trains as default", value, "", times, *own, f"#{row.fastest.trial}")
+        speed = [] if is_speed else [_speed(row.best, row.gain)]
+        table.add_row(row.case, *_best_and_default(row), _gain(row), *speed)
+        if fast := row.fastest:
+            value = with_error(fast.value, fast.error)
+            table.add_row(f"  #{fast.trial} as default", value, "", "", *([] if is_speed else [_speed(fast)]))
     return table
 
 
-def _measured(row: CaseSummary) -> tuple[str, str]:
-    """Return the values of the best and of the default, the latter only where the two can be compared."""
+def _best_and_default(row: CaseSummary) -> tuple[str, str]:
+    """Return the cells with the values of the best and of the default, the latter only where they can be compared."""
     if row.best is None:
         return row.status, ""
     if gain := row.gain:
         return with_error(gain.after, gain.after_error), with_error(gain.before, gain.before_error)
-    is_best = row.default is not None and row.default.config == row.best.config
-    return (best := with_error(row.best.value, row.best.error)), best if is_best else ""
+    best = with_error(row.best.value, row.best.error)
+    is_default = row.default is not None and row.default.config == row.best.config
+    return best, best if is_default else ""
 
 
-def _speed(row: CaseSummary) -> str:
-    return figure(row.best.samples_per_s) if row.best and row.best.samples_per_s else ""
+def _gain(row: CaseSummary) -> str:
+    """Return what the best gains, without the gain in samples/s that the next column has."""
+    return gain_text(row).partition(" points")[0]
+
+
+def _speed(config: ConfigRow | None, gain: BestGain | None = None) -> str:
+    """Return the samples/s of a config, with how many times those of the default they are where that is known."""
+    times = f" ({gain.times:.2g} times)" if gain and gain.times else ""
+    return f"{figure(config.samples_per_s)}{times}" if config and config.samples_per_s else ""
 
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield what each case's best is, what cases without a best need, what limits a single case, and one doubt."""
-    yield from shared((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
-    yield from shared((row.case, text) for row in rows if (text := measured_otherwise(row)))
+    yield from merged_lines((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
+    yield from merged_lines((row.case, text) for row in rows if (text := measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in findings(row)]
     failed = [(row.case, str(found)) for row, found in known if found.topic is Topic.RESULT and row.without_success]
-    yield from shared(failed)
+    yield from merged_lines(failed)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"limited by: {rows[0].bound.limit}"
     doubts = chain.from_iterable(
-        shared((row.case, str(found)) for row, found in known if found.topic is topic) for topic in DOUBTS
+        merged_lines((row.case, str(found)) for row, found in known if found.topic is topic) for topic in DOUBTS
     )
     if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
         yield doubt

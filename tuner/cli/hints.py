@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.export import CaseSummary, StudyReader, beside_table, in_use, ladder_of_study, remedy, safe_rung, shared
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, STUDY_FILE, as_words, stand_in
+from tuner.export import (
+    CaseSummary,
+    StudyReader,
+    beside_table,
+    in_use,
+    ladder_of_study,
+    merged_lines,
+    remedy,
+    safe_rung,
+)
 from tuner.probe import duration
-from tuner.records.urls import shown
+from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, exposed, grouped, literal_line, unmatched
 from tuner.trainers.registry import not_searched
@@ -21,34 +30,36 @@ if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
 
-def to_be_made(rungs: Sequence[int]) -> str:
-    """Return how the rungs of an `auto` ladder are found. `rungs` are the rungs of its calibration probes."""
+def rungs_to_come(rungs: Sequence[int]) -> str:
+    """Return in words how the rungs of an `auto` ladder are found. `rungs` are those of its calibration probes."""
     return f"the ladder is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
 
 
-def to_be_fitted(parameter: str) -> str:
-    """Return how a batch size that is `auto` is found."""
+def batch_to_come(parameter: str) -> str:
+    """Return in words how a batch size that is `auto` is found; `parameter` is its name."""
     return f"{parameter} is auto: it follows from the memory of the first probes"
 
 
-def fitted(case: str, parameter: str, why: str) -> str:
-    """Return a line with a batch size that is `auto`, and how it follows."""
+def batch_line(case: str, parameter: str, why: str) -> str:
+    """Return a line with a batch size that was `auto`; `why` says its value and what it follows from."""
     return f"{case}: {parameter} is auto: {why}, fixed in this study"
 
 
-def ladder(case: str, rungs: Iterable[int]) -> str:
-    """Return a line with the rungs of an `auto` ladder."""
+def ladder_line(case: str, rungs: Iterable[int]) -> str:
+    """Return a line with the rungs that an `auto` ladder has come to."""
     return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
-def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], shown_url: str) -> None:
+def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
     for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}")
     console.print(f"devices {models}, measured by {bench.source.label}")
-    console.print(f"database {shown_url}")
+    console.print(f"database {shown(url)}")
+    if why := unguarded(url):
+        console.print(f"warning: {why}; let one command at a time work on this database")
     if len(bench.spec.objectives) > 1:
         objectives = ", ".join(bench.spec.objectives)
         console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")
@@ -56,19 +67,19 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], sh
         console.print(f"the best must keep {constraint.metric} {constraint}")
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
         console.print(f"overrides: no case matches {glob!r}")
-    never = [known for case in cases for known in not_searched(bench.spec_for(case), bench.trainer).items()]
-    for line in (*(f"not searched: {line}" for line in shared(never)), *cut_ladders(bench, cases)):
+    reasons = [item for case in cases for item in not_searched(bench.spec_for(case), bench.trainer).items()]
+    for line in (*(f"not searched: {line}" for line in merged_lines(reasons)), *cut_ladders(bench, cases)):
         console.print(line)
 
 
 def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
     """Return a line for the cases whose largest rungs the trainer cannot run. Cases with one reason share a line."""
     ends = ((case.name, bench.cut_for(case)) for case in cases)
-    return shared((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
+    return merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 
 def complaint(outcome: CaseOutcome) -> str | None:
-    """Return what the user must fix, if a case stopped early for a reason that the user can fix."""
+    """Return what the user must fix where a case stopped early; None where there is nothing to fix."""
     if outcome.why and outcome.stopped:
         return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:
@@ -81,40 +92,37 @@ def complaint(outcome: CaseOutcome) -> str | None:
 
 def notes(rows: Iterable[CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
-    return shared((row.case, text) for row in rows if (text := _joined(map(str, beside_table(row)))))
+    return merged_lines((row.case, text) for row in rows if (text := _joined(map(str, beside_table(row)))))
 
 
 def _joined(texts: Iterable[str]) -> str:
+    """Return texts as sentences behind the name of a case, so that the first begins small; empty without a text."""
     first, *more = [*texts] or [""]
     return ". ".join([first, *(f"{text[0].upper()}{text[1:]}" for text in more)])
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
-    """Return lines where a case's best has a parameter's largest value: whether larger values may be better."""
-    best = {row.case: row.best.config for row in rows if row.best}
+    """Yield whether larger values may be better, for each case whose best has a parameter's largest value."""
+    best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
-        largest = [
-            parameter
-            for parameter in bench.space_for(case).parameters
-            if _is_at_the_top(parameter, best.get(case.name, {}))
-        ]
+        best = best_configs.get(case.name, {})
+        largest = [parameter for parameter in bench.space_for(case).parameters if _is_at_the_top(parameter, best)]
         for parameter in largest:
             if parameter.is_ladder:
-                top = int(best[case.name][parameter.name])
+                top = int(best[parameter.name])
                 yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
-        if values := [
-            f"{parameter.name}, {best[case.name][parameter.name]}" for parameter in largest if not parameter.is_ladder
-        ]:
+        if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
             yield (
                 f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
                 "larger values may be better, in a study with another name"
             )
 
 
-def with_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
-    """Return which options search larger values than a typed command's best has; None where it has no largest.
+def command_for_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
+    """Return the command that searches larger values, where the best of a typed command has a parameter's largest one.
 
-    A value is not named whose double a rule refuses: a degree above the cards, a batch that no accumulation balances.
+    Returns None where no larger value can be searched: a rule of the space may refuse the double of a size, such as a
+    degree of parallelism above the number of cards, or a batch that no accumulation balances.
     """
     config = row.best.config if row.best else {}
     space = bench.space_for(Case(name=row.case))
@@ -141,7 +149,7 @@ def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
 
 
 def _beyond(bench: "Workbench", case: Case, top: int) -> str:
-    """Return whether a rung above `top`, the largest rung, may be better."""
+    """Return in words whether a rung above `top`, the largest rung, may be better."""
     space = bench.space_for(case)
     more = "larger `max`" if space.auto_bounds else "longer ladder"
     end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None
@@ -154,9 +162,9 @@ def _beyond(bench: "Workbench", case: Case, top: int) -> str:
 
 
 def safe_rungs(study: StudyReader) -> list[str]:
-    """Return lines with the rung that is safe for all cases of each method, and of all methods.
+    """Return lines that say which rung is safe for every case of each method, and for all cases.
 
-    Returns none for a study that does not search a ladder.
+    Groups with the same rung share a line. The list is empty for a study that does not search a ladder.
     """
     ladder = ladder_of_study(study)
     if ladder not in study.fields.parameters:
@@ -164,52 +172,55 @@ def safe_rungs(study: StudyReader) -> list[str]:
     groups = grouped(study.cases, lambda case: case.method)
     if len(groups) > 1:
         groups["all cases"] = study.cases
-    safe = {group: safe_rung(cases) for group, cases in groups.items()}
-    return shared(
-        (group, f"{f'no {ladder}' if rung is None else f'{ladder} {rung}'} is known to be safe for every case")
-        for group, rung in safe.items()
-    )
+    rungs = {group: safe_rung(cases) for group, cases in groups.items()}
+    sizes = {group: f"no {ladder}" if rung is None else f"{ladder} {rung}" for group, rung in rungs.items()}
+    return merged_lines((group, f"{size} is known to be safe for every case") for group, size in sizes.items())
 
 
-def recorded(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
-    """Return a line that says how much of a case is recorded."""
+def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
+    """Return a line that says how many of the planned `configs` of a case are recorded; `table` is None for none."""
     if table is None:
         return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
     left = sum(table.find(config) is None for config in configs)
     return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
 
 
-def plan_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
+def command_of_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
     """Return the command that prints the best configs as scripts; its options name the same database and devices.
 
     With `--cases` and the name of a case after it, it prints that of the case alone.
     """
+    own = Path(study)
+    if own.name == STUDY_FILE and own.parent.parent == runs:  # a name finds it, too
+        study = own.parent.name
     options = {"study": study, "devices": devices, **_database(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
 
 
 def _database(storage: str | None, runs: Path) -> dict[str, object]:
-    """Return the options that name the same database, as far as the environment does not name it."""
+    """Return the options that name the same database; None for an option that the defaults or the environment set."""
     is_needed = storage and storage != os.environ.get(STORAGE_VARIABLE)
     return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
 
 def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
     """Return a line that says which command prints the best config."""
-    command = plan_best(study, devices=devices, storage=storage, runs=runs)
+    command = command_of_best(study, devices=devices, storage=storage, runs=runs)
     return f"train with the best: `{literal_line(command)}` prints a script"
 
 
 def out_of_time(budget: "Budget") -> str:
     """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
-    limit, resume = duration(budget.whole_s), "rerun to resume"
-    if budget.short is None:
+    limit, resume = duration(budget.total_s), "rerun to resume"
+    if budget.shortage is None:
         return f"the time of {limit} is over; {resume}"
-    probe, left = map(duration, budget.short)
+    probe, left = map(duration, budget.shortage)
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; {resume}"
 
 
-def of_all(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[CaseSummary], devices: int) -> str:
+def progress_of_cases(
+    cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[CaseSummary], devices: int
+) -> str:
     """Return a line that says what the probes of several cases took, and which of the cases still need probes.
 
     `rows` have what all runs of the study took, this one included. The line is empty for a single case.

@@ -9,8 +9,8 @@ from typing import Annotated, get_args
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Runs, asked, devices_option, finite, open_console, say, wrapped
-from tuner.drafting.making import Wanted, made_study, write_study
+from tuner.cli.options import RUNS, Runs, answer_to, devices_option, finite, open_console, say, wrapped
+from tuner.drafting.making import Wanted, make_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
 from tuner.study import LaunchName
@@ -80,20 +80,20 @@ def init(
         write_study(file, preset_text(str(wanted.name), str(preset)), say, console.print)
         console.print(f"put your own command and values in it, then `tuner doctor --study {file}`")
         return
-    study = written_study(console, command, wanted)
+    study = study_of_command(console, command, wanted)
     console.print(f"next: `tuner try --study {shlex.quote(study)}` measures one config")
 
 
-def written_study(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
-    """Return how other commands name a command's new study, about which the person at the terminal is asked.
+def study_of_command(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
+    """Return how other commands name the new study of a command; a person at the terminal is asked what to search.
 
-    Raises the errors of `made_study`.
+    `to_search` says that a search follows. Raises the errors of `make_study`.
     """
     ask = partial(_answer, width=console.width) if console.is_terminal and sys.stdin.isatty() else None
-    return made_study(command, wanted, console.print, warn=say, ask=ask, to_search=to_search)
+    return make_study(command, wanted, console.print, warn=say, ask=ask, to_search=to_search)
 
 
 def _answer(prompt: str, width: int) -> str:
     """Return the line that a person types after a question, which is wrapped between words."""
     text = f"{wrapped(prompt.strip(), width - len(' '))} "
-    return asked(lambda: typer.prompt(text, default="", show_default=False, prompt_suffix=""))
+    return answer_to(lambda: typer.prompt(text, default="", show_default=False, prompt_suffix=""))

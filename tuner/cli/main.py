@@ -22,7 +22,7 @@ from tuner.errors import StudyError, TunerError
 _COMMANDS = {
     "init": "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
     "try": "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
-    "doctor": "Check GPUs, trainer, database and disk, without starting a probe. Exit code 2 if there is a problem.",
+    "doctor": "Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem.",
     "optimize": "Make a command faster, or run a study; rerun to resume.",
     "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
     "soak": "Run the best config, or another with --set, for minutes; say whether memory lasts for hours.",
@@ -69,7 +69,7 @@ _GROUPS = {
 _EXAMPLES = {
     "init": "tuner init -- python train.py --batch-size 32",
     "try": "tuner try --study train --set num_workers=4",
-    "doctor": "tuner doctor --study pi_plus",
+    "doctor": "tuner doctor -- python train.py",
     "optimize": "tuner optimize -- python train.py --batch-size 32",
     "worker": "tuner worker --study train --devices 2,3",
     "soak": "tuner soak --study train --minutes 10",
@@ -102,6 +102,8 @@ _PANELS = {
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
 _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "told", "verify", "race")
 """The commands about a study that has results, which take the only such study where none is named."""
+_OF_REPLAYS = ("status", "report", "export", "dashboard")
+"""The commands that show the results of a replay, too."""
 _FORMER = {
     "race": {"--case": "--cases", "--hours": "--train-hours"},
     "soak": {"--hours": "--train-hours"},
@@ -133,12 +135,13 @@ class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
     def __init__(self, name: str, home: str, summary: str, *, hidden: bool = False) -> None:
+        """`home` is where the function of the command is, as `module:function`; `summary` is a line of help."""
         group = next((group for group, names in _GROUPS.items() if name in names), "More")
         super().__init__(name, help=summary, rich_help_panel=group, hidden=hidden)
         self._home = home
 
     def load(self) -> Any:
-        """Return the command itself, after importing its file."""
+        """Return the command itself, after importing its file; its help has groups of options and an example."""
         module, _, function = self._home.partition(":")
         with ended_by_ctrl_c():
             imported = import_module(module)
@@ -147,16 +150,16 @@ class Deferred(TyperCommand):
         app_of_one_command.command(self.name, cls=_OneCommand, epilog=example)(getattr(imported, function))
         command = get_command(app_of_one_command)
         takes_command = any(parameter.name == "command" for parameter in command.params)
-        groups = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
-        panels = {name: panel for panel, names in groups.items() for name in names}
+        panels = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
+        panel_of = {name: panel for panel, names in panels.items() for name in names}
         if command.callback and {"study", "runs"} <= {parameter.name for parameter in command.params}:
             command.callback = partial(_with_its_study, str(self.name), command.callback)
         for parameter in command.params:
             if parameter.name == "study" and self.name in _OF_RESULTS:
                 parameter.required = False
                 parameter.help = f"{parameter.help} Default: the only study with results in runs/."  # pyright: ignore[reportAttributeAccessIssue]
-            if parameter.name in panels:
-                parameter.rich_help_panel = panels[parameter.name]  # pyright: ignore[reportAttributeAccessIssue]
+            if parameter.name in panel_of:
+                parameter.rich_help_panel = panel_of[parameter.name]  # pyright: ignore[reportAttributeAccessIssue]
         return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -180,34 +183,40 @@ class Deferred(TyperCommand):
 
 
 def _with_its_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
-    """Call a command's function with its study named as it is loaded; without a name, the only one with results."""
-    study, runs = options["study"], options["runs"]
-    names_any_study = command == "diagnose" and options["storage"]  # it tells what a database has instead
-    if (study or command in _OF_RESULTS) and not names_any_study:
-        from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+    """Call a command's function with the name or file by which its study is loaded, and return what it returns.
 
-        replays = command in {"status", "report", "export", "dashboard"}  # they show the results of a replay, too
+    A command about results takes the only study with results where none is named. Raises StudyError.
+    """
+    study, runs = options["study"], options["runs"]
+    names_any_study = command == "diagnose" and options["storage"]  # it lists what the database has, if not this study
+    if (study or command in _OF_RESULTS) and not names_any_study:
+        from tuner.cli.options import findable, only_study, origin_of  # noqa: PLC0415 - `tuner --help` needs no study
+
+        replays = command in _OF_REPLAYS
         if study is None and options["storage"]:
             raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
         if study is None:
             study = only_study(runs, replays=replays)
             typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
         options["study"] = findable(study, runs, replays=replays)
+        if origin := origin_of(options["study"]):
+            typer.echo(f"{options['study']} is {origin}; relative paths in it begin there", err=True)
     return function(**options)
 
 
 def with_present_names(command: str, words: Sequence[str]) -> list[str]:
-    """Return the words after a command, their options of older versions under the present names."""
+    """Return the words after a command, with the present names of older options; the words after `--` stay."""
     former = _FORMER.get(command, {})
     ours = list(words[: words.index("--")] if "--" in words else words)
-    present = (word.partition("=") for word in ours)
-    return ["".join((former.get(name, name), *values)) for name, *values in present] + list(words[len(ours) :])
+    pairs = (word.partition("=") for word in ours)
+    return ["".join((former.get(name, name), *value)) for name, *value in pairs] + list(words[len(ours) :])
 
 
 class Commands(TyperGroup):
     """All commands, in the order of `tuner --help`."""
 
     def __init__(self, **attributes: Any) -> None:
+        """Add each command once, and those of older versions without a line in the help; typer gives `attributes`."""
         super().__init__(**attributes)
         grouped = [name for names in _GROUPS.values() for name in names]
         for name in dict.fromkeys([*grouped, *_COMMANDS]):
@@ -221,6 +230,7 @@ class Commands(TyperGroup):
 
 
 def _home(name: str) -> str:
+    """Return where the function of a command is, as `module:function`."""
     return _HOMES.get(name, f"tuner.cli.{name}:{name}")
 
 
@@ -235,6 +245,7 @@ app = typer.Typer(
 
 
 def _show_version(wanted: bool) -> None:
+    """Print the version and end, if it is wanted."""
     if wanted:
         typer.echo(f"tuner {__version__}")
         raise typer.Exit
@@ -251,10 +262,11 @@ def _of_every_command(version: Version = False) -> None:
 
 
 @contextmanager
-def _ended_alike() -> Iterator[None]:
-    """Let TERM, and the loss of the terminal, end a command as Ctrl-C does; what is ignored stays ignored."""
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Let TERM, and the loss of the terminal, end a command as Ctrl-C does; a signal that is ignored stays ignored."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
+        """Handle a signal as Python handles Ctrl-C."""
         if number == signal.SIGHUP:
             from tuner.cli.options import fall_silent  # noqa: PLC0415 - as below
 
@@ -274,12 +286,12 @@ def _ended_alike() -> Iterator[None]:
 def main() -> None:
     """Run the command line: errors that a user or the machine causes end in one line and exit code 2."""
     try:
-        with _ended_alike():
+        with _ended_as_by_ctrl_c():
             app(prog_name="tuner")
     except TunerError as error:
         _refuse(str(error))
     except (OSError, RuntimeError, MemoryError, ImportError) as error:
-        if (reason := _outside(error)) is None:
+        if (reason := _fault_of_machine(error)) is None:
             raise
         if isinstance(error, OSError) and error.errno in _FULL:
             from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no other command's options
@@ -294,7 +306,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 """No disk space is left."""
 
 
-def _outside(error: Exception) -> str | None:
+def _fault_of_machine(error: Exception) -> str | None:
     """Return which limit or path of the machine has caused an error, and what to do; None for any other error."""
     again = "then run the command again"
     out_of_reach = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
@@ -325,6 +337,7 @@ def _outside(error: Exception) -> str | None:
 
 
 def _refuse(message: str) -> NoReturn:
+    """Print an error, in red where the memory suffices for that, and end with exit code 2."""
     try:
         from tuner.cli.options import open_console  # noqa: PLC0415 - as above
 

@@ -12,14 +12,14 @@ from rich.console import Console
 from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables
 from tuner.cli.ending import closing, gains_table, whereabouts
-from tuner.cli.hints import of_all, out_of_time, plan_best, script_of_best, with_larger
+from tuner.cli.hints import command_for_larger, command_of_best, out_of_time, progress_of_cases, script_of_best
 from tuner.cli.options import STUDY_FILE
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
-from tuner.cli.worker import Replay, Trials, divided, run_team
+from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError
@@ -81,7 +81,7 @@ def optimize(
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     changes = Changes(settings or [], max_seconds)
-    study = _changed(console, _study(console, command, study, wanted, changes), changes, runs)
+    study = _with_changes(console, _study(console, command, study, wanted, changes), changes, runs)
     devices = None if command else devices  # the study has those that the command has really used
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     passed_on["prices"] = prices
@@ -92,13 +92,13 @@ def optimize(
         return
     budget = Budget(MonotonicClock(), hours)
     screen = JsonScreen(sys.stdout) if as_json else None
-    groups = divided(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
+    groups = devices_of_workers(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
     ready = open_search(
         study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, ready.bench.folder)
-    to_train = None if ready.simulated else plan_best(study, storage=storage, runs=runs)
+    to_train = None if ready.simulated else command_of_best(study, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
     if len(groups) > 1:
@@ -109,12 +109,12 @@ def optimize(
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
-    if budget.over():
+    if budget.is_over():
         tables.print(out_of_time(budget))
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
-    if line := of_all(ready.cases, outcomes, rows, len(ready.bench.devices)):
+    if line := progress_of_cases(ready.cases, outcomes, rows, len(ready.bench.devices)):
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
@@ -137,14 +137,18 @@ class Changes(NamedTuple):
 
 
 def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted, changes: Changes) -> str:
-    """Return the study that a person names, or that is made of a command. Raises StudyError for both or neither."""
+    """Return the name or file of the study that a person names, or that is made of a command.
+
+    `wanted` are the options about a command, and `changes` those about a study. Raises StudyError for both a command
+    and a study, for neither, and for options that belong to the other one.
+    """
     if bool(command) == bool(study):
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
-    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes):  # it asks nothing
+    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes):  # a study may have these
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     if command and changes:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
-    study = study or init.written_study(console, command or [], wanted, to_search=True)
+    study = study or init.study_of_command(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         if objective == ITERATIONS_PER_S:
             what = "iterations/s are compared, because no searched value changes an iteration"
@@ -154,8 +158,8 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     return study
 
 
-def _changed(console: Console, study: str, changes: Changes, runs: Path) -> str:
-    """Return the study of this run: the file of one with other values, written into its folder, where any are named."""
+def _with_changes(console: Console, study: str, changes: Changes, runs: Path) -> str:
+    """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes."""
     if not changes:
         return study
     run = changed_study(load(study), *changes)
@@ -180,11 +184,11 @@ def _tell(
     rows = result.study.rows
     for line in result.lines or closing(ready.bench, ready.cases, rows):
         tables.print(line)
-    if rows and (more := with_larger(ready.bench, rows[0], storage=storage, runs=runs)):
+    if rows and (more := command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
         tables.print(more)
     if result.command:
         tables.print("the command line to copy:")
-        options.copied(result.command, tables)
+        options.print_to_copy(result.command, tables)
 
 
 def _show(
@@ -199,7 +203,8 @@ def _show(
 ) -> list[CaseSummary]:
     """Return the summary of the study, a row per case, after showing, exporting and reporting it.
 
-    What a typed command has gained is told later.
+    Tables go to the console `tables`, which also a quiet command has; all else to `console`. `command` prints the best
+    as scripts; None after a replay. Where a command `is_typed`, its gain is left to `_tell`.
     """
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -17,23 +17,26 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from tuner.errors import StudyError
-from tuner.export import has_study, printable
+from tuner.export import has_study, printable, write_files
 from tuner.records.urls import DATABASE, REPLAYED, database_url
-from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
+from tuner.study import RETIRED, StudySpec, exposed, find, is_known, load, names, stands_in, without_effect
+
+if TYPE_CHECKING:
+    from tuner.running.workbench import Workbench
 
 Text = TypeVar("Text", str, list[str])
 Answer = TypeVar("Answer")
 
 
 def not_empty(text: Text | None) -> Text | None:
-    """Refuse an option with an empty value, which is often an unset shell variable."""
+    """Return an option as it is. Raises typer.BadParameter for an empty one, often that of an unset shell variable."""
     if text is not None and not "".join(text).strip(", "):
         raise typer.BadParameter("it is empty; leave the option out for the default")
     return text
 
 
 def finite(number: float | None) -> float | None:
-    """Refuse an option that is infinite."""
+    """Return a number as it is. Raises typer.BadParameter for infinity and NaN."""
     if number is not None and not math.isfinite(number):
         raise typer.BadParameter("it is no finite number")
     return number
@@ -100,7 +103,10 @@ TABLES = "tables"
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
-    """Return a study, after printing what stands in for it and which keys have no effect. Raises StudyError."""
+    """Return a study, after printing what stands in for it and which keys have no effect; `to_show`: see `load`.
+
+    Raises StudyError.
+    """
     spec = load(study, to_show=to_show)
     for line in stand_in(spec, study):
         console.print(line)
@@ -117,29 +123,30 @@ class ShownStudy(NamedTuple):
 
 
 def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
-    """Return a study without starting its trainer; `file` is that of its database where no `storage` is named.
+    """Return a study whose results are to be shown; its trainer is not started, and may be missing.
 
-    Where its database is there, no other study stands in for it. Otherwise this prints what stands in, and which keys
-    have no effect. Raises StudyError.
+    A study without its trainer has a fallback that stands in for it, unless the study has results of its own. This
+    prints what stands in, and which keys have no effect.
+    `file` is the name of the database in the study's folder, for where no `storage` is named. Raises StudyError.
     """
     if is_replay(study, runs):
         spec, folder = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True), (runs / study).resolve()
         return ShownStudy(spec, folder, database_url(storage, folder, file))
-    spec = _with_database(study, storage, runs) or load_shown(console, study, to_show=True)
+    spec = _replaced_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
     folder = (runs / spec.name).resolve()
     return ShownStudy(spec, folder, database_url(storage, folder, file))
 
 
-def need_own(study: str | None, storage: str | None, runs: Path) -> None:
-    """Raise StudyError where a fallback would stand in for a study, if any, whose database is there."""
-    if study and _with_database(study, storage, runs):
+def need_own_study(study: str | None, storage: str | None, runs: Path) -> None:
+    """Raise StudyError where a fallback would stand in for a study that has results; its best needs its own trainer."""
+    if study and _replaced_with_results(study, storage, runs):
         raise StudyError(
             f"{study}: trainer.root is empty (is MIMICKIT_ROOT set?); its best configs need its own trainer"
         )
 
 
-def _with_database(study: str, storage: str | None, runs: Path) -> StudySpec | None:
-    """Return the study itself where another one would stand in for it, and its database is there; otherwise None."""
+def _replaced_with_results(study: str, storage: str | None, runs: Path) -> StudySpec | None:
+    """Return the study itself if a fallback stands in for it here, and the database has its results; otherwise None."""
     if not stands_in(load(study, to_show=True), study):
         return None
     own = load(study, fall_back=False, to_show=True)
@@ -160,13 +167,12 @@ def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
 
 def as_words(options: Mapping[str, object]) -> list[str]:
     """Return options as words of a command line; an option that is None or empty is left out, a list repeats it."""
-    return [
-        word
-        for name, value in options.items()
-        for item in (value if isinstance(value, list) else [value])
-        if item not in {None, ""}
-        for word in (f"--{name}", str(item))
-    ]
+    words: list[str] = []
+    for name, value in options.items():
+        for item in value if isinstance(value, list) else [value]:
+            if item not in {None, ""}:
+                words += [f"--{name}", str(item)]
+    return words
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for scripts; other text goes to stderr.")]
@@ -201,8 +207,8 @@ class _Plain(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def asked(question: Callable[[], Answer]) -> Answer:
-    """Return the answer to a question. Raises KeyboardInterrupt for Ctrl-C, as everywhere else."""
+def answer_to(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question of typer. Raises KeyboardInterrupt for Ctrl-C, which typer takes for an abort."""
     try:
         return question()
     except typer.Abort as end:  # also at the end of the input
@@ -220,6 +226,7 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 
 
 def _parts(line: str, width: int) -> list[str]:
+    """Return the parts of a line that is broken to fit a width; the later ones are indented by four more."""
     if len(line) <= width:
         return [line]
     unbroken = _UNBROKEN.sub(lambda match: match[0].replace(" ", "\0"), line)
@@ -238,8 +245,8 @@ def say(text: str, *, to_stderr: bool = False) -> None:
     typer.echo(printable(text), err=to_stderr)
 
 
-def copied(text: str, console: Console | None = None) -> None:
-    """Print a line that a person or a shell takes as it is: byte for byte, where a console prints; default: stdout."""
+def print_to_copy(text: str, console: Console | None = None) -> None:
+    """Print a line to copy, byte for byte: where `console` prints, unless it is quiet; without a console to stdout."""
     if console is None or not console.quiet:
         typer.echo(os.fsencode(text), file=console.file if console else None)
 
@@ -260,7 +267,7 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     return console
 
 
-def written(console: Console, paths: Sequence[Path]) -> None:
+def print_written(console: Console, paths: Sequence[Path]) -> None:
     """Print the names of the written files, if any."""
     if paths:
         console.print(f"wrote {', '.join(map(str, map(beside_here, paths)))}")
@@ -281,7 +288,7 @@ def fall_silent(*streams: TextIO) -> None:
 
 
 STUDY_FILE = "study.yaml"
-"""The study file in a folder of results, where no other file has the study."""
+"""The study file in a folder of results: a copy as of the last run, or the only file of a study of `--set`."""
 
 
 def with_results(runs: Path, *, replays: bool = True) -> list[str]:
@@ -302,10 +309,15 @@ def only_study(runs: Path, *, replays: bool) -> str:
 
 
 def findable(study: str, runs: Path, *, replays: bool) -> str:
-    """Return the name or the file by which a study is loaded; that of a replay's folder stays.
+    """Return the name or the file by which a study is loaded; the name of a replay's folder stays as it is.
 
-    `study` is a study's name, the path of its file, or the name of a folder of results. Raises StudyError for any other
-    name, and for a replay where `replays` are of no use.
+    Args:
+        study: a study's name, the path of its file, or the name of a folder of results.
+        runs: the folder of all results.
+        replays: whether the command can show a replay.
+
+    Raises:
+        StudyError: for any other name, and for a replay that the command cannot show.
     """
     if study.endswith((".yaml", ".yml")) or is_known(study):
         return study
@@ -316,12 +328,45 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
             return study
         raise StudyError(f"{study} is a replay, without a trainer; name the study, {study.removesuffix(REPLAYED)}")
     if (runs / study / DATABASE).is_file():
-        raise StudyError(f"{runs / study} has results, but no study file; give the path of the study's .yaml file")
+        raise StudyError(
+            f"{runs / study} has results and no {STUDY_FILE}: an older version kept none, and none is kept of a file "
+            "with a password or a key; give the path of the study's .yaml file"
+        )
     here = ", ".join(with_results(runs)) or "none"
     raise StudyError(
         f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
         f"{', '.join(names())}; or give a path to a .yaml file"
     )
+
+
+def keep_study_file(bench: "Workbench") -> None:
+    """Copy the file of a study beside its results, so that its name finds it anywhere. Raises OutputError.
+
+    The results of a replay, and those of a study that stands in for another one, belong to no file. A file with a
+    literal password or key stays where it is, because results are given to others.
+    """
+    file, copy = find(bench.asked_for), bench.folder / STUDY_FILE
+    is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
+    if not is_of_file or exposed(bench.spec) or (copy.is_file() and copy.samefile(file)):
+        return
+    origin = f"\n{_COPIED}{printable(str(file.resolve()))}, with which tuner ran in {printable(str(Path.cwd()))}\n"
+    content = file.read_bytes() + origin.encode("utf-8", "replace")
+    if not copy.is_file() or copy.read_bytes() != content:
+        write_files(bench.folder, {STUDY_FILE: content})
+
+
+_COPIED = "# a copy of "
+"""The begin of the last line of a copy, which says where its study file is."""
+
+
+def origin_of(study: str) -> str | None:
+    """Return where the study file is of which `study` is a copy; None where it is none, or tuner runs there again."""
+    file = Path(study)
+    if file.name != STUDY_FILE or not file.is_file():
+        return None
+    last = file.read_text(encoding="utf-8", errors="replace").rstrip("\n").rpartition("\n")[2]
+    is_elsewhere = last.startswith(_COPIED) and not last.endswith(f" ran in {Path.cwd()}")
+    return last.removeprefix("# ") if is_elsewhere else None
 
 
 def is_replay(study: str, runs: Path) -> bool:

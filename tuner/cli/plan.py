@@ -12,12 +12,12 @@ import typer
 
 from tuner import export
 from tuner.cli import options
-from tuner.cli.hints import cut_ladders, to_be_fitted, to_be_made
+from tuner.cli.hints import batch_to_come, cut_ladders, rungs_to_come
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.command_lines import variables
-from tuner.drafting.outcome import typed_line
+from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
 from tuner.records.trial import pooled
@@ -28,27 +28,31 @@ from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
-from tuner.trainers.base import found_beside
+from tuner.trainers.base import with_folder_in_path
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
-    """Return shell commands that do what a probe with this plan does. SLURM itself says which cards a job sees.
+    """Return shell commands that do what a probe with this plan does.
 
     On several nodes, `srun` starts the command on each of them; the batch script runs on the first.
-    `typed` is the command line to copy, which stands in for the plan's.
+
+    Args:
+        plan: the plan.
+        left_to_slurm: whether SLURM says which cards the job sees, and the script does not.
+        typed: the command line to copy, which stands in for the plan's; None for the plan's.
     """
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
     lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders if typed is None or str(folder) in typed]
     for path, text in plan.files.items():
-        lines += _written(text, literal_word(str(path)))
+        lines += _lines_that_write(text, literal_word(str(path)))
     lines += [f"cd {literal_word(str(Path(plan.cwd)))}"]
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
     if typed is not None:
-        own = variables([word for word in shlex.split(typed) if word != "env"]).env
-        before = shell_join((), {name: value for name, value in env.items() if name not in own})
+        typed_variables = variables([word for word in shlex.split(typed) if word != "env"]).env
+        before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
     if plan.programs:
-        env = {name: found_beside(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
+        env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
@@ -57,8 +61,11 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     return "\n".join(lines) + "\n"
 
 
-def _written(text: str, file: str) -> list[str]:
-    """Return the lines of a shell script that write a text to a file, whose name is a word of the shell."""
+def _lines_that_write(text: str, file: str) -> list[str]:
+    """Return the lines of a shell script that write a text to a file, whose name is a word of the shell.
+
+    Lines of usual characters are a here-document, which is easy to read; any other text is a quoted word.
+    """
     lines = text.split("\n")
     if lines.pop() or not all(map(str.isprintable, lines)):
         return [f"printf %s {literal_word(text)} > {file}"]
@@ -69,8 +76,7 @@ def _written(text: str, file: str) -> list[str]:
 
 
 Best = Annotated[
-    bool,
-    typer.Option("--best", help="Print the best config, to train with; of a typed command, the line to copy."),
+    bool, typer.Option("--best", help="Print the best config, to train with; of a typed command, the line to copy.")
 ]
 Predict = Annotated[
     bool, typer.Option("--predict", help="Say what memory and samples/s the config is expected to have.")
@@ -110,10 +116,10 @@ def plan(
     if member is not None and not best:
         raise StudyError("--trial is for the best config; give --best too")
     opened = job_bench if launcher == "slurm" else open_workbench
-    options.need_own(study if best else None, storage, runs)
+    options.need_own_study(study if best else None, storage, runs)
     bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
-    planned = list(_found(bench, chosen, storage, member) if best else _as_set(bench, chosen, settings or []))
+    planned = list(_best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or []))
     if launcher == "slurm":
         for line in _job_of(bench, planned).header(bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
@@ -123,15 +129,15 @@ def plan(
     for case, config, folder, remarks in planned:
         try:
             made = bench.trainer.plan(case, config, _slot(bench, case, config, folder, to_train=best))
-            typed = typed_line(bench, case, config) if best and made.slot.nodes == 1 else None
+            typed = typed_line(bench, case, config, folder) if best and made.slot.nodes == 1 else None
         except TrainerError as error:
             broken.append(f"{case.name}: {error}")
             continue
-        foreseen = [f"{case.name}: {line}" for line in _foreseen(bench, case, config, storage)] if predict else []
-        for line in (*remarks, *foreseen):
+        predictions = [f"{case.name}: {line}" for line in _predictions(bench, case, config, storage)] if predict else []
+        for line in (*remarks, *predictions):
             options.comment(line)
         options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
-        options.copied(script(made, left_to_slurm=launcher == "slurm", typed=typed))
+        options.print_to_copy(script(made, left_to_slurm=launcher == "slurm", typed=typed))
     if broken:
         raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
 
@@ -143,7 +149,7 @@ def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
     return with_fixed_values(bench, database_url(storage, bench.folder))
 
 
-def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
+def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
     """Yield the best config of each case that has one. For a Pareto front, yield its trial `member`, or the first.
 
     Raises StoreError when no case has a best config, and StudyError when the front has no such trial.
@@ -151,31 +157,31 @@ def _found(bench: Workbench, cases: Sequence[Case], storage: str | None, member:
     if member is not None and len(cases) > 1:
         raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
     reader = export.StudyReader(export.connect(database_url(storage, bench.folder)), bench.spec.name)
-    known = {view.name: view for view in reader.cases if view.best}
-    without = [case.name for case in cases if case.name not in known]
-    if len(without) == len(cases):
-        raise StoreError(export.no_best(*without))
-    for name in without:
+    views = {view.name: view for view in reader.cases if view.best}
+    without_best = [case.name for case in cases if case.name not in views]
+    if len(without_best) == len(cases):
+        raise StoreError(export.no_best(*without_best))
+    for name in without_best:
         options.say(f"{name}: left out, because it has no best config yet", to_stderr=True)
     for case in cases:
-        if (view := known.get(case.name)) is None or view.best is None:
+        if (view := views.get(case.name)) is None or view.best is None:
             continue
-        chosen = _chosen(case, view.front or [view.best], member)
+        chosen = _member_of_front(case, view.front or [view.best], member)
         remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
-        folder = f"best/{case.name}/{chosen.trial:04d}" if view.front else f"best/{case.name}"
+        folder = best_folder(case.name, chosen.trial if view.front else None)
         yield _Planned(case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks])
 
 
-def _chosen(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
+def _member_of_front(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
     """Return the member with this trial number, or the first member. Raises StudyError for an unknown number."""
     for member in members:
         if number in {None, member.trial}:
             return member
-    there = ", ".join(f"#{member.trial}" for member in members)
-    raise StudyError(f"--trial {number} is not among the best of {case.name}; name one of {there}")
+    numbers = ", ".join(f"#{member.trial}" for member in members)
+    raise StudyError(f"--trial {number} is not among the best of {case.name}; name one of {numbers}")
 
 
-def _foreseen(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
+def _predictions(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
     """Yield what memory and samples/s a config is expected to have, from the study's probes or else without a run."""
     url, name = database_url(storage, bench.folder), bench.spec.name
     view = export.StudyReader(export.connect(url), name).case(case.name) if export.has_study(url, name) else None
@@ -185,12 +191,12 @@ def _foreseen(bench: Workbench, case: Case, config: Config, storage: str | None)
     if speed := expected.samples_per_s:
         yield f"samples/s {speed.mean:.4g}, 90 % sure {speed.low:.4g} to {speed.high:.4g}"
     if share is None and bench.kind == "gpu":
-        yield from _without_run(bench, case, config)
+        yield from _memory_without_run(bench, case, config)
     elif not (share or speed):
         yield "nothing is expected of it: no probe has run"
 
 
-def _without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
+def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
     """Yield what memory a config would take on a card, as its command shows it with tensors that have no data."""
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
@@ -208,7 +214,7 @@ def _without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
 
 
 def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
-    """Yield the other members of a Pareto front, so that the user can weigh the objectives."""
+    """Yield lines about all members of a Pareto front, so that the user can weigh the objectives; none without one."""
     if len(view.front) > 1:
         yield f"Pareto front of {', '.join(view.objectives)}:"
         yield from (f"  {_measured(view, member)}: {export.in_words(member.config)}" for member in view.front)
@@ -216,11 +222,11 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 
 
 def _measured(view: export.CaseView, member: Standing) -> str:
-    """Return the objectives of a config as text."""
+    """Return the trial of a config and the values of its objectives as text."""
     metrics = pooled(member.trials).metrics
     errors = (member.error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
-    known = zip(view.objectives, member.values, errors, strict=True)
-    values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in known)
+    measured = zip(view.objectives, member.values, errors, strict=True)
+    values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     of_several = f", mean of {member.readings}" if member.readings > 1 else ""
     return f"trial #{member.trial}: {values}{of_several}"
 
@@ -231,13 +237,13 @@ def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standin
     yield from (
         str(finding) for finding in export.findings(export.summary(view)) if finding.topic is export.Topic.CHOICE
     )
-    here = bench.device_names
-    there = view.kept.devices or here
+    present = bench.device_names
+    measured_on = view.record.devices or present
     if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
-        if len(there) != len(here):
-            yield f"measured on {len(there)} device(s), and a job has {len(here)}"
-    elif there != here:
-        yield f"measured on {', '.join(there)}, launched here on {', '.join(here)}"
+        if len(measured_on) != len(present):
+            yield f"measured on {len(measured_on)} device(s), and a job has {len(present)}"
+    elif measured_on != present:
+        yield f"measured on {', '.join(measured_on)}, launched here on {', '.join(present)}"
     elif not _is_launched_alike(bench, case, member):
         yield "command, environment or files have changed since this config was measured"
 
@@ -250,14 +256,14 @@ def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
     return not measured or plan is None or plan.digest == measured
 
 
-def _as_set(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
+def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:
     """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            remarks.append(f"{case.name}: {to_be_made(calibrated_at(bench.space_for(case)))}")
+            remarks.append(f"{case.name}: {rungs_to_come(calibrated_at(bench.space_for(case)))}")
         if batch := bench.batch_to_fit(case):
-            remarks.append(f"{case.name}: {to_be_fitted(batch.parameter)}")
+            remarks.append(f"{case.name}: {batch_to_come(batch.parameter)}")
         yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 
@@ -271,5 +277,6 @@ def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
 
 
 def _slot(bench: Workbench, case: Case, config: Config, folder: str, *, to_train: bool = False) -> Slot:
+    """Return what a launch would have: the devices, a folder for its output, and a port that is free now."""
     with reserved_port() as port:
         return replace(bench.slot(case, folder, config), port=port, to_train=to_train)

@@ -10,7 +10,7 @@ from rich.table import Table
 from tuner.cli.case_tables import print_tables
 from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, finite, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, completed, one_case
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, complete_cases, one_case
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, figure, in_words
 from tuner.optimizing import patient
@@ -24,7 +24,8 @@ from tuner.tools.racing.contest import Place, Race, verdict
 from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 
 OneCase = Annotated[
-    str | None, typer.Option("--cases", autocompletion=completed, help="The case; needed where the study has several.")
+    str | None,
+    typer.Option("--cases", autocompletion=complete_cases, help="The case; needed where the study has several."),
 ]
 RaceHours = Annotated[
     float,
@@ -84,7 +85,7 @@ def race(
     print_tables(console, _table(places))
     for line in verdict(places):
         console.print(line)
-    if budget.over():
+    if budget.is_over():
         console.print(out_of_time(budget))
         return
     if interrupted:
@@ -111,7 +112,7 @@ def _table(places: Sequence[Place]) -> Table:
     table = Table("why", "score", "±", "runs", "after, s", *metrics, "config", box=box.SIMPLE)
     for place in places:
         mean, measured = place.mean, place.entrant.measured
-        numbers = (mean and mean.value, mean and mean.error, *map(measured.get, metrics))
+        numbers = (mean and mean.value, mean and mean.error, *map(measured.get, metrics))  # None before its first run
         score, error, *cells = ("" if number is None else figure(number) for number in numbers)
         runs, after = str(mean.runs if mean else 0), f"{place.seconds:.0f}"
         table.add_row(place.entrant.kind, score, error, runs, after, *cells, place.entrant.words)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
-from tuner.cli.hints import out_of_time, recorded, safe_rungs
+from tuner.cli.hints import out_of_time, recording_line, safe_rungs
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError
@@ -49,13 +49,13 @@ def record(
     folder = (out or searched.folder / options.TABLES).resolve()
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
-    with at_work(console, bench, chosen, url, show=lambda: options.written(console, write())) as job:
+    with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
         bench = with_fixed_values(bench, url)
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]
         interrupted = job.interrupted()
-    if budget.over():
+    if budget.is_over():
         console.print(out_of_time(budget))
     if interrupted and not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -63,9 +63,9 @@ def record(
     with suppress(EmptyStoreError):  # no case has begun if no time was left
         paths = write()
     tables = {path.stem: Table.load(path) for path in paths if path.suffix == ".parquet"}
-    for planned, _ in recorded_cases:
-        console.print(recorded(planned.case, planned.configs, tables.get(planned.case.name)))
-    options.written(console, paths)
+    for planned in (case.planned for case in recorded_cases):
+        console.print(recording_line(planned.case, planned.configs, tables.get(planned.case.name)))
+    options.print_written(console, paths)
     conclude(outcomes, interrupted=interrupted)
 
 
@@ -97,5 +97,5 @@ def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line)
-    options.written(console, export_study(url, bench.spec.name, bench.folder))
+    options.print_written(console, export_study(url, bench.spec.name, bench.folder))
     return rows

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options
-from tuner.cli.hints import plan_best
+from tuner.cli.hints import command_of_best
 from tuner.cli.status import selected_cases
-from tuner.drafting.outcome import typed_line
+from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import TunerError
 from tuner.export import CaseView, StudyReader, connect, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
@@ -40,13 +40,14 @@ def report(
     """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
-    lines = partial(to_copy, plan_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
+    lines = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
     path = out or folder / f"report.{form}"
-    known = selected_cases(spec)
-    names = None if known is None else [case.name for case in known]
+    trainable = selected_cases(spec)
+    names = None if trainable is None else [case.name for case in trainable]
     if served:
         _serve(console, url, port, lambda reader: gather(reader, folder, names), lines, spec.name)
-    options.written(console, [write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)])
+    path = write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)
+    options.print_written(console, [path])
 
 
 Lines = Callable[[StudyFacts], Mapping[str, str]]
@@ -60,6 +61,7 @@ def _serve(
     from tuner.report.page import live_page, render  # noqa: PLC0415 - as below
 
     def page(reader: StudyReader, version: str) -> str:
+        """Return the page of what the study has by now; `version` tells a browser whether it is new."""
         facts = facts_of(reader)
         return render(facts, form="html", commands=lines(facts), live=version)
 
@@ -69,15 +71,16 @@ def _serve(
     serve_forever(live_page(lambda: StudyReader(connect(url), study), page), port)
 
 
-def to_copy(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
-    """Return for each case its training command with the best values, or else the command that prints its script.
+def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
+    """Return case → its training command with the best values, or else the command that prints its script.
 
-    There are none without a `command`, as after a replay.
+    `command` prints the scripts of all cases; None, as after a replay, for no lines at all. Without a `bench`, no
+    training command is known.
     """
     if command is None:
         return {}
-    own = {case.summary.case: bench and _training_line(bench, case.view) for case in facts.cases}
-    return {name: line or literal_line([*command, "--cases", name]) for name, line in own.items()}
+    trainings = {case.summary.case: bench and _training_line(bench, case.view) for case in facts.cases}
+    return {name: line or literal_line([*command, "--cases", name]) for name, line in trainings.items()}
 
 
 def _training_line(bench: Workbench, view: CaseView) -> str | None:
@@ -90,12 +93,13 @@ def _training_line(bench: Workbench, view: CaseView) -> str | None:
         return None
     if trainer.copies(best.config):
         return None
-    if typed := typed_line(bench, case, best.config):
+    folder = best_folder(case.name)
+    if typed := typed_line(bench, case, best.config, folder):
         return typed
     variables = bench.spec.trainer.options.get("env") or {}
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None
-    plan = trainer.plan(case, best.config, replace(bench.slot(case, f"best/{case.name}", best.config), to_train=True))
+    plan = trainer.plan(case, best.config, replace(bench.slot(case, folder, best.config), to_train=True))
     return shell_join(plan.argv, {name: plan.env[name] for name in variables})
 
 
@@ -136,7 +140,7 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
     study, folder = bench.spec.name, bench.folder
     try:
         names = [case.name for case in chosen_cases(bench, None)]
-        lines = partial(to_copy, command, bench)
+        lines = partial(lines_to_copy, command, bench)
         return write_report(folder / "report.html", url, study, folder, trainable=names, lines=lines)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
@@ -151,8 +155,8 @@ def dashboard(
     console = options.open_console()
     spec, _, url = options.open_shown(console, study, storage, runs)
     _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study
-    known = (
+    address = (
         f"dashboard of {spec.name}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); every user of this machine can read "
         "all studies of this database, nobody else can reach it"
     )
-    serve(url, port, ready=lambda: console.print(known))
+    serve(url, port, ready=lambda: console.print(address))

@@ -33,7 +33,7 @@ SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
 
 def introduce(console: Console, results: Results, planned: Sequence[campaign.Run], left: int) -> None:
-    """Say what will be measured, and what an earlier call has measured."""
+    """Say what will be measured; `left` of the planned runs were not measured by an earlier call."""
     for subject in results.subjects:
         console.print(comparing.about(subject))
     for line in comparing.topology(results.links):
@@ -48,9 +48,9 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
 def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> None:
     """Print a line about a run that has just been measured."""
     size = "" if run.size is None else f" {run.size:,}"
-    route = run.teams[0].route
+    route = comparing.over(run.teams[0].route)
     for point in points:
-        where = f"{run.mode} on {','.join(map(str, point.gpus))}{f' over {route}' if route else ''}"
+        where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
         speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
         outcome = f"{point.failure}: {point.detail}" if point.failure else speed
         console.print(f"  {run.subject}{size} {where}: {outcome}")
@@ -63,46 +63,47 @@ def show_scaling(console: Console, results: Results) -> None:
         return
     console.print(SHORT_NUMBERS)
     for subject in results.subjects:
-        own = [row for row in rows if row.workload == subject.name]
-        several = [row for row in own if row.losses]
-        if own:
+        of_subject = [row for row in rows if row.workload == subject.name]
+        with_losses = [row for row in of_subject if row.losses]
+        if of_subject:
             console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}")
-            print_tables(console, _speeds(own), _steps(own), *([_losses(several)] if several else []))
+            losses = [_losses(with_losses)] if with_losses else []
+            print_tables(console, _speeds(of_subject), _steps(of_subject), *losses)
     if links := scaling_table.link_table(results):
         print_tables(console, _links(links))
     for line in comparing.scaling_sentences(results, rows):
         console.print(line)
 
 
-def show_comparison(console: Console, lines: Sequence[comparing.MachineRow], currency: str | None) -> None:
+def show_comparison(console: Console, rows: Sequence[comparing.MachineRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
     console.print(SHORT_NUMBERS)
-    for (workload, unit), own in grouped(lines, lambda line: (line.row.workload, line.row.unit)).items():
+    for (workload, unit), of_workload in grouped(rows, lambda row: (row.row.workload, row.row.unit)).items():
         console.print(f"{workload}{f', size in {unit}' if unit else ''}")
-        costs = [f"samples per {currency}"] if currency else []
-        shown = Table("machine", *_WHAT, "samples/s", "speed-up", *costs, box=box.SIMPLE)
-        for line in own:
-            speeds = comparing.short(line.row.samples_per_s), comparing.number(line.row.speed_up)
-            costs = [] if line.samples_per_price is None else [f"{line.samples_per_price:,.0f}"]
-            shown.add_row(line.machine, *_what(line.row), *speeds, *costs)
+        cost_heads = [f"samples per {currency}"] if currency else []
+        shown = Table("machine", *_ROW_HEADS, "samples/s", "speed-up", *cost_heads, box=box.SIMPLE)
+        for row in of_workload:
+            speeds = comparing.short(row.row.samples_per_s), comparing.number(row.row.speed_up)
+            costs = [] if row.samples_per_price is None else [f"{row.samples_per_price:,.0f}"]
+            shown.add_row(row.machine, *_row_cells(row.row), *speeds, *costs)
         print_tables(console, shown)
 
 
-_WHAT = ("size", "scaling", "GPUs", "route")
+_ROW_HEADS = ("size", "scaling", "GPUs", "route")
 """The headings of what a row is about."""
 
 
-def _what(row: scaling_table.ScalingRow) -> tuple[str, ...]:
-    """Return the cells below `_WHAT`."""
+def _row_cells(row: scaling_table.ScalingRow) -> tuple[str, ...]:
+    """Return the cells below `_ROW_HEADS`: what a row is about."""
     return ("" if row.size is None else f"{row.size:,}", row.scaling, str(row.gpus), row.route or "")
 
 
 def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     """Return a table of samples per second, speed-up and efficiency."""
-    shown = Table(*_WHAT, "samples/s", "speed-up", "efficiency", box=box.SIMPLE)
+    shown = Table(*_ROW_HEADS, "samples/s", "speed-up", "efficiency", box=box.SIMPLE)
     for row in rows:
-        cells = [*_what(row), comparing.short(row.samples_per_s)]
-        if row.scaling != "single":
+        cells = [*_row_cells(row), comparing.short(row.samples_per_s)]
+        if row.scaling != "single":  # a single device has nothing to be compared with
             cells += [comparing.number(row.speed_up), f"{row.efficiency_pct.value:.0f} %"]
         shown.add_row(*cells)
     return shown
@@ -110,21 +111,21 @@ def _speeds(rows: Iterable[scaling_table.ScalingRow]) -> Table:
 
 def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     """Return a table of the time of a step, and of how busy and how full the devices were."""
-    shown = Table(*_WHAT, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
+    shown = Table(*_ROW_HEADS, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peak_mib = over(max, (device.mem_peak_mib for device in row.devices))
         busy = (scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
         gib = "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}"
         shares = ("" if percent is None else f"{percent:.0f}" for percent in busy)
-        shown.add_row(*_what(row), comparing.number(row.step_ms), *shares, gib)
+        shown.add_row(*_row_cells(row), comparing.number(row.step_ms), *shares, gib)
     return shown
 
 
 def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     """Return a table of where the time of a step is lost."""
-    shown = Table(*_WHAT, "lost of a step, ms", box=box.SIMPLE)
+    shown = Table(*_ROW_HEADS, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:
-        shown.add_row(*_what(row), ", ".join(f"{name} {loss.value:.3g}" for name, loss in row.losses.items()))
+        shown.add_row(*_row_cells(row), ", ".join(f"{name} {loss.value:.3g}" for name, loss in row.losses.items()))
     return shown
 
 
@@ -181,7 +182,7 @@ def scale(
     if study and workloads:
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
     if launcher == "slurm":
-        asked = {"case": case, "set": settings, "sizes": sizes, "gpus": gpus, "devices": devices}
+        asked = {"cases": case, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
         _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
         return
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
@@ -189,24 +190,24 @@ def scale(
     if over_nodes and shared:
         raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
     source = bench.source if bench and over_nodes else open_devices(devices or "auto")
-    each = len(source.devices) // bench.spec.slurm.nodes if bench and over_nodes else None
-    numbers = _counts(gpus, source, each)
+    per_node = len(source.devices) // bench.spec.slurm.nodes if bench and over_nodes else None
+    counts = _counts(gpus, source, per_node)
     if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
         subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
-    results = _blank(source, subjects, over_nodes=over_nodes)
+    results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.begun(path, results)
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
-    planned = list(campaign.scaling_runs(subjects, numbers, routes, beside=not over_nodes))
+    planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing(planned, results)
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),
-            each=each,
+            per_node=per_node,
             open_prober=lambda part: prober_on(part, console.print, shared=shared),
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,
@@ -224,7 +225,10 @@ def scale(
 
 
 def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str, object], *, shared: bool) -> None:
-    """Submit a job that measures a case of a study. Raises StudyError without a study, and the errors of `submit`."""
+    """Submit a job that measures a case of a study; `asked` and `shared` are options of `tuner scale`.
+
+    Raises StudyError without a study, and the errors of `submit`.
+    """
     if study is None:
         raise StudyError("--launcher slurm needs --study: its `slurm` says what the job asks for")
     words = [
@@ -241,15 +245,18 @@ def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str,
 def _built_in(
     names: Sequence[str], sizes: tuple[int, ...] | None, source: DeviceSource, seconds: float
 ) -> list[campaign.Scaled]:
-    """Return the named workloads, each once. Raises StudyError for an unknown name and for sizes of several."""
+    """Return the named workloads, each once, with `sizes` or with their usual ones; a measurement takes `seconds`.
+
+    Raises StudyError for an unknown name, and for sizes where there are several workloads.
+    """
     if sizes and len(names) > 1:
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
     return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
-def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
-    """Return results of this machine without a measurement."""
+def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
+    """Return results that say what is measured on which machine, and have no measurement yet."""
     return Results(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         tuner=__version__,
@@ -261,19 +268,23 @@ def _blank(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_no
     )
 
 
-def _counts(gpus: str | None, source: DeviceSource, each: int | None) -> tuple[int, ...]:
-    """Return the numbers of GPUs to measure. Raises DeviceError where there are fewer, and the error of `nodes_of`."""
-    there, kind = len(source.devices), "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
+def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tuple[int, ...]:
+    """Return the numbers of devices to measure: those of the option `gpus`, or by default the usual ones.
+
+    Raises DeviceError where there are fewer devices, and where a number does not fill nodes of `per_node` cards.
+    """
+    visible, kind = len(source.devices), "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
     asked = None if gpus is None else _numbers(gpus, "--counts")
-    if asked and max(asked) > there:
-        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {there} {kind}; see --devices")
-    for count in (numbers := campaign.counts(asked, there)):
-        campaign.nodes_of(count, each)
-    return numbers
+    if asked and max(asked) > visible:
+        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {visible} {kind}; see --devices")
+    counts = campaign.counts(asked, visible)
+    for count in counts:
+        campaign.nodes_of(count, per_node)  # refuses what no nodes can have
+    return counts
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
-    """Return the whole numbers of an option, in order. Raises StudyError for anything else."""
+    """Return the whole numbers of an option in ascending order, each once. Raises StudyError for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) <= 12 and int(part) > 0 for part in parts):
         raise StudyError(f"{option} {text[:40]!r}: write whole numbers of at least 1, separated by commas")
@@ -308,7 +319,10 @@ def compare(files: Files, prices: options.PricesFile = None, as_json: options.Js
 
 
 def _machines(files: list[Path]) -> dict[str, Results]:
-    """Return the results of the files, by name: that of the file, with its folder where several have the same."""
+    """Return machine → its results. It is called as the file, with the folder where several files have that name.
+
+    Raises TunerError for a file that is named twice, and the errors of `read`.
+    """
     stems = [file.stem for file in files]
     names = [file.stem if stems.count(file.stem) == 1 else f"{file.parent.name}/{file.stem}" for file in files]
     if len(set(names)) < len(names):

@@ -6,50 +6,62 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Column
+from rich.text import Text
 
-from tuner.cli.hints import fitted, ladder, to_be_fitted, to_be_made
+from tuner.cli.hints import batch_line, batch_to_come, ladder_line, rungs_to_come
 from tuner.export import SPEEDS, figure, in_words, with_error
 from tuner.probe import LOADED, WITHOUT_PAUSE, duration
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
-
-Line = tuple[str, str]
-"""A text, and one of rich's styles."""
+from tuner.study import Value
 
 
-def line(event: events.Event) -> Line | None:
+class StyledLine(NamedTuple):
+    """A line of text, and one of rich's styles."""
+
+    text: str
+    style: str
+
+
+def line(event: events.Event) -> StyledLine | None:
     """Return the line for an event; None for an event without a line."""
     style = ""
     match event:
         case events.ProbeEnded():
-            usual = {OK: "green", PRUNED: "yellow"}
-            text, style = f"  {_trial(event)}", "bold green" if event.leads else usual.get(event.status, "red")
+            text, style = f"  {_trial_line(event)}", _style(event)
         case events.CaseStarted():
-            text, style = f"case {event.case}: {_begun(event)}", "bold"
+            text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
         case events.CalibrationStarted():
-            text = f"case {event.case}: {to_be_made(event.rungs)}"
+            text = f"case {event.case}: {rungs_to_come(event.rungs)}"
         case events.LadderFixed():
-            text = f"case {ladder(event.case, event.rungs)}"
+            text = f"case {ladder_line(event.case, event.rungs)}"
         case events.BatchFitStarted():
-            text = f"case {event.case}: {to_be_fitted(event.parameter)}"
+            text = f"case {event.case}: {batch_to_come(event.parameter)}"
         case events.BatchFitted():
-            text = f"case {fitted(event.case, event.parameter, event.why)}"
+            text = f"case {batch_line(event.case, event.parameter, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
-            again = f", {event.confirmed} of them to confirm" if event.confirmed else ""
-            text, style = f"case {event.case}: {event.ending}, {event.probed} trial(s) this time{again}{why}", "bold"
+            again = f", {event.confirmed} to confirm" if event.confirmed else ""
+            text, style = f"case {event.case}: {event.ending}; {event.probed} trial(s) now{again}{why}", "bold"
         case _:
             return None
-    return text, style
+    return StyledLine(text, style)
 
 
-def _begun(event: events.CaseStarted) -> str:
-    """Return how far a case had come when the work on it began."""
+def _style(event: events.ProbeEnded) -> str:
+    """Return the style of a trial's line, by whether it is the best so far and how it ended; red is for a failure."""
+    style_of = {OK: "green", PRUNED: "yellow"}
+    return "bold green" if event.leads else style_of.get(event.status, "red")
+
+
+def _progress_at_start(event: events.CaseStarted) -> str:
+    """Return in words how far a case had come when the work on it began, and what has changed since."""
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
     of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
@@ -58,43 +70,68 @@ def _begun(event: events.CaseStarted) -> str:
     return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
 
 
-def _trial(event: events.ProbeEnded) -> str:
+def _trial_line(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended."""
-    number = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    why = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
-    took = duration(event.seconds) + (", measured again without a session" if event.confirms else "")
+    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
+    notes = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
+    took = duration(event.seconds) + (", to confirm" if event.confirms else "")
     took += f", from {event.origin}" if event.origin else ""
-    place = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{number}{_rank(event)}{why}"
-    return f"#{event.trial}{place} {outcome} ({took}{_left(event)})"
+    turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
+    left = f"; {_about(event.left_s)} left" if event.left_s else ""  # until the search probably ends
+    return f"#{event.trial}{turn} {outcome} ({took}{left})"
 
 
-def _rank(event: events.ProbeEnded) -> str:
-    """Return that the config is the best so far, or its mean where it was the best and has been measured again."""
+def _standing(event: events.ProbeEnded) -> str:
+    """Return in words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
     return ", best so far" if event.leads else ""
 
 
-def _left(event: events.ProbeEnded) -> str:
-    """Return after how long the search probably ends."""
-    return f"; about {duration(event.left_s)} left" if event.left_s else ""
+def _about(seconds: float) -> str:
+    """Return an estimated duration: whole seconds, of which there is at least one."""
+    return f"about {max(seconds, 1.0):.0f} s" if seconds < 59.5 else f"about {duration(seconds)}"
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
     """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
-    shown = [with_error(objectives[0], error), *(f"{value:.1f}" for value in objectives[1:])]
+    shown = [with_error(objectives[0], error), *(with_error(value, None) for value in objectives[1:])]
     if samples_per_s is not None and samples_per_s not in objectives:
-        shown.append(f"{samples_per_s:.0f} samples/s")
+        shown.append(f"{figure(samples_per_s)} samples/s")
     return ", ".join(shown)
 
 
-class Bars:
-    """Takes events in, and shows a bar for each case that runs and for each probe."""
+class Searched:
+    """Which part of a config a search varies; the rest is the same in every line, and none of them shows it."""
+
+    def __init__(self) -> None:
+        self._fixed: dict[str, tuple[str, ...]] = {}
+
+    def take(self, event: events.CaseStarted) -> None:
+        """Take in which parameters of a case are fixed."""
+        self._fixed[event.case] = event.fixed
+
+    def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
+        """Return the values that vary; the whole config where none of them does."""
+        return {name: config[name] for name in config if name not in self._fixed.get(case, ())} or config
+
+
+class Bars(Progress):
+    """Takes events in, and shows a bar for each case that runs, and below them each probe."""
 
     def __init__(self, console: Console) -> None:
-        self.progress = Progress(
+        """The bars appear on `console` once this is entered as a context."""
+        self._rows: dict[str, TaskID] = {}
+        self._searched = Searched()
+        self._probed: dict[str, events.ProbeStarted] = {}
+        self._doing: dict[str, tuple[str, ...]] = {}
+        self._best: dict[str, str] = {}
+        self._ended: set[str] = set()
+        self._devices: dict[str, Sequence[str]] = {}
+        self._objective = ""
+        super().__init__(
             TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
             BarColumn(7),
@@ -103,12 +140,15 @@ class Bars:
             auto_refresh=False,
             transient=True,
         )
-        self._rows: dict[tuple[str, str], TaskID] = {}
-        self._probed: dict[str, events.ProbeStarted] = {}
-        self._best: dict[str, str] = {}
-        self._ended: set[str] = set()
-        self._devices: dict[str, Sequence[str]] = {}
-        self._objective = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Yield the bars of the cases, then what each probe does and below it its config."""
+        yield self.make_tasks_table(self.tasks)
+        for worker, probe in self._probed.items():
+            name = " ".join(filter(None, [worker, f"#{probe.trial}"]))
+            doing, *busy = self._doing.get(worker, ("starting",))
+            yield Padding.indent(Text(_beside(f"{name} {doing}", *busy, room=self.console.width - 2)), 2)
+            yield Padding.indent(Text(in_words(self._searched.part_of(probe.case, probe.config))), 4)
 
     def take(self, event: events.Event, worker: str = "") -> None:
         """Take an event in; `worker` names the worker that the event comes from."""
@@ -116,39 +156,35 @@ class Bars:
             case events.StudyStarted():
                 self._devices[worker], self._objective = event.devices, event.objectives[0]
                 if len(event.cases) > 1:
-                    self._show("study", "cases", completed=len(self._ended), total=len(event.cases), text="ended")
+                    self._show(_CASES, completed=len(self._ended), total=len(event.cases), text="ended")
             case events.CaseStarted():
+                self._searched.take(event)
                 self._show_case(event)
             case events.ProbeStarted():
                 self._probed[worker] = event
-                name = " ".join(filter(None, [worker, f"#{event.trial}"]))
-                self._show("probe", worker, description=f"  {name}", total=None, text=in_words(event.config))
                 self._tell_left(event, 0.0)
             case events.ProbeRunning() if started := self._probed.get(worker):
-                usual = event.usual_iterations if event.phase == "measuring" else None
-                texts = [_phase(event), *_busy(event, self._devices.get(worker, ())), in_words(started.config)]
-                self._show("probe", worker, completed=event.iteration or 0, total=usual, text="; ".join(texts))
+                self._doing[worker] = (_phase(event), *_utilisation(event, self._devices.get(worker, ())))
                 self._tell_left(started, event.seconds)
             case events.ProbeEnded():
                 self.forget(worker)
                 self._show_case(event)
             case events.CaseEnded() if all(started.case != event.case for started in self._probed.values()):
                 self._ended.add(event.case)
-                self._hide("case", event.case)
-                if ("study", "cases") in self._rows:
-                    self._show("study", "cases", completed=len(self._ended))
+                if (row := self._rows.pop(event.case, None)) is not None:
+                    self.remove_task(row)
+                if _CASES in self._rows:
+                    self._show(_CASES, completed=len(self._ended))
 
     def forget(self, worker: str) -> None:
         """Forget what a worker probes: the worker has ended."""
         self._probed.pop(worker, None)
-        self._hide("probe", worker)
+        self._doing.pop(worker, None)
 
     def _show_case(self, event: events.CaseStarted | events.ProbeEnded) -> None:
         """Show a case's best so far, and how many of its trials are done."""
-        self._best[event.case] = number = self._best_of(event)
-        self._show(
-            "case", event.case, description=event.case, completed=event.finished, total=event.target, text=number
-        )
+        self._best[event.case] = best = self._best_of(event)
+        self._show(event.case, completed=event.finished, total=event.target, text=best)
 
     def _best_of(self, event: events.CaseStarted | events.ProbeEnded) -> str:
         """Return a case's best so far; of a speed its gain over the default, as the end tells it."""
@@ -160,34 +196,53 @@ class Bars:
         return f"best {figure(best.value)} {unit}{times}"
 
     def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
-        left = "" if probe.left_s is None else f"about {duration(max(probe.left_s - spent_s, 1.0))} left, "
-        self._show("case", probe.case, text=f"{left}{self._best.get(probe.case, '')}")
+        """Show how long the search of a case still takes, `spent_s` seconds after the probe began, and the best so far.
 
-    def _show(self, kind: str, name: str, **fields: Any) -> None:
-        row = self._rows.get((kind, name))
-        if row is None:
-            self._rows[kind, name] = self.progress.add_task(**{"description": name, "text": "", **fields})
+        The best stands beside the time, or below it where there is no room.
+        """
+        best = self._best.get(probe.case, "")
+        left = "" if probe.left_s is None else f"{_about(probe.left_s - spent_s)} left"
+        room = self.console.width - max(map(len, {probe.case, *self._rows})) - _BAR_WIDTH
+        self._show(probe.case, text=_beside(*filter(None, [left, best]), room=room))
+
+    def _show(self, name: str, **fields: Any) -> None:
+        """Set the fields of a bar, which is added if it is new."""
+        if name in self._rows:
+            self.update(self._rows[name], **fields)
         else:
-            self.progress.update(row, **fields)
+            self._rows[name] = self.add_task(**{"description": name, "text": "", **fields})
 
-    def _hide(self, kind: str, name: str) -> None:
-        if (row := self._rows.pop((kind, name), None)) is not None:
-            self.progress.remove_task(row)
+
+_CASES = "cases"
+_BAR_WIDTH = 17
+"""The columns of a bar and of numbers such as 120/600 before it, with a space around each."""
+
+
+def _beside(*texts: str, room: int) -> str:
+    """Return texts as one line, or one below the other where the line has more columns than there are."""
+    line = "; ".join(texts)
+    return line if len(line) <= room else "\n".join(texts)
 
 
 def _phase(event: events.ProbeRunning) -> str:
     """Return what a running probe does, and what it has measured so far."""
-    if event.phase != "measuring":
-        return f"{event.phase}, {duration(event.seconds)}"
-    known = "" if event.value is None else f", {numbers((event.value,), event.error, event.samples_per_s)} so far"
-    return f"{duration(event.seconds)}{known}"
+    value = f": {numbers((event.value,), event.error, event.samples_per_s)}" if event.value is not None else ""
+    iteration = "" if event.iteration is None else f", iteration {event.iteration}"
+    return f"{event.phase}{iteration}, {duration(event.seconds)}{value}"
 
 
-def _busy(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
-    """Yield how busy each device was since the last event."""
+def _utilisation(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
+    """Yield how busy the devices were since the last event: each of a few, the range of many."""
     known = [(device, share) for device, share in zip(devices, event.utilisation, strict=False) if share is not None]
-    if known:
-        yield f"busy: {', '.join(f'{device} {share:.0f} %' for device, share in known)}"
+    if len(known) > _FEW_DEVICES:
+        shares = [share for _, share in known]
+        yield f"{len(known)} devices {min(shares):.0f} to {max(shares):.0f} % busy"
+    elif known:
+        yield f"{', '.join(f'{device} {share:.0f} %' for device, share in known)} busy"
+
+
+_FEW_DEVICES = 4
+"""The devices whose shares have room in a line of 80 columns."""
 
 
 class Screen:
@@ -214,23 +269,28 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told: set[str] = set()
+        self._searched = Searched()
+        self._common_notes: set[str] = set()
+        """The notes common to most trials that were printed already, by the phrase that they have."""
 
     def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, behind the name of its worker."""
+        if isinstance(event, events.CaseStarted):
+            self._searched.take(event)
         if isinstance(event, events.ProbeEnded):
-            event = replace(event, notes=tuple(self._news(event.notes)))
+            config = self._searched.part_of(event.case, event.config)
+            event = replace(event, config=config, notes=tuple(self._take_new(event.notes)))
         if shown := line(event):
-            text, style = shown
-            self.say(f"{worker}: {text.strip()}" if worker else text, style)
+            self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
-    def _news(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield notes, without those that were said of an earlier trial and are alike for most trials."""
+    def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
+        """Yield notes, those that most trials have only once; the notes that are yielded count as printed."""
         for note in notes:
-            kind = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), "")
-            if kind not in self._told:
+            phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
+            if phrase not in self._common_notes:
                 yield note
-            self._told |= {kind} - {""}
+            if phrase:
+                self._common_notes.add(phrase)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line."""
@@ -262,6 +322,7 @@ class LiveScreen(Screen):
     """The seconds that the end of a command waits for a terminal that takes no text, for example after Ctrl-S."""
 
     def __init__(self, console: Console) -> None:
+        """Start the thread that prints to `console`."""
         self._lines = LineScreen(console)
         self._bars = Bars(console)
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -269,8 +330,13 @@ class LiveScreen(Screen):
         self._thread.start()
 
     def show(self, event: events.Event, worker: str = "") -> None:
-        """Print the line of an event, and take the event into the live view."""
+        """Print the line of an event, and take the event into the live view.
+
+        The place of a trial in the search and the time left are in the live view alone.
+        """
         self._tasks.put(partial(self._bars.take, event, worker))
+        if isinstance(event, events.ProbeEnded):
+            event = replace(event, counts=False, left_s=None)
         self._tasks.put(partial(self._lines.show, event, worker))
 
     def say(self, text: str, style: str = "") -> None:
@@ -287,10 +353,11 @@ class LiveScreen(Screen):
         self._thread.join(self.close_s)
 
     def _run(self) -> None:
-        with suppress(OSError), self._bars.progress:  # OSError: the terminal is gone
+        """Do what is to be shown, in order, until None comes."""
+        with suppress(OSError), self._bars:  # OSError: the terminal is gone
             for task in iter(self._tasks.get, None):
                 task()
-                self._bars.progress.refresh()
+                self._bars.refresh()
 
 
 def open_screen(console: Console) -> Screen:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 from pathlib import Path
 from types import FrameType
 
@@ -21,10 +22,21 @@ from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
 from tuner.nodes.source import ask_slurm
 from tuner.probe import MINUTE_S, Device, DeviceSource, duration
-from tuner.records.urls import database_url, shown
+from tuner.records.urls import check_guarded, database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
+
+WARNING_S = 90
+"""The seconds before a job's time limit at which its worker ends the running probe and reports the trial.
+
+A job of a few minutes hears of its end a quarter of its time before. SLURM may send the signal a minute early
+(sbatch(1), --signal).
+"""
+_ON_THE_FIRST_NODE = ["--overlap", "--nodes=1", "--ntasks=1"]
+"""The options of `srun` for a worker whose probes run on all nodes of its job, in steps of their own."""
+_LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
+"""The hosts in a database's URL that only programs of this machine reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +54,11 @@ class RunInJob:
         """Run the command as a shell does, and end this process with its exit code; its errors are lines of the log."""
         from tuner.cli.main import main  # noqa: PLC0415 - this module is part of the command line
 
-        near_end: list[int] = []
+        end_signals: list[int] = []
 
         def end(number: int, frame: FrameType | None) -> None:
-            near_end.append(number)
+            """End the command as TERM does, and note that the job has no time left."""
+            end_signals.append(number)
             signal.raise_signal(signal.SIGTERM)
 
         signal.signal(signal.SIGUSR2, end)
@@ -57,7 +70,7 @@ class RunInJob:
         try:
             main()
         finally:
-            if near_end and self.requeue:
+            if end_signals and self.requeue:
                 try:
                     ask_slurm("scontrol", "requeue", job)
                 except TunerError as error:  # the exit code of the command stays
@@ -65,7 +78,7 @@ class RunInJob:
 
 
 def queue_s(described: str) -> float | None:
-    """Return how long a job has waited to start, from what `scontrol` says of it; None where it does not say so."""
+    """Return the seconds that a job waited to start; None where the description by `scontrol` does not say so."""
     times = (re.search(rf"\b{name}=(\S+)", described) for name in ("SubmitTime", "StartTime"))
     try:
         submitted, started = (datetime.fromisoformat(match[1] if match else "") for match in times)
@@ -146,6 +159,7 @@ def submit(
 
 def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
+    check_guarded(url)
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite" and parsed.host not in {None, "", "localhost", "127.0.0.1", "::1"}:
         return
@@ -165,12 +179,13 @@ def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
     """
 
     def source_of(spec: StudySpec) -> DeviceSource:
+        """Return the devices that a trial has in the job, by name alone."""
         names = spec.slurm.device_names(spec.devices)
-        here = names[: spec.devices_of_trial(len(names) // spec.slurm.nodes)]
-        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in here), "slurm")
+        of_trial = names[: spec.devices_of_trial(len(names) // spec.slurm.nodes)]
+        return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in of_trial), "slurm")
 
     bench = open_workbench(study, devices=devices, runs=runs, source_of=source_of)
-    cores, ranks = bench.spec.slurm.cpus_per_task, -(-len(bench.devices) // bench.spec.slurm.nodes)
+    cores, ranks = bench.spec.slurm.cpus_per_task, ceil(len(bench.devices) / bench.spec.slurm.nodes)
     threads = {"OMP_NUM_THREADS": str(max(1, cores // ranks))} if cores and bench.kind == "cpu" else {}
     nccl = nccl_variables(bench.spec.environment.nccl_p2p, ())
     return replace(bench, variables={**threads, **nccl, **bench.spec.environment.variables})

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own, open_console, written
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own_study, open_console, print_written
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_with, first_config, one_case, output_lines
 from tuner.errors import StoreError
@@ -54,17 +54,17 @@ def soak(
 ) -> None:
     """Run the best config, or another with --set, for minutes; say whether memory lasts for hours.
 
-    Where memory does not last, smaller ones are tried.
+    Where the memory of a config does not last, configs with smaller sizes are tried.
     """
     console = open_console()
-    need_own(study, storage, runs)
+    need_own_study(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
     if not settings:
-        chosen = _searched(console, chosen, url, bench, study)
+        chosen = _cases_to_soak(console, chosen, url, bench, study)
     training = WholeTraining.of(bench, hours, iterations)
-    first = _named(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
-    purpose = soaking(bench, minutes, training, first)
+    named = _best_with(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
+    purpose = soaking(bench, minutes, training, named)
     with at_work(console, bench, chosen, url) as job:
         outcomes = optimize(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
@@ -74,25 +74,28 @@ def soak(
     for view in reader.cases:
         for line in verdicts(view, training):
             console.print(line)
-    written(console, export_study(url, bench.spec.name, bench.folder))
+    print_written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)
 
 
-def _searched(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
-    """Return the cases with something to soak, and name the others. Raises StoreError where there is none."""
+def _cases_to_soak(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
+    """Return the cases with a config to soak, after printing the others. Raises StoreError where there is none."""
     views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
     training = WholeTraining.of(bench)
     ready = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
-    if missing := [case.name for case in cases if case not in ready]:
+    if without_best := [case.name for case in cases if case not in ready]:
         instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
         if not ready:
-            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(missing)}; {instead}")
-        console.print(f"no soak for {', '.join(missing)}, because there is no best config yet; {instead}")
+            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(without_best)}; {instead}")
+        console.print(f"no soak for {', '.join(without_best)}, because there is no best config yet; {instead}")
     return ready
 
 
-def _named(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> Config:
-    """Return the best config of a case, or else the first that the study probes, changed by the settings."""
+def _best_with(bench: Workbench, case: Case, url: str, settings: Sequence[str]) -> Config:
+    """Return the best config of a case, or else the first that the study probes, changed by the settings.
+
+    Raises StudyError for a setting outside the space.
+    """
     with suppress(StoreError):
         view = open_reader(url, bench.spec.name).case(case.name)
         if view and view.best:
@@ -125,7 +128,7 @@ def failed(
     view = open_reader(url, bench.spec.name).case(case.name)
     if not settings and (view is None or view.best is None):
         raise StoreError(no_best(case.name))
-    config = _named(bench, case, url, settings or [])
+    config = _best_with(bench, case, url, settings or [])
     with at_work(console, bench, [case], url) as job:
         optimize(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)

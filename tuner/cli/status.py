@@ -1,6 +1,5 @@
 """`tuner status`, `export`, `cases`, `schema`: what a study has come to and what it may contain, shown or written."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -8,7 +7,7 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.hints import fitted, ladder, notes, script_of_best
+from tuner.cli.hints import batch_line, ladder_line, notes, script_of_best
 from tuner.errors import StoreError, TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
 from tuner.records.urls import DATABASE, shown
@@ -50,11 +49,11 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
 
 def schema() -> None:
     """Print the JSON schema of study files."""
-    options.open_console().print(json.dumps(StudySpec.model_json_schema(), indent=2))
+    options.print_document(StudySpec.model_json_schema())
 
 
 def selected_cases(spec: StudySpec) -> list[Case] | None:
-    """Return the trainable cases of a study; None where the trainer is not on this machine."""
+    """Return the cases that a study selects; None where the trainer is not on this machine."""
     try:
         return select(open_trainer(spec.trainer).cases(), spec.cases)
     except TunerError:
@@ -81,10 +80,10 @@ def status(
     reader = open_reader(url, spec.name)
     rows = reader.rows
     if as_json:
-        kept = ("rungs", "batch", "ended")
+        fact_names = ("rungs", "batch", "ended")
         cases = [
             {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
-            | {name: getattr(case.facts, name) for name in kept}
+            | {name: getattr(case.facts, name) for name in fact_names}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
         options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
@@ -93,8 +92,8 @@ def status(
     facts = [(case.name, case.facts) for case in reader.cases]
     is_to_train = any(row.best and not row.replay_of for row in rows)
     for line in (
-        *(ladder(name, attributes.rungs) for name, attributes in facts if attributes.rungs),
-        *(fitted(name, "the batch size", str(attributes.batch)) for name, attributes in facts if attributes.batch),
+        *(ladder_line(name, attributes.rungs) for name, attributes in facts if attributes.rungs),
+        *(batch_line(name, "the batch size", str(attributes.batch)) for name, attributes in facts if attributes.batch),
         *(f"{name}: {at_its_end(attributes.ended)}" for name, attributes in facts if attributes.ended),
         *notes(rows),
         *([script_of_best(study, devices=None, storage=storage, runs=runs)] if is_to_train else []),
@@ -129,4 +128,4 @@ def export(
     if as_json:
         options.print_document({"study": spec.name, "files": paths})
     else:
-        options.written(console, paths)
+        options.print_written(console, paths)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own, open_console
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own_study, open_console
 from tuner.cli.race import OneCase
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, at_work, one_case
@@ -33,7 +33,7 @@ def verify(
 ) -> None:
     """Measure your command and the best again, in turns. Exit code 0: it holds, 1: slower, 2: unknown."""
     console = open_console()
-    need_own(study, storage, runs)
+    need_own_study(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = one_case(bench, [case] if case else None, "a verification", "--cases")
     url = database_url(storage, bench.folder)

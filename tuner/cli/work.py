@@ -15,18 +15,18 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import complaint, introduction
-from tuner.cli.options import fall_silent, not_empty
+from tuner.cli.options import fall_silent, keep_study_file, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, StudyReader, connect, prepare_folder
 from tuner.probe import LineSplitter, Prober
-from tuner.records.urls import checked_url, shown
+from tuner.records.urls import checked_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
 from tuner.running.job import Job, open_job
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, chosen_cases
 from tuner.search.calibration import calibration_configs
-from tuner.study import Case, Config, Parameter, Space, Value, load, open_regular, written
+from tuner.study import Case, Config, Parameter, Space, Value, load, open_regular, value_text
 from tuner.trainers.registry import open_trainer
 
 
@@ -42,28 +42,22 @@ def output_lines(log: Path) -> Iterator[str]:
     yield from splitter.close()
 
 
-def completed(context: typer.Context, incomplete: str) -> list[str]:
+def complete_cases(context: typer.Context, incomplete: str) -> list[str]:
     """Return what Tab offers after `--cases`: the trainable cases of the line's study, after any others and a comma."""
     before, comma, begun = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _trainable(context.params.get("study")) if name.startswith(begun)]
-
-
-def _trainable(study: str | None) -> Iterable[str]:
-    """Return the names of the trainable cases of a study; none where it cannot be loaded."""
-    if study is None:
-        return []
+    study = context.params.get("study")
     try:
-        known = open_trainer(load(study, to_show=True).trainer).cases()
+        cases = open_trainer(load(study, to_show=True).trainer).cases() if study else []
     except (TunerError, OSError):  # a message would stand amid the line that the user types
         return []
-    return [case.name for case in known if case.trainable]
+    return [f"{before}{comma}{case.name}" for case in cases if case.trainable and case.name.startswith(begun)]
 
 
 Cases = Annotated[
     list[str] | None,
     typer.Option(
         callback=not_empty,
-        autocompletion=completed,
+        autocompletion=complete_cases,
         help="Globs of cases: separated by commas, or repeat the option; default: the study's.",
     ),
 ]
@@ -91,6 +85,7 @@ Settings = Annotated[
 def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
     """Return the config that a study probes first, changed by settings such as `num_envs=64`.
 
+    It is the first that fits a batch size or a ladder that is `auto`, and otherwise the default.
     Raises StudyError for a setting outside the space.
     """
     space = bench.space_for(case)
@@ -101,12 +96,16 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
 
 
 def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
-    """Return the first config, changed by the settings. Raises StudyError for a setting outside the space."""
+    """Return the config `first`, changed by the settings; parameters that only the change makes necessary are added.
+
+    Raises StudyError for a setting outside the space.
+    """
     wanted = dict(_setting(text, space) for text in settings)
     if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:
         raise StudyError(f"--set {twice[0]} is given more than once; name one value")
 
     def pick(parameter: Parameter) -> Value:
+        """Return the value of the settings, else that of the first config, else the default."""
         return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
 
     config = space.draw(pick)
@@ -127,13 +126,13 @@ def _setting(text: str, space: Space) -> tuple[str, Value]:
             return name, value
     if name not in space.names:
         raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
-    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(written, space.values(name)))}")
+    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(value_text, space.values(name)))}")
 
 
 def _is_meant(value: Value, given: str) -> bool:
     """Return whether a text means a value; a number may be written in any form, such as 1e-4."""
     if isinstance(value, bool | str):
-        return written(value) == (given.lower() if isinstance(value, bool) else given)
+        return value_text(value) == (given.lower() if isinstance(value, bool) else given)
     try:
         return float(given) == value
     except ValueError:
@@ -141,9 +140,9 @@ def _is_meant(value: Value, given: str) -> bool:
 
 
 def with_fixed_values(bench: Workbench, url: str) -> Workbench:
-    """Return the bench with what an earlier search has worked out, and the database keeps, for each case.
+    """Return the bench with the rungs and batch sizes that an earlier search has found for each case with `auto`.
 
-    That is the sizes of a ladder `auto`, and the batch size `auto`. Without such a study, the bench stays as it is.
+    Where the database has no such study, the bench stays as it is.
     """
     rungs, batches = dict(bench.rungs), dict(bench.batches)
     with suppress(EmptyStoreError):
@@ -175,22 +174,31 @@ def at_work(
 ) -> Iterator[Job]:
     """Yield the job of a study, after showing what it will do; close everything afterwards.
 
-    The prober is the bench's by default.
+    Args:
+        console: where the lines appear.
+        bench: the study with its trainer and devices.
+        cases: the cases that are worked on.
+        url: the URL of the database.
+        prober: runs the probes; None for that of the bench.
+        show: shows and writes what was measured; called when an error ends the job after at least one probe.
+        screen: shows the progress; None for the console.
+        led: whether another process leads this one: then it ends when its standard input closes.
 
-    After an error that follows at least one trial, `show` shows and writes what was measured. The progress appears on
-    `screen`, by default the console. Where the command is `led` by another process, it ends when its standard input
-    closes.
-    Raises OutputError or StoreError where the study's folder or database cannot be used.
+    Raises:
+        OutputError: where the study's folder cannot be used.
+        StoreError: where the database cannot be used.
     """
     prober = prober or open_prober(bench, console.print)
     prepare_folder(bench.folder)
-    introduction(console, bench, cases, shown(checked_url(url)))
+    checked_url(url)
+    introduction(console, bench, cases, url)
     screen = screen or open_screen(console)
-    has_ended = False
+    has_measured = False
 
     def watch(event: Event) -> None:
-        nonlocal has_ended
-        has_ended = has_ended or isinstance(event, ProbeEnded)
+        """Show an event, and note whether a probe has ended."""
+        nonlocal has_measured
+        has_measured = has_measured or isinstance(event, ProbeEnded)
         screen.show(event)
 
     try:
@@ -199,19 +207,20 @@ def at_work(
             closing(screen),
             open_job(bench, url, prober, watcher=watch, interrupted=interrupted.is_set, every_s=screen.every_s) as job,
         ):
+            keep_study_file(bench)
             watch(bench.started(cases))
             yield job
     except TunerError:
-        if has_ended:
+        if has_measured:
             with suppress(TunerError):  # the error that has ended the job is more important
                 show()
         raise
 
 
 def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
-    """End the command with the exit code that its outcomes call for; `rows` are the summaries of a search's cases.
+    """End the command with the exit code that its outcomes call for; return where that is 0.
 
-    Raises TunerError that says what to repair where a case stopped early.
+    `rows` are the summaries of a search's cases. Raises TunerError that says what to repair where a case stopped early.
     """
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -234,20 +243,21 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
         threading.Thread(target=_wait_for_the_end, args=(sys.stdin.fileno(), asked), daemon=True).start()
 
     def ask(number: int, frame: FrameType | None) -> None:
+        """Handle the first signal: set the event, and let Ctrl-C end the program from now on."""
         asked.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if number == signal.SIGHUP:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
         console.print("stopping the probe; all results are kept; rerun to resume (Ctrl-C again stops at once)")
 
-    handled = [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` ignores SIGHUP
-        handled.append(signal.SIGHUP)
-    before = {number: signal.signal(number, ask) for number in handled}
+        numbers.append(signal.SIGHUP)
+    handlers = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield asked
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 

@@ -13,14 +13,14 @@ from rich.console import Console
 from tuner.cli import options, work
 from tuner.cli.hints import introduction, out_of_time
 from tuner.cli.screen import JsonScreen, Screen, open_screen
-from tuner.devices.cards import near_cores, share_cores
+from tuner.devices.cards import disjoint_cores, near_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export import CaseSummary, prepare_folder
 from tuner.optimizing import Search, open_search
 from tuner.probe import NVIDIA, MonotonicClock
-from tuner.records.urls import database_url
+from tuner.records.urls import check_guarded, database_url
 from tuner.running.events import from_json
 from tuner.running.job import Budget
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups
@@ -35,24 +35,33 @@ Replay = Annotated[
 ]
 
 
-def divided(
+def devices_of_workers(
     study: str, devices: str | None, *, replay: Path | None, workers: int | None, per_trial: int | None
 ) -> list[str]:
-    """Return the devices of each worker; empty where neither `workers` nor `per_trial` is given.
+    """Return the devices of each worker, as `--devices` names them; empty where the command works without workers.
 
-    Raises StudyError or DeviceError where there are too few cards, or a study or a card cannot be used.
+    Args:
+        study: the study.
+        devices: the devices that the command names; None for the study's.
+        replay: a table instead of devices: then each worker's devices are an empty text.
+        workers: the number of workers; None for as many as the cards allow.
+        per_trial: the cards of each worker; None for those that the study wants.
+
+    Raises:
+        StudyError: where the study cannot be used, or there are too few cards.
+        DeviceError: where a card cannot be used.
     """
     if workers is None and per_trial is None:
         return []
     if replay:
         return [""] * (workers or 1)
     devices = load(study).devices_for(devices)
-    wanted = ""
+    cards_per_probe = ""
     if devices.startswith("auto"):  # `auto:2` wants two cards for each probe
-        devices, _, wanted = devices.partition(":")
+        devices, _, cards_per_probe = devices.partition(":")
     cards = sum(device.is_gpu for device in open_devices(devices).devices)
-    if wanted and cards:
-        per_trial = per_trial or min(int(wanted), cards)
+    if cards_per_probe and cards:
+        per_trial = per_trial or min(int(cards_per_probe), cards)
     return device_groups(devices, cards, workers=workers, per_trial=per_trial)
 
 
@@ -72,9 +81,10 @@ def run_team(
     Raises TunerError with the errors of workers that the user can fix.
     """
     bench = search.bench
+    check_guarded(url)
     prepare_folder(bench.folder)
-    with closing(Database(url)) as database:  # makes the schema, before several workers ask for it
-        introduction(console, bench, search.cases, database.shown_url)
+    with closing(Database(url)):  # makes the schema, before several workers ask for it
+        introduction(console, bench, search.cases, url)
     search.prober.close()
     plans = _plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
@@ -96,10 +106,13 @@ def run_team(
 
 
 def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
-    """Return how to start a worker for each group of devices; with `pin`, each on the cores near its cards."""
-    pinned = _cores(groups) if pin else [[] for _ in groups]
+    """Return how to start a worker for each group of devices; with `pin`, each on the cores near its cards.
+
+    A worker ends together with this process, which leads it.
+    """
+    cores_of_groups = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
-    for number, (group, cores) in enumerate(zip(groups, pinned, strict=True), start=1):
+    for number, (group, cores) in enumerate(zip(groups, cores_of_groups, strict=True), start=1):
         words = options.as_words({**passed_on, "devices": group, "cores": ",".join(map(str, cores))})
         plans.append(
             WorkerPlan(
@@ -112,13 +125,16 @@ def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, 
 
 
 def _cores(groups: Sequence[str]) -> list[list[int]]:
-    """Return the cores of each worker, near its cards. Raises DeviceError when a card does not answer."""
-    devices = [open_devices(group).devices for group in groups]
-    cards = [[device.uuid for device in own if device.uuid and device.maker == NVIDIA] for own in devices]
+    """Return the cores of each worker, near its cards. Raises DeviceError when a card does not answer.
+
+    No worker has cores of its own where one has no NVIDIA card: only NVML says which cores are near.
+    """
+    open_groups = [open_devices(group).devices for group in groups]
+    cards = [[device.uuid for device in devices if device.uuid and device.maker == NVIDIA] for devices in open_groups]
     if not all(cards):
         return [[] for _ in groups]
     nvml = Nvml()
-    return share_cores([near_cores(nvml, uuids) for uuids in cards], os.sched_getaffinity(0))
+    return disjoint_cores([near_cores(nvml, uuids) for uuids in cards], os.sched_getaffinity(0))
 
 
 class _TeamView:
@@ -127,6 +143,7 @@ class _TeamView:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._errors: dict[str, list[str]] = {}
+        """Worker → the lines of error that it has written."""
         self.complaints: list[str] = []
         """The errors of workers that the user can fix, each text once."""
 
@@ -173,7 +190,7 @@ def worker(
 ) -> None:
     """Probe for a study that several workers share; start one for each set of cards, on any number of hosts."""
     if cores:
-        os.sched_setaffinity(0, _numbers(cores))
+        os.sched_setaffinity(0, _core_numbers(cores))
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console(quiet=led)
     screen = JsonScreen(sys.stdout) if led else None
@@ -181,16 +198,17 @@ def worker(
         study, cases=cases, devices=devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, search.bench.folder)
+    check_guarded(url)
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()
-    if budget.over():
+    if budget.is_over():
         console.print(out_of_time(budget))
     work.conclude(outcomes, interrupted=interrupted)
 
 
-def _numbers(cores: str) -> set[int]:
-    """Return the cores of an option. Raises typer.BadParameter where this machine does not have one of them."""
+def _core_numbers(cores: str) -> set[int]:
+    """Return the cores of an option. Raises typer.BadParameter where this process may not use one of them."""
     allowed = os.sched_getaffinity(0)
     try:
         numbers = {int(word) for word in cores.split(",")}

@@ -9,7 +9,7 @@ INSIDE = Path(__file__).parent / "inside"
 
 
 def counting(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that let each Python process of a trainer count.
+    """Return the environment variables that let each Python process of a trainer count.
 
     Args:
         folder: where the processes write what they count.

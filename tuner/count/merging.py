@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise, takewhile
+from math import inf
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -19,7 +20,9 @@ from tuner.count.signature import Shares, Signature, TrainingCounts
 BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
 LEAST_PAUSE_S = 0.2
-"""A shorter evaluation or save is no pause of its own, in seconds."""
+"""A shorter evaluation or save is no pause of its own, in seconds (chosen)."""
+LEAST_INTERVAL_S = 0.2
+"""The least seconds between two marks: as often as processes tell their counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +37,9 @@ class Witness:
 
 
 USUALLY = 0.5
-"""What happens at this share of the steps or more is usual in a training."""
+"""What happens at this share of the steps or more is usual in a training (chosen)."""
 SOMETIMES = 0.05
-"""What happens at less than this share of the steps is an exception."""
+"""What happens at less than this share of the steps is an exception (chosen)."""
 MODULE = Witness(name="module", count="rows")
 LOADER = Witness(name="loader", count="loader.rows")
 BOTH = Witness(name="loader and module", count="loader.rows")
@@ -49,11 +52,15 @@ class Merger:
 
     def __init__(self) -> None:
         self.processes: dict[str, ProcessCounts] = {}
-        self._told = 0.0
-        """The last step or rollout that a mark was told for."""
-        self._next = self._before = 0
-        """The place of the leading rank's next record, and of the one of the last mark."""
+        """The name of a process → what it has told."""
+        self._marked = 0.0
+        """The step or rollout of the last mark."""
+        self._next_place = 0
+        """The place of the leading rank's next record."""
+        self._marked_place = 0
+        """The place of the leading rank's record that the last mark was made from; 0 before there is one."""
         self._witness: Witness | None = None
+        """What counts the samples; None where that is not known."""
         self._groups: list[list[ProcessCounts]] = []
         """The ranks that train on the same samples, together; the first of each group counts."""
         self.why: str | None = None
@@ -65,31 +72,35 @@ class Merger:
 
     @property
     def trainers(self) -> list[ProcessCounts]:
-        """The processes whose optimizer steps, in the order of their ranks."""
+        """The processes that train together, in the order of their ranks.
+
+        Without a process group, these are the processes that train most parameters.
+        """
         stepping = [process for process in self.processes.values() if process.trains]
-        joined = [process for process in stepping if process.world > 1]
+        in_group = [process for process in stepping if process.world > 1]
         most = max((process.parameters for process in stepping), default=0)
-        chosen = joined or [process for process in stepping if process.parameters == most]
+        chosen = in_group or [process for process in stepping if process.parameters == most]
         return sorted(chosen, key=lambda process: process.rank)
 
-    def marks(self) -> Iterator[dict[str, Any]]:
+    def new_marks(self) -> Iterator[dict[str, Any]]:
         """Yield the new marks: steps or rollouts that all ranks have made, with the samples of all so far."""
-        witness = self._decided()
+        witness = self._checked_witness()
         if witness is None:
             return
         lead = self._leads[0]
         reached = min(process.steps for process in self._leads)
-        for place in range(self._next, len(lead.points)):
+        for place in range(self._next_place, len(lead.points)):
             point, step = lead.points[place], lead.points[place]["steps"]
             if step > reached:
                 break
-            self._next = place + 1
+            self._next_place = place + 1
             iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
-            is_soon = bool(self._before) and point["at_s"] - lead.points[self._before]["at_s"] < 0.2  # seconds
-            if step < BASE_STEP or iteration <= self._told or is_soon:
+            marked_s = lead.points[self._marked_place]["at_s"] if self._marked_place else -inf
+            is_soon = point["at_s"] - marked_s < LEAST_INTERVAL_S
+            if step < BASE_STEP or iteration <= self._marked or is_soon:
                 continue
-            pause = _pause(lead, self._before, place, witness)
-            self._told, self._before = iteration, place
+            pause = _pause(lead, self._marked_place, place, witness)
+            self._marked, self._marked_place = iteration, place
             yield {
                 "iteration": iteration,
                 "samples": round(self.samples_at(step)),
@@ -99,7 +110,7 @@ class Merger:
 
     def samples_at(self, step: float) -> float:
         """Return the samples of all ranks from the base step to a step."""
-        return _grown(self._leads, (self._witness or MODULE).count, step)
+        return _growth(self._leads, (self._witness or MODULE).count, step)
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
@@ -108,16 +119,16 @@ class Merger:
             return None
         lead, last = leads[0], leads[0].points[-1]
         by_environments = self._witness == ENVIRONMENTS
-        per_step = _usual(_totals(leads, (MODULE if by_environments else self._witness).count))
-        counts = [_grown(leads, counter.count, last["steps"]) for counter in (LOADER, MODULE)]
+        per_step = _usual_growth(_totals(leads, (MODULE if by_environments else self._witness).count))
+        by_loader, by_module = (_growth(leads, witness.count, last["steps"]) for witness in (LOADER, MODULE))
         flops = [process.flops for process in self.trainers]
-        is_known = per_step > 0 and None not in flops and not by_environments
+        flops_are_known = per_step > 0 and None not in flops and not by_environments
         return TrainingCounts(
             signature=self._signature(per_step),
-            flops_per_sample=sum(filter(None, flops)) / per_step if is_known else None,
-            witness=_in_words(self._witness, *counts),
+            flops_per_sample=sum(filter(None, flops)) / per_step if flops_are_known else None,
+            witness=_in_words(self._witness, by_loader, by_module),
             shares=_shares(lead, self._witness),
-            micro_batches=_usual(_totals([lead], "loader.batches" if lead.is_fed else "forwards")) or None,
+            micro_batches=_usual_growth(_totals([lead], "loader.batches" if lead.is_fed else "forwards")) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
@@ -130,12 +141,15 @@ class Merger:
         )
 
     def _of_allocators(self, name: str) -> list[Any]:
-        """Return what the ranks with a card have told last of their allocators."""
+        """Return the newest count `name` of the allocator of each rank with a card."""
         newest = [process.points[-1] for process in self.trainers]
         return [point[name] for point in newest if name in point]
 
-    def _decided(self) -> Witness | None:
-        """Return what counts the samples; None before that is known, and where nothing does."""
+    def _checked_witness(self) -> Witness | None:
+        """Find out what counts the samples, or check it again, and return it; None before it is known.
+
+        `why` then says if nothing counts them.
+        """
         trainers = self.trainers
         off = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
         if off is not None:
@@ -150,16 +164,20 @@ class Merger:
             and min(process.steps for process in trainers) > BASE_STEP
         ):
             self._groups = _groups(trainers)
-            witness = _witness(self._leads) if self._groups else "which ranks train on the same samples is not known"
-            self.why, self._witness = (witness, None) if isinstance(witness, str) else (None, witness)
+            answer = _witness_or_why(self._leads) if self._groups else "it is not known which ranks share samples"
+            if isinstance(answer, str):
+                self.why = answer
+            else:
+                self._witness = answer
         return self._witness
 
     @property
     def _leads(self) -> list[ProcessCounts]:
-        """The first of each group, which counts."""
+        """The rank of each group that counts its samples."""
         return [group[0] for group in self._groups]
 
     def _signature(self, samples_per_step: float) -> Signature:
+        """Return what identifies the training, as the first ranks have told it."""
         group, lead = self._groups[0], self._leads[0]
         start = lead.start
         precision = lead.points[-1].get("precision", {})
@@ -173,7 +191,7 @@ class Merger:
             parameters=sum(process.parameters for process in group) if is_split else lead.parameters,
             shapes=str(start.get("shapes", "")),
             is_split=is_split,
-            # the words for fused, host and sharded forms, which compute the same
+            # fused, host and sharded forms compute the same
             optimizer=re.sub(r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+", "", str(start.get("optimizer", ""))),
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
@@ -184,27 +202,26 @@ class Merger:
 
     def _normed(self, start: Mapping[str, Any]) -> float | None:
         """Return over how many samples a batch norm of the trained module takes its means; None without one."""
-        lead = self._groups[0][0]
-        points = [(point["forwards"], point["rows"]) for point in _firsts(lead)]
-        if not start.get("batch_norm") or points[0] == points[-1]:
+        rows_by_forwards = [(point["forwards"], point["rows"]) for point in _first_points(self._leads[0])]
+        if not start.get("batch_norm") or rows_by_forwards[0] == rows_by_forwards[-1]:
             return None
-        return _usual(points) * (len(self._groups) if start["batch_norm"] == "all" else 1)
+        return _usual_growth(rows_by_forwards) * (len(self._groups) if start["batch_norm"] == "all" else 1)
 
 
 def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> dict[str, Any] | None:
     """Return what a rank did between two records beside training; None where it was too short to matter.
 
-    Environments are stepped without gradients for training too, so this tells no evaluation there.
+    Where environments count, the module runs without gradients to train too, so that shows no evaluation.
     """
 
-    def grown(name: str) -> float:
+    def growth(name: str) -> float:
         return number(lead.points[place], name) - number(lead.points[before], name)
 
-    if lead.is_fed and grown("loader.passes") >= 1:
+    if lead.is_fed and growth("loader.passes") >= 1:
         return {"what": "an epoch's end", "every": steps_per_pass(lead)}
-    if witness != ENVIRONMENTS and grown("evaluates_s") >= LEAST_PAUSE_S:
+    if witness != ENVIRONMENTS and growth("evaluates_s") >= LEAST_PAUSE_S:
         return {"what": "an evaluation"}
-    return {"what": "a checkpoint"} if grown("saves_s") >= LEAST_PAUSE_S else None
+    return {"what": "a checkpoint"} if growth("saves_s") >= LEAST_PAUSE_S else None
 
 
 def steps_per_pass(lead: ProcessCounts) -> float | None:
@@ -214,51 +231,52 @@ def steps_per_pass(lead: ProcessCounts) -> float | None:
 
 
 def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
-    """Return the mean loss of each of the first steps, up to one that some rank has not told.
+    """Return the mean loss of each of the first steps, as far as all groups have told it.
 
-    Of a group, the process counts that computes losses: the last stage of a pipeline has them.
+    One process of a group computes losses: in a pipeline that is its last stage.
     """
     losses_by_group = [next((process.losses for process in group if process.losses), {}) for group in groups]
     steps = takewhile(lambda step: all(step in losses for losses in losses_by_group), count())
     return tuple(fmean(losses[step] for losses in losses_by_group) for step in steps)
 
 
-def _grown(leads: Sequence[ProcessCounts], name: str, step: float) -> float:
+def _growth(leads: Sequence[ProcessCounts], name: str, step: float) -> float:
     """Return by how much a count of all ranks has grown from the base step to a step."""
     return sum(lead.total(name, step) - lead.total(name, BASE_STEP) for lead in leads)
 
 
 def _totals(leads: Sequence[ProcessCounts], name: str) -> list[tuple[int, float]]:
-    """Return the first steps from the base step on, each with what was counted up to it."""
-    steps = [BASE_STEP, *(point["steps"] for point in _firsts(leads[0]) if point["steps"] > BASE_STEP)]
-    return [(step, _grown(leads, name, step)) for step in steps]
+    """Return the first steps from the base step on, each with the growth of a count of all ranks up to it."""
+    steps = [BASE_STEP, *(point["steps"] for point in _first_points(leads[0]) if point["steps"] > BASE_STEP)]
+    return [(step, _growth(leads, name, step)) for step in steps]
 
 
-def _firsts(lead: ProcessCounts) -> list[Mapping[str, Any]]:
+def _first_points(lead: ProcessCounts) -> list[Mapping[str, Any]]:
     """Return the records of the first steps, from the base step to step 12: a warm-up may raise the samples later."""
     place = bisect_left(lead.points, 12, key=itemgetter("steps"))
     return [point for point in lead.points[: place + 1] if point["steps"] >= BASE_STEP]
 
 
-def _usual(totals: Sequence[tuple[int, float]]) -> float:
-    """Return the growth per step that most steps have; the mean where no growth is that of most.
+def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
+    """Return the growth per step of the total, in pairs of step and total, that most steps have; else the mean growth.
 
-    An epoch's last batch may be smaller, and no batch may come with a step where one was fetched ahead.
+    An epoch's last batch may be smaller, and a step may take a batch that was fetched before the step before it.
     """
-    growths: Counter[float] = Counter()
-    for (before, earlier), (step, total) in pairwise(totals):
-        growths[round((total - earlier) / (step - before), 6)] += step - before
-    made = totals[-1][0] - totals[0][0]
-    growth, steps = growths.most_common(1)[0]
-    return growth if 2 * steps > made else (totals[-1][1] - totals[0][1]) / made
+    steps_by_growth: Counter[float] = Counter()
+    for (step_before, total_before), (step, total) in pairwise(totals):
+        steps_by_growth[round((total - total_before) / (step - step_before), 6)] += step - step_before
+    (first_step, first_total), (last_step, last_total) = totals[0], totals[-1]
+    growth, steps = steps_by_growth.most_common(1)[0]
+    is_usual = 2 * steps > last_step - first_step
+    return growth if is_usual else (last_total - first_total) / (last_step - first_step)
 
 
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
-    """Return groups of ranks that train on the same samples; none where these are not known.
+    """Return groups of ranks that train on the same samples; empty where these are not known.
 
-    Ranks of a process group tell their place among the data-parallel ones. Where one does not, or where the processes
-    form no group, ranks with the same sums of inputs are taken together. Inputs that never change tell nothing.
-    The first of a group has counted samples, if any of it has: later stages of a pipeline see no inputs.
+    Ranks of a process group tell their data rank. Where a rank does not, or where the processes form no group, ranks
+    with the same sums of inputs are taken together. Inputs that never change tell nothing.
+    The first rank of a group has counted samples, if any has: later stages of a pipeline see no inputs.
     """
     keys: dict[str, Hashable] = {process.name: process.data_rank for process in trainers}
     form_no_group = trainers[0].world == 1 < len(trainers)
@@ -274,60 +292,59 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
     return list(groups.values())
 
 
-def _witness(leads: Sequence[ProcessCounts]) -> Witness | str | None:
+def _witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     """Return what counts the samples of some ranks, or why nothing does; None before it is clear."""
     step = min(process.steps for process in leads)
-    module, loader, batches = (_grown(leads, name, step) for name in (MODULE.count, LOADER.count, "loader.batches"))
-    is_fed = any(process.is_fed for process in leads) and loader > 0
-    stepped = all(process.points[-1].get("environments") for process in leads)
-    reuses = any(process.start.get("reuses") for process in leads)
-    if not is_fed and reuses:
+    by_module, by_loader = (_growth(leads, name, step) for name in (MODULE.count, LOADER.count))
+    is_fed = any(process.is_fed for process in leads) and by_loader > 0
+    if not is_fed and any(process.start.get("reuses") for process in leads):
+        is_counted = all(process.points[-1].get("environments") for process in leads)
         why = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
-        return ENVIRONMENTS if stepped else why
-    if loader and module and _agree(loader, module):
+        return ENVIRONMENTS if is_counted else why
+    if by_loader and by_module and _agree(by_loader, by_module):
         return BOTH
-    # which of two counts is that of the samples is decided at step 8
+    # different counts are compared at step 8: at first, loaders give batches of later steps
     if step < 8 and any(number(process.points[-1], LOADER.count) for process in leads):
         return None
-    if not is_fed and loader > SOMETIMES * module:
+    if not is_fed and by_loader > SOMETIMES * by_module:
         return "a loader feeds only some of the steps, and the module takes other samples"
     if not is_fed:
-        return _contradiction(leads, MODULE) or MODULE if module else _unseen(leads)
-    each = number(leads[0].points[-1], "loader.each")
-    return _of_two(loader, module, batches, each)
+        return _contradiction(leads, MODULE) or MODULE if by_module else _why_unseen(leads)
+    batches, each = _growth(leads, "loader.batches", step), number(leads[0].points[-1], "loader.each")
+    return _loader_or_module(by_loader, by_module, batches, each)
 
 
-def _of_two(loader: float, module: float, batches: float, each: float) -> Witness:
+def _loader_or_module(by_loader: float, by_module: float, batches: float, each: float) -> Witness:
     """Return which of the loader's and the module's different counts is that of the samples.
 
     Args:
-        loader: the samples of the loader's batches.
-        module: the samples of the module's inputs.
+        by_loader: the samples of the loader's batches.
+        by_module: the samples of the module's inputs.
         batches: the loader's batches.
         each: the samples of a batch by the loader's sampler; 0 without one.
     """
-    if not module:
+    if not by_module:
         return LOADER
-    if each == 1 and _agree(batches, module):
+    if each == 1 and _agree(batches, by_module):
         return Witness(name="loader and module", count="loader.batches", remark="a batch is one sample")
-    times = module / loader
-    if loader == batches and times > 1:
+    times = by_module / by_loader
+    if by_loader == batches and times > 1:
         return Witness(name="module", count="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
     return LOADER
 
 
-def _in_words(witness: Witness, loader: float, module: float) -> str:
-    """Return what a person reads of a witness, with the counts of both so far."""
-    if witness != LOADER or not module or not loader:
+def _in_words(witness: Witness, by_loader: float, by_module: float) -> str:
+    """Return what a person reads of a witness, with the samples that loader and module have counted so far."""
+    if witness != LOADER or not by_module or not by_loader:
         return f"{witness.name}{f'; {witness.remark}' if witness.remark else ''}"
-    if _agree(loader, module):  # at first they differed by a batch that was fetched ahead
+    if _agree(by_loader, by_module):  # at first they differed by a batch that was fetched ahead
         return BOTH.name
-    return f"{LOADER.name}; the module takes {module / loader:.4g} times as many inputs"
+    return f"{LOADER.name}; the module takes {by_module / by_loader:.4g} times as many inputs"
 
 
-def _agree(count: float, second: float) -> bool:
+def _agree(count: float, other_count: float) -> bool:
     """Return whether two counts of samples differ by at most 3 %."""
-    return abs(count - second) <= 0.03 * max(count, second)
+    return abs(count - other_count) <= 0.03 * max(count, other_count)
 
 
 def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
@@ -335,22 +352,22 @@ def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | No
     step = min(process.steps for process in leads)
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
     if witness == MODULE:
-        return _several_passes(leads, step, is_apart=is_apart)
+        return _why_module_misleads(leads, step, is_apart=is_apart)
     if witness != BOTH or is_apart:
         return None
-    counts = [_grown(leads, counter.count, step) for counter in (LOADER, MODULE)]
-    # loaders give the batches of some steps ahead
-    ahead = 2.0 * counts[0] / max(step - BASE_STEP, 1)
+    by_loader, by_module = (_growth(leads, witness.count, step) for witness in (LOADER, MODULE))
+    # loaders may give two batches more than the steps have used
+    two_batches = 2.0 * by_loader / max(step - BASE_STEP, 1)
     # counts that have agreed and later differ by more than a tenth are not believed
-    agree = abs(counts[0] - counts[1]) <= max(0.1 * max(counts), ahead)
+    agree = abs(by_loader - by_module) <= max(0.1 * max(by_loader, by_module), two_batches)
     return None if agree else "loader and module have agreed at first, and do so no more"
 
 
-def _several_passes(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool) -> str | None:
-    """Return why the module may take other samples than a step needs; None where nothing speaks for it."""
+def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool) -> str | None:
+    """Return why the module's inputs may not be the samples of the steps; None where nothing speaks for it."""
 
     def share(name: str, of: str = "steps") -> float:
-        part, total = (_grown(leads, count, step) for count in (name, of))
+        part, total = (_growth(leads, count, step) for count in (name, of))
         return part / total if total else 0.0
 
     if is_apart and share("backwards") > 1 + SOMETIMES:
@@ -364,17 +381,19 @@ def _several_passes(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool
     return None
 
 
-def _unseen(leads: Sequence[ProcessCounts]) -> str:
-    why = next((process.points[-1].get("why") for process in leads if process.points[-1].get("why")), None)
-    off = next((process.off[0] for process in leads if process.off), None)
-    return off or why or "the inputs of the trained module are not seen"
+def _why_unseen(leads: Sequence[ProcessCounts]) -> str:
+    """Return why neither loader nor module has counted samples."""
+    reasons = [process.off[0] for process in leads if process.off]
+    reasons += [process.points[-1]["why"] for process in leads if process.points[-1].get("why")]
+    return reasons[0] if reasons else "the inputs of the trained module are not seen"
 
 
 def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
-    base, last = _firsts(lead)[0], lead.points[-1]
-    if last["at_s"] <= base["at_s"]:
-        return None
+    """Return how a rank has spent its time since the base step; None before a second record."""
+    base, last = _first_points(lead)[0], lead.points[-1]
     seconds = last["at_s"] - base["at_s"]
+    if seconds <= 0.0:
+        return None
 
     def share(name: str) -> float:
         return min(1.0, max(0.0, (number(last, name) - number(base, name)) / seconds))

@@ -46,7 +46,7 @@ def as_parameter(name: str) -> str:
 
 
 def flags_of(options: Sequence[Mapping[str, Any]]) -> Iterator[Flag]:
-    """Yield the flags that a parser's options are. An option of another form is left out."""
+    """Yield the flags of a parser's options. An option without a name is left out."""
     for option in options:
         value = option.get("value")
         if names := _bare(option.get("names")):
@@ -81,13 +81,16 @@ class ProcessCounts:
     parameters: int = 0
     """The numbers that it trains."""
     points: list[Mapping[str, Any]] = field(default_factory=list)
-    """The counts at each step that was told, those of loaders and environments as `loader.rows`."""
-    _flags_by: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
+    """The counts at each step that was told; the counts of loaders and environments are `loader.rows` and so on."""
+    _flags_by_parser: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     reads_argv: bool = False
+    """Whether its code may read the command line by itself."""
     files: dict[str, str] = field(default_factory=dict)
     """Configuration file → the word of the command line that names it."""
     losses: dict[int, float] = field(default_factory=dict)
+    """Step → its loss, for the first steps."""
     inputs: dict[int, float] = field(default_factory=dict)
+    """Step → the sum of its inputs, for the first steps."""
     flops: float | None = None
     """The floating-point operations of one of its steps; None where they are not counted."""
     off: list[str] = field(default_factory=list)
@@ -99,7 +102,7 @@ class ProcessCounts:
             case "process":
                 self.argv = tuple(map(str, record.get("argv") or ()))
             case "flags":
-                self._flags_by[str(record.get("parser"))] = tuple(flags_of(record.get("options") or ()))
+                self._flags_by_parser[str(record.get("parser"))] = tuple(flags_of(record.get("options") or ()))
             case "argv":
                 self.reads_argv = True
             case "file":
@@ -109,7 +112,7 @@ class ProcessCounts:
                 self.rank, self.world = int(record.get("rank") or 0), int(record.get("world") or 1)
                 self.data_rank, self.parameters = record.get("data_rank"), int(record.get("parameters") or 0)
             case "count" if self.start and number(record, "steps") > self.steps and number(record, "at_s") > 0:
-                self.points.append(_flat(record))
+                self.points.append(_flattened(record))
                 self.flops = number(record, "flops") or self.flops
                 self.losses |= _by_step(record.get("losses"))
                 self.inputs |= _by_step(record.get("inputs"))
@@ -119,12 +122,12 @@ class ProcessCounts:
     @property
     def flags(self) -> tuple[Flag, ...]:
         """The flags that its parsers have parsed. A script may have several parsers."""
-        return tuple(flag for flags in self._flags_by.values() for flag in flags)
+        return tuple(flag for flags in self._flags_by_parser.values() for flag in flags)
 
     @property
     def parser(self) -> str:
         """The names of its parsers."""
-        return " and ".join(self._flags_by)
+        return " and ".join(self._flags_by_parser)
 
     @property
     def trains(self) -> bool:
@@ -139,26 +142,29 @@ class ProcessCounts:
     @property
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
-        before = 2 if self.steps > 2 else 0  # of several optimizers, the main one is known from then on
-        feeds = self.total("loader.feeds", self.steps) - self.total("loader.feeds", before)
-        return feeds >= 0.9 * (self.steps - before) > 0
+        first = 2 if self.steps > 2 else 0  # which of several optimizers is the main one is known after two steps
+        feeds = self.total("loader.feeds", self.steps) - self.total("loader.feeds", first)
+        return feeds >= 0.9 * (self.steps - first) > 0
 
     def total(self, name: str, step: float) -> float:
-        """Return a count at a step, interpolated between the told ones."""
-        place = bisect_left(self.points, step, key=itemgetter("steps"))
-        if place >= len(self.points):
-            return number(self.points[-1], name) if self.points else 0.0
-        after, value = self.points[place]["steps"], number(self.points[place], name)
-        if after == step or not place:
+        """Return a count at a step, interpolated between the steps that were told; 0 before any."""
+        if not self.points:
+            return 0.0
+        place = min(bisect_left(self.points, step, key=itemgetter("steps")), len(self.points) - 1)
+        point, value = self.points[place], number(self.points[place], name)
+        if point["steps"] <= step or not place:
             return value
-        before, earlier = self.points[place - 1]["steps"], number(self.points[place - 1], name)
-        return earlier + (value - earlier) * (step - before) / (after - before)
+        before = self.points[place - 1]
+        share = (step - before["steps"]) / (point["steps"] - before["steps"])
+        return number(before, name) + (value - number(before, name)) * share
 
 
-def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record with the counts of its loader and its environments beside all others, as `loader.rows`."""
-    parts = {part: record.get(part) or {} for part in ("loader", "environments")}
-    return {**record, **{f"{part}.{name}": count for part, counts in parts.items() for name, count in counts.items()}}
+    flat = dict(record)
+    for part in ("loader", "environments"):
+        flat |= {f"{part}.{name}": count for name, count in (record.get(part) or {}).items()}
+    return flat
 
 
 def number(point: Mapping[str, Any], name: str) -> float:
@@ -168,7 +174,8 @@ def number(point: Mapping[str, Any], name: str) -> float:
 
 
 def _by_step(readings: object) -> dict[int, float]:
+    """Return step → number from a part of a record, whose steps are texts in JSON."""
     if not isinstance(readings, Mapping):
         return {}
-    known = ((step, value) for step, value in readings.items() if str(step).isdecimal())
-    return {int(step): float(value) for step, value in known if isinstance(value, int | float)}
+    items = [(step, value) for step, value in readings.items() if isinstance(value, int | float)]
+    return {int(step): float(value) for step, value in items if str(step).isdecimal()}

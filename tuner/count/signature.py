@@ -1,4 +1,4 @@
-"""What was counted of a training: which one it is, in which parts two of them differ, and where its time goes. Pure."""
+"""What was counted of a training: what identifies it, how two of them differ, and where its time goes. Pure."""
 
 import math
 import re
@@ -48,10 +48,13 @@ class Difference:
     """A part of a training that a config changes."""
 
     part: str
+    """One of `PARTS`."""
     own: str
+    """How it is in the person's own training."""
     changed: str
+    """How it is with the config."""
     what: str = ""
-    """What differs, where a part has several things that may."""
+    """What differs, where that is not the part itself."""
 
     def __str__(self) -> str:
         """Return the difference as a person reads it."""
@@ -59,38 +62,35 @@ class Difference:
 
 
 def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
-    """Return in which parts another training differs from the person's own one, without the parts that are free.
+    """Return how a config changes the person's own training, without the parts that are free.
 
     Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. Where
     the batch is free, so are learning rate and weight decay of a config with another batch: the script scales them.
     """
-    parts = tuple(_differences(own, changed))
-    if not parts and (loss := _loss(own, changed)):
+    parts = tuple(_differences_but_loss(own, changed))
+    if not parts and (loss := _loss_difference(own, changed)):
         parts = (loss,)
-    is_scaled = "batch" in free and _batch(own, changed) is not None and own.optimizer == changed.optimizer
-    freed = {*free, "optimizer"} if is_scaled else free
-    return tuple(difference for difference in parts if difference.part not in freed)
+    is_scaled = "batch" in free and _batch_difference(own, changed) and own.optimizer == changed.optimizer
+    free_parts = {*free, "optimizer"} if is_scaled else free
+    return tuple(difference for difference in parts if difference.part not in free_parts)
 
 
-def _differences(own: Signature, changed: Signature) -> Iterator[Difference]:
-    if batch := _batch(own, changed):
+def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Difference]:
+    """Yield the differences in the parts of `PARTS`, in their order, without the loss."""
+    if batch := _batch_difference(own, changed):
         yield batch
     if own.sample and changed.sample and not _same_sample(own.sample, changed.sample):
-        yield _difference("sample", own.sample, changed.sample)
+        yield Difference(part="sample", own=own.sample, changed=changed.sample)
     if not _same_model(own, changed):
-        yield _difference("model", f"{own.parameters:,}", f"{changed.parameters:,}")
+        yield Difference(part="model", own=f"{own.parameters:,}", changed=f"{changed.parameters:,}")
     if _settings(own) != _settings(changed):
-        yield _difference("optimizer", _settings(own), _settings(changed))
+        yield Difference(part="optimizer", own=_settings(own), changed=_settings(changed))
     if own.precision != changed.precision:
-        yield _difference("precision", own.precision, changed.precision)
+        yield Difference(part="precision", own=own.precision, changed=changed.precision)
 
 
-def _difference(part: str, own: str, changed: str) -> Difference:
-    return Difference(part=part, own=own, changed=changed)
-
-
-def _batch(own: Signature, changed: Signature) -> Difference | None:
-    """Return how the samples differ that a step, or else a batch norm, takes together."""
+def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
+    """Return how the samples differ that a step, or else a batch norm, takes together; None if they do not."""
     for what, before, after in (
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),
@@ -107,35 +107,37 @@ def _same_sample(own: str, changed: str) -> bool:
 
 
 def _same_model(own: Signature, changed: Signature) -> bool:
+    """Return whether two trainings have the same parameters, as far as a digest of their shapes shows."""
     if own.is_split or changed.is_split:
-        # some parameters are on several ranks
+        # several ranks hold some of the parameters, such as those of norms, and all are added up (3 % is chosen)
         return abs(changed.parameters - own.parameters) <= 0.03 * own.parameters
     return (own.parameters, own.shapes) == (changed.parameters, changed.shapes)
 
 
 def _settings(training: Signature) -> str:
-    """Return the optimizer with its settings. Its fused and its sharded forms compute the same."""
+    """Return the optimizer with its settings as a text: `AdamW lr 0.001 weight decay 0.1`."""
     rate = "" if training.learning_rate is None else f" lr {training.learning_rate:g}"
     decays = "/".join(f"{decay:g}" for decay in training.weight_decays if decay)
     return f"{training.optimizer}{rate}{f' weight decay {decays}' if decays else ''}"
 
 
-def _loss(own: Signature, changed: Signature) -> Difference | None:
-    common = list(zip(own.losses, changed.losses, strict=False))
-    if len(common) < 3:
+def _loss_difference(own: Signature, changed: Signature) -> Difference | None:
+    """Return how the mean losses of the first steps differ; None if they hardly do, or there are less than three."""
+    steps = min(len(own.losses), len(changed.losses))
+    if steps < 3:
         return None
-    first, second = ([pair[place] for pair in common] for place in (0, 1))
-    scatter = math.hypot(stdev(first), stdev(second)) / math.sqrt(len(common))
-    before, after = fmean(first), fmean(second)
-    # chosen: a share for precision and order of sums, and standard errors of a step's loss, as the seed may differ
-    if abs(after - before) <= max(0.05 * abs(before), 4.0 * scatter):
+    own_losses, changed_losses = own.losses[:steps], changed.losses[:steps]
+    standard_error = math.hypot(stdev(own_losses), stdev(changed_losses)) / math.sqrt(steps)
+    before, after = fmean(own_losses), fmean(changed_losses)
+    # chosen: 5 % for precision and order of sums, or 4 standard errors, as the seed may differ
+    if abs(after - before) <= max(0.05 * abs(before), 4.0 * standard_error):
         return None
-    return _difference("loss", f"{before:.4g}", f"{after:.4g}")
+    return Difference(part="loss", own=f"{before:.4g}", changed=f"{after:.4g}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """Which share of the time since the first steps the leading rank spent on what, from 0 to 1."""
+    """The shares of its time since the first steps that the leading rank spent beside training, from 0 to 1."""
 
     data: float
     """Waiting for the next batch of a loader."""
@@ -160,7 +162,7 @@ class TrainingCounts:
     flops_per_sample: float | None = None
     """The floating-point operations of a step on all ranks, for each sample; None where they are not counted."""
     data_ranks: int = 1
-    """How many of them train on samples of their own."""
+    """How many groups of ranks train on samples of their own."""
     passes: int | None = None
     """The passes over the data that are over."""
     steps_per_pass: float | None = None

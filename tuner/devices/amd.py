@@ -24,7 +24,7 @@ HIP_VISIBLE = "HIP_VISIBLE_DEVICES"
 
 
 def library() -> ModuleType:
-    """Return AMD's Python package. Raises NoDriverError where it, or the ROCm that it needs, is not there."""
+    """Return AMD's Python package. Raises NoDriverError if it, or the ROCm that it needs, is not there."""
     try:
         return import_module("amdsmi")
     except (ImportError, OSError, AttributeError, KeyError) as error:  # as its loader raises without ROCm
@@ -60,29 +60,33 @@ class Amd(Driver):
         """Return the name of a card: its serial number, or its index where it tells none."""
         asic = self.ask(f"card {place}", self.library.amdsmi_get_gpu_asic_info, handle) or {}
         serial = str(asic.get("asic_serial", "")).lower().removeprefix("0x")
-        return f"GPU-{serial.zfill(16)}" if re.fullmatch(r"[0-9a-f]{1,16}", serial) and int(serial, 16) else str(place)
+        is_serial = re.fullmatch(r"[0-9a-f]{1,16}", serial) is not None and int(serial, 16) > 0
+        return f"GPU-{serial.zfill(16)}" if is_serial else str(place)
 
 
-def shown(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the names of the cards that ROCm and HIP show, in their order. Raises DeviceError for an unknown one."""
-    of_hip = HIP_VISIBLE if HIP_VISIBLE in environment else "CUDA_VISIBLE_DEVICES"
-    for variable in (VISIBLE, of_hip):
+def visible_names(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the names of the cards that ROCm and HIP show, in their order. `names` are all cards of the machine.
+
+    Raises DeviceError for a variable that names an unknown card.
+    """
+    hip_variable = HIP_VISIBLE if HIP_VISIBLE in environment else "CUDA_VISIBLE_DEVICES"  # HIP reads both
+    for variable in (VISIBLE, hip_variable):
         if (text := environment.get(variable)) is None:
             continue
-        chosen: list[str] = []
+        visible: list[str] = []
         for word in filter(None, map(str.strip, text.split(","))):
-            known = [name for place, name in enumerate(names) if word.lower() in {str(place), name.lower()}]
-            if not known:
+            matching = [name for place, name in enumerate(names) if word.lower() in {str(place), name.lower()}]
+            if not matching:
                 raise DeviceError(f"{variable}={text} names {word}, and there are {', '.join(names)}; {Amd.LOOK}")
-            chosen += known
-        names = chosen
+            visible += matching
+        names = visible
     return list(names)
 
 
 def amd_variables(devices: Sequence[Device]) -> dict[str, str]:
     """Return the environment variables that show a trainer these cards alone, in this order."""
-    places = ",".join(map(str, range(len(devices))))
-    return {VISIBLE: ",".join(device.uuid or "" for device in devices), HIP_VISIBLE: places}
+    indices = ",".join(map(str, range(len(devices))))  # HIP counts only the cards that ROCm shows
+    return {VISIBLE: ",".join(device.uuid or "" for device in devices), HIP_VISIBLE: indices}
 
 
 class AmdSource:
@@ -113,7 +117,7 @@ class AmdSource:
         return [self._sample(t_s, place) for place in range(len(self.devices))]
 
     def _sample(self, t_s: float, place: int) -> DeviceSample:
-        """Return a sample of a card. The names of values have changed between versions of ROCm."""
+        """Return a sample of a card. Some values have had another name in earlier versions of ROCm."""
         amd = self._amd.library
         activity = self._ask(place, amd.amdsmi_get_gpu_activity) or {}
         vram = self._ask(place, amd.amdsmi_get_gpu_vram_usage) or {}

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar
 from tuner.errors import DeviceError, DeviceLostError
 
 _Answer = TypeVar("_Answer")
-_Asked = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+_Requests = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+"""For each call, what takes its answer, the function and its arguments; None ends the thread."""
 
 
 class Calls:
@@ -22,10 +23,11 @@ class Calls:
     """
 
     def __init__(self, name: str) -> None:
-        self._asked: _Asked = SimpleQueue()
+        self._requests: _Requests = SimpleQueue()
         self._overdue: tuple[Future[Any], str] | None = None
-        Thread(target=_serve, args=(self._asked,), name=name, daemon=True).start()
-        weakref.finalize(self, self._asked.put, None)
+        """The answer of the last call that took too long, and the `what` of that call."""
+        Thread(target=_serve, args=(self._requests,), name=name, daemon=True).start()
+        weakref.finalize(self, self._requests.put, None)
 
     def make(self, what: str, limit_s: float, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
         """Return what `call` returns, or raise what it raises.
@@ -35,7 +37,7 @@ class Calls:
         """
         if self._overdue is None or self._overdue[0].done():
             answer: Future[_Answer] = Future()
-            self._asked.put((answer, call, arguments))
+            self._requests.put((answer, call, arguments))
             try:
                 return answer.result(limit_s)
             except TimeoutError:
@@ -43,9 +45,9 @@ class Calls:
         raise TimeoutError(self._overdue[1])
 
 
-def _serve(asked: _Asked) -> None:
-    """Make the calls that are asked for, one after another, until None is asked."""
-    for answer, call, arguments in iter(asked.get, None):
+def _serve(requests: _Requests) -> None:
+    """Make the requested calls, one after another, until None is requested."""
+    for answer, call, arguments in iter(requests.get, None):
         try:
             answer.set_result(call(*arguments))
         except Exception as error:  # noqa: BLE001  the thread that made the call raises it
@@ -66,7 +68,7 @@ class Driver:
     MAKER: ClassVar[str]
     LIBRARY: ClassVar[str]
     LOOK: ClassVar[str]
-    """Where a person finds out what is wrong."""
+    """Where a person finds out what is wrong: the end of a message."""
     NO_DRIVER: ClassVar[Collection[int]]
     """The errors of a machine without a driver, or without a card."""
     NOT_OFFERED: ClassVar[Collection[int]]
@@ -118,8 +120,9 @@ class Driver:
     ) -> _Answer | None:
         """Return what `call` returns, or None when the card or the driver does not support the call.
 
-        Raises DeviceLostError when the card is lost, and DeviceError for every other error. The message names
-        `subject`, or the subject of an earlier call that still hangs.
+        `limit_s` replaces the usual time after which a call counts as hanging. Raises DeviceLostError when the card is
+        lost, and DeviceError for every other error. The message names `subject`, or the subject of an earlier call that
+        still hangs.
         """
         what = f"{subject} does not answer {call.__name__}"
         try:

@@ -19,15 +19,16 @@ def near_cores(nvml: Nvml, uuids: Sequence[str]) -> frozenset[int]:
     Raises DeviceError when a card does not answer.
     """
     bits = 64  # of a word in NVML's sets of cores (nvml.h, nvmlDeviceGetCpuAffinity)
-    words = -(-(os.cpu_count() or 1) // bits)
+    words = math.ceil((os.cpu_count() or 1) / bits)
     cores: set[int] = set()
     for uuid in uuids:
         masks = nvml.ask(uuid, nvml.library.nvmlDeviceGetCpuAffinity, nvml.handle(uuid), words) or ()
-        cores |= {word * bits + bit for word, mask in enumerate(masks) for bit in range(bits) if int(mask) >> bit & 1}
+        for word, mask in enumerate(masks):
+            cores |= {word * bits + bit for bit in range(bits) if int(mask) >> bit & 1}
     return frozenset(cores)
 
 
-def share_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) -> list[list[int]]:
+def disjoint_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) -> list[list[int]]:
     """Return disjoint cores for each worker, near its cards where possible. Pure.
 
     `nearby` holds the cores near each worker's cards; an empty set stands for all allowed cores. Workers that are near
@@ -37,10 +38,10 @@ def share_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) -> 
     free = sorted(allowed)
     wanted = [set(cores) & set(free) or set(free) for cores in nearby]
     shares: list[list[int]] = []
-    for index, mine in enumerate(wanted):
-        rivals = 1 + sum(bool(mine & later) for later in wanted[index + 1 :])
-        candidates = [core for core in free if core in mine]
-        shares.append(candidates[: len(candidates) // rivals])
+    for worker, near in enumerate(wanted):
+        sharers = 1 + sum(bool(near & near_later) for near_later in wanted[worker + 1 :])
+        candidates = [core for core in free if core in near]
+        shares.append(candidates[: len(candidates) // sharers])
         free = [core for core in free if core not in shares[-1]]
     return shares
 
@@ -74,7 +75,9 @@ class Clocks:
 
     device: Device
     sm_mhz: int | None = None
+    """The frequency; None when the driver does not report it."""
     sm_max_mhz: int | None = None
+    """The highest frequency of the card; None when the driver does not report it."""
     slowed_by: tuple[str, ...] | None = None
     """What lowers the clocks, other than idleness; None when the driver does not report it."""
 
@@ -165,44 +168,54 @@ class Obstacle(NamedTuple):
     """Why a card is not free."""
 
     rule: str
+    """What a card must keep to be free: one of `RULES`, or `own process`."""
     text: str
 
 
+RULES = ("foreign process", "memory", "utilisation")
+"""What a free card keeps. The first one that is broken tells a person most."""
+
+
 def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:
-    """Return why the cards are not free, compared with the same cards when the study opened.
+    """Return why the cards are not free, compared with the same cards when the study opened, in the order of `RULES`.
 
-    A card is free when three things hold. Only processes compute on it that were there at the opening and use little
-    memory. Its memory use is at most `SLACK_MIB` above the use at the opening, of which up to `TOLERATED_SHARE` of the
-    card counts. Its utilisation is at most `IDLE_UTIL_PCT`. Without cards the list is empty.
+    A card is free when three things hold:
+    - No process computes on it, except processes of the opening that use little memory.
+    - It uses at most `SLACK_MIB` more memory than at the opening, where more than `TOLERATED_SHARE` of the card counts
+      as that share.
+    - Its utilisation is at most `IDLE_UTIL_PCT`.
+
+    Without cards the list is empty.
     """
-    every = [obstacle for card, before in zip(now, at_open, strict=True) for obstacle in _of_card(card, before)]
-    return sorted(every, key=lambda obstacle: ("foreign process", "memory", "utilisation").index(obstacle.rule))
+    pairs = zip(now, at_open, strict=True)
+    found = [obstacle for card, before in pairs for obstacle in _obstacles_of_card(card, before)]
+    return sorted(found, key=lambda obstacle: RULES.index(obstacle.rule))
 
 
-def _of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]:
+def _obstacles_of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]:
     """Yield why one card is not free."""
     name = card.device.label
-    known = {occupant.pid for occupant in before.occupants}
+    pids_before = {occupant.pid for occupant in before.occupants}
     large_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
-    foreign = [user for user in card.occupants if user.pid not in known or (user.mem_mib or 0.0) > large_mib]
+    foreign = [user for user in card.occupants if user.pid not in pids_before or (user.mem_mib or 0.0) > large_mib]
     if foreign:
-        yield Obstacle("foreign process", f"{name} is used by {', '.join(map(shown, foreign))}")
+        yield Obstacle("foreign process", f"{name} is used by {', '.join(map(described, foreign))}")
     most_mib = min(before.mem_used_mib or 0.0, large_mib) + SLACK_MIB
-    is_known = None not in {before.mem_used_mib, card.device.mem_total_mib}
-    if is_known and card.mem_used_mib is not None and card.mem_used_mib > most_mib:
+    can_compare = None not in {before.mem_used_mib, card.device.mem_total_mib}
+    if can_compare and card.mem_used_mib is not None and card.mem_used_mib > most_mib:
         used = f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
         yield Obstacle("memory", f"{name} {used}")
     if (card.util_pct or 0.0) > IDLE_UTIL_PCT:
         yield Obstacle("utilisation", f"{name} is busy ({card.util_pct:.0f} %)")
 
 
-def grown(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
+def has_leaked(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
     """Return whether the memory use of any card has grown by more than `LEAK_MIB`."""
     return any(
         card.mem_used_mib is not None
         and earlier.mem_used_mib is not None
         and card.mem_used_mib > earlier.mem_used_mib + LEAK_MIB
-        for card, earlier in zip(now, before, strict=False)
+        for card, earlier in zip(now, before, strict=False)  # a session without cards has none before
     )
 
 
@@ -214,17 +227,17 @@ def wait_until_idle(
     clock: Clock,
     sleep: Callable[[float], None],
     interrupted: Callable[[], bool],
-    left: Callable[[], str | None] = lambda: None,
+    survivors: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
     """Return None once the cards that `read` returns are free, or why they are not free after `limit_s`.
 
-    `left` names the processes of an earlier probe that are still alive. While there are any, no device is free, and
-    neither are CPU ranks. Otherwise CPU ranks are always free. The function does not wait when the cards are free
-    already, or when a card is lost.
+    `survivors` names the processes of an earlier probe that are still alive; None without any. While there are some, no
+    device is free, not even CPU ranks. Otherwise CPU ranks are always free. The function does not wait when the cards
+    are free already, or when a card is lost.
     """
     end_s = clock.now() + limit_s
     try:
-        while failure := _not_free(read, at_open, left()):
+        while failure := _why_not_free(read, at_open, survivors()):
             if interrupted():
                 return STOPPED
             if clock.now() >= end_s:
@@ -235,22 +248,22 @@ def wait_until_idle(
     return None
 
 
-def _not_free(
-    read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], left: str | None
+def _why_not_free(
+    read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], survivors: str | None
 ) -> Failure | None:
-    """Return why the cards are not free now; None where they are. Raises DeviceLostError."""
-    own = [Obstacle(rule="own process", text=f"{left} of an earlier probe cannot be killed")] if left else []
+    """Return why the cards are not free now; None if they are free. Raises DeviceLostError."""
+    own = [Obstacle("own process", f"{survivors} of an earlier probe cannot be killed")] if survivors else []
     try:
-        in_the_way = [*own, *obstacles(read(), at_open)]
+        found = [*own, *obstacles(read(), at_open)]
     except DeviceLostError:
         raise
     except DeviceError as error:
         return unreadable(str(error))
-    detail = "; ".join(obstacle.text for obstacle in in_the_way)
-    return Failure(kind=FailureKind.GPU_BUSY, rule=in_the_way[0].rule, detail=detail) if in_the_way else None
+    detail = "; ".join(obstacle.text for obstacle in found)
+    return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail) if found else None
 
 
-def shown(occupant: Occupant) -> str:
+def described(occupant: Occupant) -> str:
     """Return the pid of a process on a card and the memory that it uses, as text."""
-    held = "unknown memory" if occupant.mem_mib is None else f"{occupant.mem_mib:,.0f} MiB"
-    return f"pid {occupant.pid} ({held})"
+    memory = "unknown memory" if occupant.mem_mib is None else f"{occupant.mem_mib:,.0f} MiB"
+    return f"pid {occupant.pid} ({memory})"

@@ -1,4 +1,4 @@
-"""Ranks on the CPU: the processors that they and others use, and how long they wait for them."""
+"""Ranks on the CPU: which share of the machine's processors they and others use, within the limits of cgroups."""
 
 import heapq
 import math
@@ -29,15 +29,15 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of memory that this process and the other processes of its groups may use together."""
+    """Return the bytes of memory that this process and the other processes of its control groups may use together."""
     return min([psutil.virtual_memory().total, *(limit for (limit,) in _limits(root, "memory"))])
 
 
 def _limits(root: Path, controller: str) -> Iterator[list[int]]:
-    """Yield the numbers in the limit files of this process's group and of every group above it.
+    """Yield the numbers in the limit files of this process's control group and of every group above it.
 
-    A container may know the full path of its group but see only its own folder. That folder then lies at the root of
-    the tree, so the root is searched too.
+    A controller is `cpu` or `memory`. A container may know the full path of its group but see only its own folder. That
+    folder then lies at the root of the tree, so the root is searched too.
     """
     unified = {"cpu": ["cpu.max"], "memory": ["memory.max"]}  # of version 2 of cgroups
     legacy = {"cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"], "memory": ["memory.limit_in_bytes"]}
@@ -79,7 +79,8 @@ class CpuTime:
         return self.own_s + self.reaped_s
 
 
-class ProcessUsage(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessUsage:
     """How much CPU time one process of the trainer's tree has used at one moment."""
 
     pid: int
@@ -101,7 +102,7 @@ def find_ranks(tree: Sequence[ProcessUsage], count: int) -> list[int]:
 
 
 def find_owners(tree: Sequence[ProcessUsage], ranks: Sequence[int]) -> dict[int, int]:
-    """Return the pid of the rank that each process works for, by pid.
+    """Return pid → the pid of the rank that this process works for.
 
     A rank works for itself. A process below a rank works for the nearest rank above. Other processes are left out.
     """
@@ -119,8 +120,8 @@ def find_owners(tree: Sequence[ProcessUsage], ranks: Sequence[int]) -> dict[int,
 def spent_s(before: Times, after: Times) -> float:
     """Return the CPU time that some processes used between two measurements, with their ended children.
 
-    A process that is new has used all its time since. A process that has ended is in the ended children of its parent
-    from then on; what was counted of it before is not counted again.
+    A new process has used all its time since the first measurement. When a process ends, its parent's `reaped_s` grows
+    by all its time; what the first measurement has counted of that is not counted again.
     """
     own_s = sum(max(0.0, time.own_s - before.get(pid, _NOTHING).own_s) for pid, time in after.items())
     of_ended_children_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
@@ -138,22 +139,25 @@ class ProcessMemory(NamedTuple):
 
 @dataclass(slots=True)
 class DataPeak:
-    """The most memory that a process has had as RLIMIT_DATA counts it, by what the kernel keeps of other memory.
+    """The peak of a process's data memory, as RLIMIT_DATA counts it, estimated from peaks that the kernel keeps.
 
-    Each of two peaks shows it, or too much: files in memory count as resident, and space that is kept free as mapped.
+    The kernel keeps the peaks of resident and of mapped memory. Each gives an estimate that may be too large, because
+    files in memory count as resident, and reserved space as mapped. So the smaller estimate counts.
     """
 
     by_resident_mib: float = 0.0
+    """The estimate from the peak of resident memory."""
     by_mapped_mib: float = 0.0
+    """The estimate from the peak of mapped memory."""
     resident_mib: float = 0.0
     """The peak of resident memory in the last reading."""
     gaps_mib: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=10))
     """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
 
-    def read(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
-        """Return the peak in MiB with a new reading of data, resident and mapped memory."""
+    def updated_mib(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
+        """Take a new reading of data, resident and mapped memory into account, and return the peak of the data."""
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
-        # the least that data has lately exceeded each of the two by holds for their peaks, too
+        # a peak is taken to have had the smallest gap of the last readings
         self.gaps_mib.append((data_mib - (resident.now_mib or 0.0), data_mib - (mapped.now_mib or 0.0)))
         beyond_resident_mib, beyond_mapped_mib = (min(gaps) for gaps in zip(*self.gaps_mib, strict=True))
         if resident_peak_mib > self.resident_mib:  # an older peak may have had another gap
@@ -168,9 +172,9 @@ Peaks = dict[int, DataPeak]
 
 
 def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
-    """Return the memory of a process as RLIMIT_DATA counts it; None when it has ended.
+    """Return the data memory of a process, as RLIMIT_DATA counts it; None when it has ended.
 
-    The kernel keeps no peak of it, but those of resident and of mapped memory (proc(5), /proc/PID/status).
+    The kernel keeps no peak of it, so `peaks` gets an estimate (proc(5), /proc/PID/status).
     """
     with suppress(OSError, ValueError, KeyError):
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
@@ -181,7 +185,7 @@ def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory
             ProcessMemory(sizes["VmSize"], sizes["VmPeak"]),
         )
         peak = peaks.setdefault(pid, DataPeak())
-        return ProcessMemory(sizes["VmData"], peak.read(sizes["VmData"], resident, mapped))
+        return ProcessMemory(sizes["VmData"], peak.updated_mib(sizes["VmData"], resident, mapped))
     return None
 
 
@@ -189,12 +193,17 @@ class ProcessTree:
     """A root process and all processes below it, as of the last search, and which of them are ranks."""
 
     def __init__(self, root: psutil.Process | None, count: int) -> None:
+        """`root`: None for a tree without processes. `count`: the number of ranks."""
         self._processes: dict[int, psutil.Process] = {}
+        """The processes by pid."""
         self._root = root
         self._count = count
         self._helpers_mib: dict[int, float] = {}
+        """The pid of a rank → the memory of its helper processes."""
         self.ranks: list[int] = []
+        """The pids of the ranks, the oldest first."""
         self.owners: dict[int, int] = {}
+        """pid → the pid of the rank that this process works for."""
 
     def rescan(self) -> None:
         """Search the tree again. When the root has ended, keep the processes of the last search."""
@@ -209,10 +218,10 @@ class ProcessTree:
         self._helpers_mib = {rank: self._measure_helpers_mib(rank) for rank in self.ranks}
 
     def largest(self, peaks: Peaks) -> list[int]:
-        """Return the pids of the processes with the most data memory, as many as there are ranks.
+        """Return the pids of the processes with the most data memory, as many as there are ranks. `peaks` are updated.
 
-        Each process has a limit of its own, so the largest run out first. At first the busiest may be another process,
-        such as the one that starts the ranks.
+        Each process has a limit of its own, so the largest run out first. These need not be the ranks: at first, the
+        busiest process may be the one that starts them.
         """
         data = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data, key=data.__getitem__))
@@ -245,30 +254,31 @@ class ProcessTree:
         return total
 
 
-class Others:
-    """Measures how busy processes keep this machine that are neither the trainer's nor the tuner's own."""
+class OtherPrograms:
+    """Measures how busy other programs keep this machine: all but the trainer and the tuner."""
 
     def __init__(self, cores: int | None = None, busy_s: Callable[[], float] | None = None) -> None:
         """`cores`: the processors of the machine; None asks the system. `busy_s` replaces `machine_busy_s`.
 
-        Nothing is known where this process may use only some of the machine's processors.
+        Nothing is known if this process may use only some of the machine's processors.
         """
         self._busy_s = busy_s or machine_busy_s
         self.cores = cores or psutil.cpu_count() or 1
-        self._knows = cores is not None or usable_cores() >= self.cores
+        self._is_whole_machine = cores is not None or usable_cores() >= self.cores
         self._before: tuple[float, float, float] = math.inf, 0.0, 0.0
+        """When the last call was, and the CPU time that the machine and the tuner had used then."""
 
     def share_pct(self, t_s: float, trainer_s: float) -> float | None:
-        """Return the percentage of all processors since the last call; None where it is unknown.
+        """Return the percentage of all processors that they have used since the last call; None where it is unknown.
 
         `trainer_s` is the CPU time that the trainer has used since then. A short interval may give less than 0.
         """
-        before_s, busy_before_s, own_before_s = self._before
-        busy_s, own_s = self._busy_s(), time.process_time()
-        self._before = t_s, busy_s, own_s
-        if not self._knows or t_s <= before_s:
+        before_s, machine_before_s, tuner_before_s = self._before
+        machine_s, tuner_s = self._busy_s(), time.process_time()
+        self._before = t_s, machine_s, tuner_s
+        if not self._is_whole_machine or t_s <= before_s:
             return None
-        others_s = busy_s - busy_before_s - (own_s - own_before_s) - trainer_s
+        others_s = machine_s - machine_before_s - (tuner_s - tuner_before_s) - trainer_s
         return 100.0 * others_s / (self.cores * (t_s - before_s))
 
 
@@ -282,7 +292,10 @@ def _usage(process: psutil.Process) -> ProcessUsage | None:
     """Return how much CPU time a process has used; None when it has ended."""
     with suppress(psutil.Error), process.oneshot():
         return ProcessUsage(
-            pid=process.pid, parent=process.ppid(), created_s=process.create_time(), cpu_s=_cpu_time(process).total_s
+            pid=process.pid,
+            parent=process.ppid(),
+            created_s=process.create_time(),
+            cpu_s=_cpu_time(process).total_s,
         )
     return None
 
@@ -292,7 +305,8 @@ def _cpu_time(process: psutil.Process) -> CpuTime:
     return CpuTime(own_s=times.user + times.system, reaped_s=times.children_user + times.children_system)
 
 
-class ThreadTimes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
     """What a thread has done so far, in seconds."""
 
     ran_s: float = 0.0
@@ -318,45 +332,52 @@ class Delays:
         """`read` returns the times of a process's threads."""
         self._read = read
         self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
-        self._own_s = self._others_s = 0.0
+        """When threads were read last, and their times then, by process."""
+        self._trainer_s = 0.0
+        """The processors' time that the training has used since threads were read last."""
+        self._others_s = 0.0
+        """The processors' time that all other programs have used since then."""
         self._shares: dict[int, float] = {}
+        """The last answer."""
 
     def shares_pct(
-        self, t_s: float, owners: Mapping[int, int], *, own_s: float, others_s: float | None
+        self, t_s: float, owners: Mapping[int, int], *, trainer_s: float, others_s: float | None
     ) -> Mapping[int, float]:
-        """Return the percentage of the time in which others made each rank wait, as of the last whole second.
+        """Return rank → the percentage of the time in which others made it wait, as of the last whole second.
 
-        Of a rank's threads, that with the longest wait counts. Threads wait for each other, too: others cause the share
-        that they have of the time that all but the thread itself used.
+        The thread of a rank with the longest wait counts. Threads of the training wait for each other, too. So others
+        cause the part of a thread's waiting that is their part of the time that all other threads have used.
 
         Args:
             t_s: the time now.
             owners: process → the rank that it works for.
-            own_s: the processors' time that all processes of the training used since the last call.
-            others_s: that of all other programs; None where it is unknown.
+            trainer_s: the processors' time that all processes of the training used since the last call.
+            others_s: the processors' time that all other programs used since then; None where it is unknown.
         """
         before_s, before = self._before
-        self._own_s, self._others_s = self._own_s + own_s, self._others_s + max(0.0, others_s or 0.0)
+        self._trainer_s += trainer_s
+        self._others_s += max(0.0, others_s or 0.0)
         if t_s - before_s < 1.0:  # second: reading 31 threads takes half a millisecond
             return self._shares
         now = {pid: self._read(pid) for pid in owners}
         shares: dict[int, float] = {}
         for pid in now.keys() & before.keys() if others_s is not None else ():
-            waits = (
-                _caused_s(before[pid].get(name, ThreadTimes()), times, self._own_s, self._others_s)
-                for name, times in now[pid].items()
-            )
-            # clocks that are read one after the other may show more than there is
-            share_pct = 100.0 * max(waits, default=0.0) / (t_s - before_s)
-            shares[owners[pid]] = max(min(99.0, share_pct), shares.get(owners[pid], 0.0))
-        self._before, self._shares, self._own_s, self._others_s = (t_s, now), shares, 0.0, 0.0
+            waits_s = [
+                _caused_s(before[pid].get(thread, ThreadTimes()), times, self._trainer_s, self._others_s)
+                for thread, times in now[pid].items()
+            ]
+            # at most 99 %: clocks that are read one after the other may show more than there is
+            share_pct = min(99.0, 100.0 * max(waits_s, default=0.0) / (t_s - before_s))
+            shares[owners[pid]] = max(share_pct, shares.get(owners[pid], 0.0))
+        self._before, self._shares, self._trainer_s, self._others_s = (t_s, now), shares, 0.0, 0.0
         return shares
 
 
-def _caused_s(then: ThreadTimes, now: ThreadTimes, own_s: float, others_s: float) -> float:
-    """Return the part of a thread's waiting that others have caused."""
-    rest_s = max(0.0, own_s - (now.ran_s - then.ran_s))
-    return (now.waited_s - then.waited_s) * others_s / (others_s + rest_s) if others_s > 0.0 else 0.0
+def _caused_s(before: ThreadTimes, now: ThreadTimes, trainer_s: float, others_s: float) -> float:
+    """Return the part of a thread's waiting that other programs have caused, in seconds."""
+    other_threads_s = max(0.0, trainer_s - (now.ran_s - before.ran_s))
+    waited_s = now.waited_s - before.waited_s
+    return waited_s * others_s / (others_s + other_threads_s) if others_s > 0.0 else 0.0
 
 
 class CpuSource:
@@ -364,7 +385,7 @@ class CpuSource:
 
     The cores are divided evenly among the ranks. A rank's share is the CPU time that it and its helper processes used
     since the previous measurement, as a percentage of what its cores offered. It may exceed 100 for a moment, because
-    the time of a child that lives shortly is known once the child has ended. Its memory is that of these processes, and
+    the time of a short-lived child is known only once the child has ended. Its memory is that of these processes, and
     the total is all memory that this process may use. The source looks for the rank processes once a second. A value is
     None while its rank is unknown or after the rank has ended.
     """
@@ -377,19 +398,19 @@ class CpuSource:
         cores: int | None = None,
         open_process: Callable[[int], psutil.Process] = psutil.Process,
         *,
-        machine: Others | None = None,
+        other_programs: OtherPrograms | None = None,
         memory_mib: float | None = None,
         read_threads: Callable[[int], Mapping[str, ThreadTimes]] = thread_times,
         rapl: Rapl | None = None,
     ) -> None:
-        """`memory_mib`: the memory that each rank's process may have; its memory is then what counts against that."""
-        self._limited = memory_mib is not None
+        """`memory_mib`: the limit of each process's data memory. With a limit, only data memory is measured."""
+        self._is_limited = memory_mib is not None
         model, total_mib = cpu_model(), memory_mib or mib(usable_memory())
         self.devices = tuple(Device(name=f"cpu:{rank}", model=model, mem_total_mib=total_mib) for rank in range(ranks))
         """One device per rank."""
         self._cores_per_rank = max(1, (cores or usable_cores()) // ranks)
         self._open_process = open_process
-        self._machine = machine or Others()
+        self._other_programs = other_programs or OtherPrograms()
         self._read_threads = read_threads
         self._rapl = rapl or Rapl()
         self._follow(None)
@@ -405,30 +426,33 @@ class CpuSource:
         """Return a sample of every rank, taken now. A process that has ended is not an error."""
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
-            self._largest = self._tree.largest(self._peaks) if self._limited else []
+            self._largest = self._tree.largest(self._peaks) if self._is_limited else []
             self._rescan_at_s = t_s + 1.0
-        before_at_s, before = self._before
+        before_s, before = self._before
         after, owners_before, self._owners = self._tree.times(), self._owners, self._tree.owners
         self._before = t_s, after
-        own_s = spent_s(before, after)
-        others_pct = self._machine.share_pct(t_s, own_s)
-        others_s = None if others_pct is None else others_pct / 100.0 * self._machine.cores * (t_s - before_at_s)
+        trainer_s = spent_s(before, after)
+        others_pct = self._other_programs.share_pct(t_s, trainer_s)
+        others_s = None if others_pct is None else others_pct / 100.0 * self._other_programs.cores * (t_s - before_s)
         energy_j = self._rapl.total_j()
-        delayed_pct = self._delays.shares_pct(t_s, self._owners, own_s=own_s, others_s=others_s)
+        delayed_pct = self._delays.shares_pct(t_s, self._owners, trainer_s=trainer_s, others_s=others_s)
 
         def share_pct(rank: int) -> float | None:
             """Return the share of its cores that a rank has used; None where it is not known."""
-            room_s = (t_s - before_at_s) * self._cores_per_rank
-            if room_s <= 0 or rank not in before or rank not in after:
+            offered_s = (t_s - before_s) * self._cores_per_rank
+            if offered_s <= 0 or rank not in before or rank not in after:
                 return None
-            own_before = {**_of(rank, owners_before, before), **_of(rank, self._owners, before)}
-            return 100 * spent_s(own_before, _of(rank, self._owners, after)) / room_s
+            # a helper that has ended, or has got another owner, was the rank's before
+            rank_before = {**_of_rank(rank, owners_before, before), **_of_rank(rank, self._owners, before)}
+            return 100 * spent_s(rank_before, _of_rank(rank, self._owners, after)) / offered_s
 
-        nobody: list[int | None] = [None] * len(self.devices)
+        nobody: list[int | None] = [None] * len(self.devices)  # for devices whose rank is not known
         ranks = [*self._tree.ranks, *nobody]
-        holders = [*self._largest, *nobody] if self._limited else ranks
-        return [
-            DeviceSample(
+        holders = [*self._largest, *nobody] if self._is_limited else ranks
+        samples: list[DeviceSample] = []
+        for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False)):
+            memory = self._memory(holder)
+            sample = DeviceSample(
                 t_s=t_s,
                 device=position,
                 util_pct=None if rank is None else share_pct(rank),
@@ -439,29 +463,31 @@ class CpuSource:
                 others_pct=others_pct,
                 delayed_pct=None if rank is None else delayed_pct.get(rank),
             )
-            for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False))
-            for memory in [self._memory(holder)]
-        ]
+            samples.append(sample)
+        return samples
 
-    def _memory(self, rank: int | None) -> ProcessMemory:
-        """Return the memory of a rank: of its data where that is limited, else of what is resident."""
-        if rank is None:
+    def _memory(self, pid: int | None) -> ProcessMemory:
+        """Return the memory of a rank, or with a limit the data memory of a process; empty without one."""
+        if pid is None:
             return ProcessMemory()
-        limited = data_memory(rank, self._peaks) if self._limited else None
-        return limited or ProcessMemory(self._tree.memory_mib(rank))
+        limited = data_memory(pid, self._peaks) if self._is_limited else None
+        return limited or ProcessMemory(self._tree.memory_mib(pid))
 
     def _follow(self, root: psutil.Process | None) -> None:
         """Follow a process and those below it from now on, and forget all others."""
         self._peaks: Peaks = {}
         self._largest: list[int] = []
+        """The processes whose data memory is measured, in place of the ranks; empty without a limit."""
         self._tree = ProcessTree(root, len(self.devices))
         self._rescan_at_s = -math.inf
         self._owners: dict[int, int] = {}
+        """The owners of the last sample."""
         self._delays = Delays(self._read_threads)
         self._before: tuple[float, Times] = math.inf, {}
+        """When the last sample was, and the CPU time of each process then."""
 
 
-def _of(rank: int, owners: dict[int, int], times: Times) -> Times:
+def _of_rank(rank: int, owners: dict[int, int], times: Times) -> Times:
     """Return the times of the processes that work for a rank."""
     return {pid: time for pid, time in times.items() if owners.get(pid) == rank}
 

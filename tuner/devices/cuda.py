@@ -45,23 +45,23 @@ def cuda_uuids_apart(python: str = sys.executable, *, timeout_s: float = 60.0) -
     Raises DeviceError when CUDA does not answer within `timeout_s`, or where the separate process fails.
     """
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [python, "-P", "-m", __name__], capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise DeviceError(f"CUDA did not start within {timeout_s:g} s; does `nvidia-smi` work?") from error
-    if asked.returncode:
-        why = asked.stderr.strip().rpartition("\n")[2] or "it printed nothing"
-        how = f"failed with code {asked.returncode}: {why}"
+    if process.returncode:
+        why = process.stderr.strip().rpartition("\n")[2] or "it printed nothing"
+        how = f"failed with code {process.returncode}: {why}"
         raise DeviceError(f"the process that asks CUDA for its cards {how}; does `nvidia-smi` work?")
-    return json.loads(asked.stdout)
+    return json.loads(process.stdout)
 
 
 def visible_uuids(cards: Sequence[str], ask: Callable[[], list[str] | None] = cuda_uuids_apart) -> list[str]:
     """Return the UUIDs of the cards by CUDA index, without those that CUDA_VISIBLE_DEVICES hides.
 
-    `ask` asks CUDA itself, because only CUDA knows its default order (the fastest card first). `cards` are all cards of
-    the machine. Raises DeviceError where CUDA does not answer: no trainer could use them.
+    `ask` asks CUDA itself, because only CUDA knows its default order (the fastest card first). `cards` are the UUIDs of
+    all cards of the machine. Raises DeviceError if CUDA does not answer: no trainer could use them.
     """
     if (answer := ask()) is None:
         raise DeviceError(f"CUDA does not start, although the driver has {len(cards)} card(s); does `nvidia-smi` work?")

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import pynvml
 
-from tuner.devices.amd import Amd, AmdSource, amd_variables, shown
+from tuner.devices.amd import Amd, AmdSource, amd_variables, visible_names
 from tuner.devices.card_driver import NoDriverError
 from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
@@ -55,8 +55,8 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
     connections: list[Link] = []
-    for (first, left), (second, right) in itertools.combinations(handles, 2):
-        pair = (left, right)
+    for (first, first_handle), (second, second_handle) in itertools.combinations(handles, 2):
+        pair = (first_handle, second_handle)
         reads, writes = can(pair, read), can(pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
         p2p = None if reads is None or writes is None else reads and writes
         nvlink = can(pair, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
@@ -70,8 +70,8 @@ def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) 
     `auto` forbids direct access only when a pair of cards lacks it. Two RTX 4090s fail unless it is forbidden. Where
     cards have NVLink, forbidding it slows down an all-reduce of 256 MB from 276 to 26 GiB/s.
     """
-    without = policy == "off" or (policy == "auto" and any(link.p2p is False for link in links))
-    return {"NCCL_P2P_DISABLE": "1"} if without else {}
+    is_forbidden = policy == "off" or (policy == "auto" and any(link.p2p is False for link in links))
+    return {"NCCL_P2P_DISABLE": "1"} if is_forbidden else {}
 
 
 MOST_RANKS_PER_CORE = 8
@@ -89,7 +89,7 @@ CudaOrder = Callable[[Sequence[str]], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class AbsentDevices:
-    """Devices that are not on this machine, such as those of a table or of a job to come: samples have no values."""
+    """Devices that are not on this machine, such as those of a table or of a future job: samples have no values."""
 
     devices: tuple[Device, ...]
     label: str
@@ -125,46 +125,56 @@ def open_devices(
     auto, by_index = re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec), re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec)
     if not auto and not by_index:
         raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
-    absent = list[str]()
-    for cards in _shown_cards(connect, cuda_order, connect_amd, absent):
+    missing_drivers = list[str]()
+    for cards in _visible_cards(connect, cuda_order, connect_amd, missing_drivers):
         if auto is None:
-            return cards.opened(_chosen([int(index) for index in spec.split(",")], cards), memory_mib)
+            return cards.open(_names_at([int(index) for index in spec.split(",")], cards), memory_mib)
         if cards.names:
-            return cards.opened(cards.names[: int(auto[1] or len(cards.names))], memory_mib)
+            return cards.open(cards.names[: int(auto[1] or len(cards.names))], memory_mib)
     if auto is None:
-        ranks = spec.count(",") + 1
-        raise DeviceError(f"devices {spec} names GPUs, but {' and '.join(absent)}; `cpu:{ranks}` needs no GPU")
+        why, ranks = " and ".join(missing_drivers), spec.count(",") + 1
+        raise DeviceError(f"devices {spec} names GPUs, but {why}; `cpu:{ranks}` needs no GPU")
     return CpuSource(2, memory_mib=memory_mib)
 
 
-class ShownCards(NamedTuple):
-    """The cards of one maker that a trainer may use, and what opens some of them."""
+class VisibleCards(NamedTuple):
+    """The cards of one maker that a trainer may use."""
 
     names: Sequence[str]
-    opened: Callable[..., DeviceSource]
+    open: Callable[..., DeviceSource]
+    """Takes the names of some cards and their memory in MiB, as `NvmlSource` does."""
 
 
-def _shown_cards(
-    connect: Connect, cuda_order: CudaOrder, connect_amd: Callable[[], Amd], absent: list[str]
-) -> Iterator[ShownCards]:
+def _visible_cards(
+    connect: Connect, cuda_order: CudaOrder, connect_amd: Callable[[], Amd], missing_drivers: list[str]
+) -> Iterator[VisibleCards]:
     """Yield the cards of each maker whose driver is here, in the order of CUDA or ROCm.
 
-    `absent` gets why the others are not.
+    For each maker whose driver is not here, `missing_drivers` gets a message.
     """
     try:
         nvml = connect()
-        yield ShownCards(cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
+        yield VisibleCards(cuda_order(nvml.uuids()), partial(NvmlSource, nvml))
     except NoDriverError as error:
-        absent.append(str(error))
+        missing_drivers.append(str(error))
     try:
         amd = connect_amd()
-        yield ShownCards(shown(list(amd.handles)), partial(AmdSource, amd))
+        yield VisibleCards(visible_names(list(amd.handles)), partial(AmdSource, amd))
     except NoDriverError as error:
-        absent.append(str(error))
+        missing_drivers.append(str(error))
+
+
+def without_cards(
+    connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, connect_amd: Callable[[], Amd] = Amd
+) -> list[str]:
+    """Return why there is no card of a maker: each maker's reason, as far as its driver is not here."""
+    missing_drivers = list[str]()
+    list(_visible_cards(connect, cuda_order, connect_amd, missing_drivers))
+    return missing_drivers
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
-    """Return how many cards `auto:CARDS` leaves to others; 0 for all other devices."""
+    """Return how many NVIDIA cards `auto:CARDS` leaves to other programs; 0 for all other devices."""
     wanted = spec.partition(":")[2] if spec.startswith("auto") else ""
     with suppress(NoDriverError):
         return max(0, len(cuda_order(connect().uuids())) - int(wanted)) if wanted else 0
@@ -172,22 +182,22 @@ def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visi
 
 
 def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
-    """Return so many CPU ranks. Raises DeviceError for more than the cores can hold."""
+    """Return so many CPU ranks. Raises DeviceError for more than `MOST_RANKS_PER_CORE` allows."""
     cores = usable_cores()
     if ranks > (most := MOST_RANKS_PER_CORE * cores):
         raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
     return CpuSource(ranks, memory_mib=memory_mib)
 
 
-def _chosen(indices: Sequence[int], cards: ShownCards) -> list[str]:
-    """Return the names of the cards of some indices."""
+def _names_at(indices: Sequence[int], cards: VisibleCards) -> list[str]:
+    """Return the names of the cards with some indices. Raises DeviceError for an index twice, or without a card."""
     if len(set(indices)) < len(indices):
-        asked = ",".join(map(str, indices))
-        raise DeviceError(f"devices {asked} names a card twice; name a different card for each rank")
+        spec = ",".join(map(str, indices))
+        raise DeviceError(f"devices {spec} names a card twice; name a different card for each rank")
     if missing := [f"cuda:{index}" for index in indices if index >= len(cards.names)]:
-        there = ", ".join(f"{device.name} ({device.model})" for device in cards.opened(cards.names).devices)
+        visible = ", ".join(f"{device.name} ({device.model})" for device in cards.open(cards.names).devices)
         raise DeviceError(
-            f"no card {', '.join(missing)} here; CUDA shows {there or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
+            f"no card {', '.join(missing)} here; CUDA shows {visible or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
         )
     return [cards.names[index] for index in indices]
 
@@ -195,7 +205,7 @@ def _chosen(indices: Sequence[int], cards: ShownCards) -> list[str]:
 def part_of(
     source: DeviceSource, positions: Sequence[int], connect: Connect = Nvml, memory_mib: float | None = None
 ) -> DeviceSource:
-    """Return some devices of a source by their positions, opened; `memory_mib` as in `open_devices`.
+    """Open some devices of a source, by their positions, and return them; `memory_mib` as in `open_devices`.
 
     Raises DeviceError when a card does not answer.
     """
@@ -207,6 +217,7 @@ def part_of(
 
 
 THREADS = "OMP_NUM_THREADS"
+"""The environment variable with the number of threads of a process."""
 
 
 def device_variables(devices: Sequence[Device]) -> dict[str, str]:
@@ -222,14 +233,8 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     return {THREADS: str(max(1, usable_cores() // len(devices)))}
 
 
-def memory_variables(memory_mib: float | None, devices: Sequence[Device]) -> dict[str, str]:
-    """Return the environment variable by which the guard limits the memory of CPU ranks; none for GPUs."""
-    limited = memory_mib is not None and not any(device.is_gpu for device in devices)
-    return {guard.MEMORY: str(round(memory_mib or 0))} if limited else {}
-
-
 def power_variables(power_limit_w: float | None) -> dict[str, str]:
-    """Return the environment variable by which the guard sets the power limit of the cards."""
+    """Return the environment variable by which the guard sets the power limit of the cards; empty without a limit."""
     return {} if power_limit_w is None else {guard.POWER: f"{power_limit_w:g}"}
 
 
@@ -238,14 +243,16 @@ def launch_variables(
 ) -> dict[str, str]:
     """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
 
-    A number of threads that the person has exported stays; `inherited` is the environment of this process.
+    A number of threads that the person has exported stays; `inherited` is the environment of this process. The guard
+    limits the memory of CPU ranks.
     """
     threads = (os.environ if inherited is None else inherited).get(THREADS)
+    memory_mib, on_cpu = spec.environment.memory_mib, not source.devices[0].is_gpu
     return {
         **device_variables(source.devices),
-        **({THREADS: threads} if threads and not source.devices[0].is_gpu else {}),
+        **({THREADS: threads} if threads and on_cpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
-        **memory_variables(spec.environment.memory_mib, source.devices),
+        **({guard.MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
         **power_variables(spec.environment.power_limit_w),
         **spec.environment.variables,
     }

@@ -35,8 +35,9 @@ class GpmReader:
         self._handle = handle
         self._nvml = nvml
         self._samples: list[Any] = []
-        freed = weakref.finalize(self, _free, nvml, self._samples)
-        freed.atexit = False  # the process frees them as it ends, and must not wait for a driver that hangs
+        """NVML's samples at the begin and at the end of an interval."""
+        finalizer = weakref.finalize(self, _free, nvml, self._samples)
+        finalizer.atexit = False  # the process frees them as it ends, and must not wait for a driver that hangs
         for _ in range(2):
             self._samples.append(nvml.nvmlGpmSampleAlloc())
         self._request = nvml.c_nvmlGpmMetricsGet_t()
@@ -51,7 +52,7 @@ class GpmReader:
         self._started = False
 
     def read(self) -> dict[str, float | None]:
-        """Return the means since the last call, where known. The first call only begins the interval: it has none."""
+        """Return the means since the last call, None where unknown. The first call begins the interval: it has none."""
         older, newer = self._samples
         self._nvml.nvmlGpmSampleGet(self._handle, newer)
         self._samples.reverse()  # only after the sample succeeded: a failed sample leaves the interval unchanged
@@ -64,8 +65,9 @@ class GpmReader:
 
 
 def _value(slot: Any) -> float | None:
-    known = slot.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(slot.value)
-    return slot.value if known else None
+    """Return the value of a metric; None where it is unknown."""
+    is_known = slot.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(slot.value)
+    return slot.value if is_known else None
 
 
 def _free(nvml: ModuleType, samples: list[Any]) -> None:
@@ -142,6 +144,7 @@ class NvmlSource:
         self.devices = tuple(card.device for card in self._cards)
         """The cards, in rank order."""
         self._gpm_interval: int | None = None
+        """The number of the interval in which GPM was read last."""
 
     def attach(self, pid: int) -> None:
         """Begin a new GPM interval, so that no mean includes time before this probe.
@@ -163,6 +166,7 @@ class _Card:
     """One GPU and its GPM reader, if it has GPM."""
 
     def __init__(self, nvml: Nvml, name: str, uuid: str, memory_mib: float | None) -> None:
+        """Ask the driver about a card; for `memory_mib` see `NvmlSource`."""
         self._nvml, self._name, self._handle = nvml, name, nvml.handle(uuid)
         library = nvml.library
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)

@@ -1,4 +1,4 @@
-"""Whether a study's power limits can be set here, asked before anything is measured; the energy of the processors."""
+"""Checks, before anything is measured, whether the power limits that a study sets can be set here."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,32 +24,33 @@ def limits_w(spec: StudySpec) -> tuple[float, ...]:
 
 
 def check_power(spec: StudySpec, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
-    """Raise StudyError where a card does not take a study's power limits.
+    """Raise StudyError if a card does not take a study's power limits.
 
-    Each card of this machine is asked to keep the limit that it has: only who may change limits may do that.
+    Each card of this machine is set to the limit that it has: whoever may not change limits may not do that either.
     """
     if not (limits := limits_w(spec)):
         return
     if any(device.maker != NVIDIA or device.uuid is None for device in devices):
-        raise _refused(devices[0], "only NVIDIA's cards have limits that are set here")
+        raise _refusal(devices[0], "only NVIDIA's cards have limits that are set here")
     nvml = connect()
-    there = nvml.uuids()
-    for device in (device for device in devices if device.uuid in there):  # the guards of other nodes say it later
+    uuids_here = nvml.uuids()
+    for device in (device for device in devices if device.uuid in uuids_here):  # cards of other nodes: guards check
         card, library = nvml.handle(device.uuid or ""), nvml.library
         bounds_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimitConstraints, card)
         now_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimit, card)
         if bounds_mw is None or now_mw is None:
-            raise _refused(device, "the card does not tell its limits")
+            raise _refusal(device, "the card does not tell its limits")
         least_w, most_w = (bound / 1000 for bound in bounds_mw)
         if beyond := [limit for limit in limits if not least_w <= limit <= most_w]:
-            raise _refused(device, f"it takes {least_w:g} to {most_w:g} W, not {', '.join(f'{w:g}' for w in beyond)}")
+            raise _refusal(device, f"it takes {least_w:g} to {most_w:g} W, not {', '.join(f'{w:g}' for w in beyond)}")
         try:
             library.nvmlDeviceSetPowerManagementLimit(card, now_mw)
         except library.NVMLError as error:
-            raise _refused(device, f"NVML: {error}") from error
+            raise _refusal(device, f"NVML: {error}") from error
 
 
-def _refused(device: Device, why: str) -> StudyError:
+def _refusal(device: Device, why: str) -> StudyError:
+    """Return the error for a card whose power limit cannot be set."""
     return StudyError(
         f"the power limit of {device.label} ({device.model}) cannot be set: {why}; "
         f"take `{PARAMETER}` out of the study, or start tuner where limits may be set (as root)"
@@ -86,12 +87,14 @@ def _is_package(zone: Path) -> bool:
 
 
 class _Counter:
-    """One counter, which begins again at 0 where it has reached its largest value."""
+    """One counter, which begins again at 0 when it has reached its largest value."""
 
     def __init__(self, zone: Path) -> None:
         self._zone = zone
         self._before = self._read("energy_uj")
+        """The last reading."""
         self._total = 0
+        """The microjoules since the beginning."""
 
     def total_uj(self) -> int | None:
         """Return the microjoules since the beginning; None where they cannot be read."""

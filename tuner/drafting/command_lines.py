@@ -15,16 +15,20 @@ from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place, script
 
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
+"""The flags with a number of ranks."""
 WORLD = "world_size"
 """The number of ranks, or of machines: it is taken for that of ranks only where the command says the same elsewhere."""
 TOTAL_RANKS = ("num_processes",)
 """Those of `RANKS` that count the ranks of all nodes; the others count those of a node."""
 NODES = ("nnodes", "num_nodes", "num_machines")
+"""The flags with the number of machines."""
 PORTS = ("master_port", "main_process_port")
+"""The flags with the port at which ranks meet."""
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _SWITCH = "{flag:"
+"""The begin of a placeholder for a flag without a value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +69,7 @@ class TypedCommand:
 def typed_command(command: Sequence[str]) -> TypedCommand:
     """Return a command that a person has typed, as words or in one word.
 
-    Raises StudyError where there are none, or several runs, or where they submit a job instead of training.
+    Raises StudyError for a command without words, one that starts several trainings, and one that submits a job.
     """
     try:
         env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
@@ -84,8 +88,8 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
         )
     path = script(words) or ""
     typed = TypedCommand(env=env, words=tuple(words), script=path, source=text_of(path))
-    own = words[(program_place(words) or 0) + 1 :]
-    if typed.uses_hydra and (many := next((word for word in own if word in {"--multirun", "-m"}), None)):
+    script_words = words[(program_place(words) or 0) + 1 :]
+    if typed.uses_hydra and (many := next((word for word in script_words if word in {"--multirun", "-m"}), None)):
         raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
     return typed
 
@@ -116,38 +120,40 @@ class Setting:
         return as_parameter(self.full or self.name)
 
     def is_called(self, flag: str) -> bool:
-        """Return whether a flag that the user names is this one: in full, or by its last part."""
-        same = ({name.replace("-", "_"), as_parameter(name)} for name in (self.full or self.name, self.name))
-        return any(flag.replace("-", "_") in names for names in same)
+        """Return whether `flag` is a name of this setting: in full, or by its last part."""
+        names = {self.full or self.name, self.name}
+        spellings = {name.replace("-", "_") for name in names} | set(map(as_parameter, names))
+        return flag.replace("-", "_") in spellings
 
 
 def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection[str] = ()) -> list[Setting]:
     """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
 
     `flags` are those of the script. They say which flag `-b` is, and that the word after a switch is no value.
-    `names` are known to be settings: then two words such as `data_num_workers 2` behind the program are one, too.
+    `names` are known to be settings: then two words such as `data_num_workers 2` behind the program are one, too,
+    unless the command has a flag of that name.
     """
-    known = {name: flag for flag in flags for name in flag.names}
+    flag_of = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
-    known_settings: list[Setting] = []
-    pairs: list[Setting] = []
+    typed: list[Setting] = []
+    bare: list[Setting] = []
     for place, word in enumerate(words):
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
-        own = known.get(flag["name"]) if flag and place > program else None
-        full = own.names[0] if own else ""
+        in_script = flag_of.get(flag["name"]) if flag and place > program else None
+        full = in_script.names[0] if in_script else ""
         if flag and flag["value"] is not None:
-            known_settings.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
-        elif flag and place + 1 < len(words) and _takes(own, words[place + 1]):
-            known_settings.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
+            typed.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
+        elif flag and place + 1 < len(words) and _is_value_of(in_script, words[place + 1]):
+            typed.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
         elif override and place > 0:
-            known_settings.append(Setting(name=override["name"], value=override["value"], word=place))
+            typed.append(Setting(name=override["name"], value=override["value"], word=place))
         elif word in names and program < place < len(words) - 1 and not _is_flag(words[place + 1]):
-            pairs.append(Setting(name=word, value=words[place + 1], word=place + 1))
-    return known_settings + [pair for pair in pairs if not any(own.is_called(pair.name) for own in known_settings)]
+            bare.append(Setting(name=word, value=words[place + 1], word=place + 1))
+    return typed + [setting for setting in bare if not any(known.is_called(setting.name) for known in typed)]
 
 
-def _takes(flag: Flag | None, word: str) -> bool:
-    """Return whether a word is the value of the flag before it."""
+def _is_value_of(flag: Flag | None, word: str) -> bool:
+    """Return whether a word is the value of the flag before it; `flag` is None for one that the script may not have."""
     return not _is_flag(word) and not (flag and flag.is_switch and word.lower() not in {"true", "false"})
 
 
@@ -171,11 +177,11 @@ def variables(words: Sequence[str]) -> SplitCommand:
 
 def ranks(words: Sequence[str]) -> int | None:
     """Return the number of ranks on a machine that a command line asks for; None where it names none."""
-    known = settings(words)
-    for setting in known:
-        if setting.parameter in RANKS and setting.value.isdecimal() and int(setting.value) > 0:
+    numbers = [setting for setting in settings(words) if setting.value.isdecimal()]
+    for setting in numbers:
+        if setting.parameter in RANKS and int(setting.value) > 0:
             return max(1, int(setting.value) // (nodes(words) if setting.parameter in TOTAL_RANKS else 1))
-    worlds = (int(setting.value) for setting in known if setting.parameter == WORLD and setting.value.isdecimal())
+    worlds = (int(setting.value) for setting in numbers if setting.parameter == WORLD)
     return next((count for count in worlds if count > 1), None)
 
 
@@ -210,22 +216,23 @@ def template(
     """
     literal = [literal_text(word, searched) for word in words]
     replaced: list[tuple[str, str]] = []
-    known, written = settings(words, flags, searched), (*words, *variables)
-    for setting in known:
-        own = (to for flag, to in searched.items() if setting.is_called(flag))
-        fact = next(own, _launch_fact(setting, words))
-        if fact is None:
+    typed = settings(words, flags, searched)
+    for setting in typed:
+        of_search = (placeholder for flag, placeholder in searched.items() if setting.is_called(flag))
+        placeholder = next(of_search, _launch_fact(setting, words))
+        if placeholder is None:
             continue
-        before = literal[setting.word].removesuffix(literal_text(setting.value, searched))
-        literal[setting.word] = before + fact
-        flag = "" if before else f"{words[setting.word - 1]} "
+        name = literal[setting.word].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty
+        literal[setting.word] = name + placeholder
+        flag = "" if name else f"{words[setting.word - 1]} "
         replaced.append((f"{flag}{words[setting.word]}", f"{flag}{literal[setting.word]}"))
+    texts = (*words, *variables)
     for flag, placeholder in searched.items():
         if f"--{flag}" in words and placeholder.startswith(_SWITCH):
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
-        elif not any(setting.is_called(flag) for setting in known) and not any(placeholder in word for word in written):
-            added = _added(_spelled(flag, words, flags), placeholder, words)
+        elif not any(setting.is_called(flag) for setting in typed) and not any(placeholder in text for text in texts):
+            added = _words_of_added(_spelling(flag, words, flags), placeholder, words)
             literal += added
             replaced.append(("", " ".join(added)))
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
@@ -238,11 +245,17 @@ def retyped(
     own: Mapping[str, object],
     facts: Mapping[str, object],
 ) -> tuple[str, ...] | None:
-    """Return a typed command with the values of a config: the words of its template without what the tuner decides.
+    """Return a typed command with the values of a config: as typed, but for the values that are searched.
 
-    `facts` are the values of placeholders that are typed, such as `{out_dir}`. A flag that the command lacks is added
-    only where its value is not the `own` one, which the script uses anyway. Returns None where the template was
-    changed, so that it no longer belongs to the typed command.
+    Args:
+        words: the words as typed.
+        literal: the words of its template, which may have more: added flags, and a port for a launcher.
+        values: parameter → its value in the config.
+        own: parameter → the value that the command has without a change; a flag is added only for another value.
+        facts: the values of placeholders that are typed, such as `{out_dir}`.
+
+    Returns:
+        None where the template was changed, so that it no longer belongs to the typed command.
     """
     kept: list[str] = []
     changed = {name: value for name, value in values.items() if own.get(name) != value}
@@ -250,7 +263,7 @@ def retyped(
     while typed_left and left:
         word = left.pop(0)
         names = placeholders([word])
-        if not names and word != literal_text(typed_left[0], {}):
+        if not names and word != literal_text(typed_left[0], {}):  # a flag that was not typed, and then its value
             value = left.pop(0) if left else ""
             added = placeholders([value])
             if not added or (added & LAUNCH_FACTS and value != "{port}"):
@@ -262,31 +275,33 @@ def retyped(
     return None if typed_left else (*fill(kept, {**facts, **values}), *fill(left, changed))
 
 
-def _added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
-    """Return the words of a flag that the command lacks. A script of `name=value` words gets such a word."""
+def _words_of_added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
+    """Return the words for a flag that the command lacks, in the form that the command's other flags have."""
     if placeholder.startswith(_SWITCH):
         return [placeholder]
-    own = words[program_place(words) or 0 :]
-    if any(map(_OVERRIDE.fullmatch, own)) and not any(map(_is_flag, own)):
+    script_words = words[program_place(words) or 0 :]
+    flags = [word for word in script_words if _is_flag(word)]
+    if any(map(_OVERRIDE.fullmatch, script_words)) and not flags:
         return [f"{flag}={placeholder}"]
-    if (begun := [word for word in own if _is_flag(word)]) and all("=" in word for word in begun):
+    if flags and all("=" in word for word in flags):
         return [f"--{flag}={placeholder}"]
     return [f"--{flag}", placeholder]
 
 
-def _spelled(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
-    """Return a flag as the script spells it. Of an unknown flag, the typed ones tell whether dashes part its words."""
+def _spelling(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
+    """Return a flag as the script spells it; an unknown flag gets dashes where the typed flags have dashes."""
     if any(flag in known.names for known in flags):
         return flag
-    own = [setting.name for setting in settings(words[program_place(words) or 0 :])]
-    dashes = any("-" in name for name in own) and not any("_" in name for name in own)
-    return flag.replace("_", "-") if dashes else flag
+    typed = [setting.name for setting in settings(words[program_place(words) or 0 :])]
+    has_dashes = any("-" in name for name in typed) and not any("_" in name for name in typed)
+    return flag.replace("_", "-") if has_dashes else flag
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
-    """Return a text with doubled braces, except those of typed placeholders: searched parameters, `{out_dir}` …
+    """Return a text with doubled braces, so that they are literal in a template.
 
-    A dollar before such braces makes them literal, so that nothing of a text refers to a variable.
+    The braces of placeholders stay: those in `searched`, and facts of a launch such as `{out_dir}`. Behind a dollar
+    they are doubled, too, so that nothing of a text refers to a variable.
     """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
     pieces = re.split(rf"(?<!\$)({'|'.join(map(re.escape, sorted(kept)))})", text)
@@ -294,7 +309,7 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
 
 
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
-    """Return the placeholder for a value that the tuner decides; None for a value that stays."""
+    """Return the placeholder for a value that the tuner decides, such as `{out_dir}`; None for a value that stays."""
     name, value = setting.parameter, setting.value
     folders = (
         *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir"),
@@ -304,31 +319,33 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
     spans = nodes(words) > 1
     local = "{local_ranks}" if spans and name not in TOTAL_RANKS else "{ranks}"
-    known: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (
+    rules: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (  # names, when it is so, the placeholder
         (NODES, lambda: spans, "{nodes}"),
         (("node_rank", "machine_rank"), lambda: spans, "{node_rank}"),
         (("master_addr", "main_process_ip"), lambda: spans, "{head}"),
         (("rdzv_endpoint",), lambda: spans, "{head}:{port}"),
         (RANKS, lambda: value.isdecimal() and int(value) > 0, local),
-        ((WORLD,), lambda: bool({*map(str, _launched(words))} & {value}), "{ranks}"),
+        ((WORLD,), lambda: value.isdecimal() and str(_ranks_without_world(words)) == value, "{ranks}"),
         (("devices",), lambda: re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value) is not None, "{devices}"),
         (PORTS, value.isdecimal, "{port}"),
         (folders, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
         (limits, lambda: value.isdecimal() and int(value) < few, "{iterations}"),
     )
-    return next((fact for names, fits, fact in known if name in names and fits()), None)
+    return next((fact for names, fits, fact in rules if name in names and fits()), None)
 
 
-def _launched(words: Sequence[str]) -> list[int]:
-    """Return the numbers of ranks that a command names, other than by its world size."""
-    count = ranks([word for word in words if WORLD not in word.replace("-", "_")])
-    return [count] if count else []
+def _ranks_without_world(words: Sequence[str]) -> int | None:
+    """Return the number of ranks that a command names other than by its world size; None where it names none."""
+    return ranks([word for word in words if WORLD not in word.replace("-", "_")])
 
 
 def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:
-    """Return words that name a port where a launcher would use its usual one, on which two probes would meet."""
-    given = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
-    if given & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:
+    """Return words that name a port where a launcher would use its usual one, on which two probes would meet.
+
+    What is added is noted in `replaced`.
+    """
+    names = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
+    if names & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:
         return words
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""

@@ -28,7 +28,7 @@ class Draft:
     devices: str
     """The devices to watch, as a study names them."""
     likely: tuple[str, ...]
-    """Presets of the libraries that the script imports, or the preset that the user names."""
+    """The presets of the libraries that the script imports, or the preset that the user names."""
     python: str = ""
     """The Python of the environment that has the command's program; empty for programs of the system."""
     precision: tuple[SearchedFlag, ...] = ()
@@ -50,7 +50,7 @@ class Draft:
     def config(self) -> Config:
         """The config with which the command is watched: its own values."""
         config = {search.parameter: search.first for search in self.searched}
-        return {name: value for name, value in config.items() if not self._needs(name) or config[self._workers] != 0}
+        return {name: value for name, value in config.items() if not self._needs_workers(name) or config[self._workers]}
 
     @property
     def trainer(self) -> dict[str, Any]:
@@ -96,26 +96,29 @@ class Draft:
 
     @property
     def _workers(self) -> str:
-        """The parameter with the workers of the loader, where no worker is among its values; otherwise empty."""
-        without = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
-        return without[0].parameter if without else ""
+        """The parameter with the number of the loader's workers, if 0 is among its values; otherwise empty."""
+        with_zero = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
+        return with_zero[0].parameter if with_zero else ""
 
-    def _needs(self, parameter: str) -> bool:
-        """Return whether a parameter counts only where a loader has workers, and a search tries none, too."""
+    def _needs_workers(self, parameter: str) -> bool:
+        """Return whether a parameter has an effect only beside workers of the loader, and some configs have none."""
         return bool(self._workers) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         """Return the values of a flag as the space of a study has them."""
         if search.auto:
-            own = {"own": search.typed} if isinstance(search.typed, int) else {}
-            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
-        needs = {"when": {self._workers: {"min": 1}}} if self._needs(search.parameter) else {}
-        grow = largest(search)
-        return {"choices": list(search.ordered), **({"grow": grow} if grow else {}), **needs}
+            typed = {"own": search.typed} if isinstance(search.typed, int) else {}
+            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **typed}
+        condition = {"when": {self._workers: {"min": 1}}} if self._needs_workers(search.parameter) else {}
+        limit = growth_limit(search)
+        return {"choices": list(search.ordered), **({"grow": limit} if limit else {}), **condition}
 
 
-def largest(search: SearchedFlag) -> int | None:
-    """Return how far a range of sizes grows that no person has chosen: to four times its largest value."""
+def growth_limit(search: SearchedFlag) -> int | None:
+    """Return the size up to which the values of a flag may grow during a search: four times the largest.
+
+    Returns None for values that a person has chosen, and for those that are not at least two sizes alone.
+    """
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
     is_range = search.grows and len(sizes) >= max(2, len(search.values))
     return 4 * max(sizes) if is_range else None
@@ -129,11 +132,19 @@ def draft(
     python: str | None = None,
     placed: Sequence[SearchedFlag] = (),
 ) -> Draft:
-    """Return a command line as a study, before it is watched. Only `placed` is searched, whose placeholders are typed.
+    """Return a command line as a study, before it is watched.
 
-    Raises DeviceError for unknown devices.
+    Args:
+        command: the command.
+        devices: the devices to watch; None for as many as the command has ranks.
+        preset: the preset that the user names; None for those of the libraries that the script imports.
+        python: the Python of the trainer's environment; None for that beside the program.
+        placed: the flags whose placeholders are typed; they alone are searched so far.
+
+    Raises:
+        DeviceError: for unknown devices.
     """
-    python = python or environment(command.words[0])
+    python = python or python_beside(command.words[0])
     likely = (preset,) if preset else command.presets
     drafted = Draft(
         command=command,
@@ -148,15 +159,15 @@ def draft(
     return replace(drafted, template=_template(drafted))
 
 
-def searching(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
-    """Return a draft that searches these flags. Raises StudyError where a flag would be added in vain."""
-    named = {search.flag for search in searches}
-    left = tuple(search for search in proposed(known) if search.is_precision and search.flag not in named)
-    searched = replace(drafted, searches=tuple(searches), precision=left, flags=tuple(known.flags))
-    searched = replace(searched, env=_with_placeholders(searched))
-    searched = replace(searched, template=_template(searched))
-    _check_added(searched.command.words, searched.template)
-    return searched
+def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
+    """Return a draft that searches these flags. Raises StudyError for a flag that a shell script would not read."""
+    chosen = {search.flag for search in searches}
+    precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
+    drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
+    drafted = replace(drafted, env=_with_placeholders(drafted))
+    drafted = replace(drafted, template=_template(drafted))
+    _check_added(drafted.command.words, drafted.template)
+    return drafted
 
 
 def _template(drafted: Draft) -> command_lines.Template:
@@ -168,17 +179,20 @@ def _template(drafted: Draft) -> command_lines.Template:
 
 
 def _with_placeholders(drafted: Draft) -> dict[str, str]:
-    """Return the variables with placeholders: typed ones, and one for each searched variable that no word sets."""
+    """Return the variables of a command with placeholders: typed placeholders stay, and searched variables get them.
+
+    A variable is not searched where a word of the command is a setting of the same name.
+    """
     placeholders = {search.flag: search.placeholder for search in drafted.searches}
     set_by_words = {setting.name for setting in command_lines.settings(drafted.command.words, drafted.flags)}
-    variables = {name: placeholders[name] for name in drafted.command.env.keys() & placeholders.keys() - set_by_words}
+    searched = {name: placeholders[name] for name in drafted.command.env.keys() & placeholders.keys() - set_by_words}
     typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.command.env.items()}
-    return {**drafted.env, **typed, **variables}
+    return {**drafted.env, **typed, **searched}
 
 
-def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
+def _check_added(words: Sequence[str], template: command_lines.Template) -> None:
     """Raise StudyError where flags would be added to a shell script that reads none."""
-    added = [instead for typed, instead in filled.replaced if not typed]
+    added = [instead for typed, instead in template.replaced if not typed]
     if added and (script := command_lines.deaf_script(words)):
         raise StudyError(
             f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
@@ -186,18 +200,18 @@ def _check_added(words: Sequence[str], filled: command_lines.Template) -> None:
         )
 
 
-def environment(program: str) -> str:
+def python_beside(program: str) -> str:
     """Return the Python beside a program that PATH finds in an environment of venv or conda; empty for any other."""
     path = shutil.which(program)
     folder = Path(path).parent if path and os.sep not in program else Path()
-    kept = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]
+    marks = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]  # each kind of environment has its own
     python = folder / "python"
-    return str(python.absolute()) if python.exists() and any(path.exists() for path in kept) else ""
+    return str(python.absolute()) if python.exists() and any(mark.exists() for mark in marks) else ""
 
 
 def _devices(count: int | None) -> str:
-    """Return the devices to watch for so many ranks; without a number, every card or one CPU rank."""
-    cards = open_devices("auto").devices
-    if not cards[0].is_gpu:
+    """Return the devices to watch for `count` ranks, as a study names them; None for every card or one CPU rank."""
+    devices = open_devices("auto").devices
+    if not devices[0].is_gpu:
         return f"cpu:{count or 1}"
-    return "auto" if count is None or count >= len(cards) else ",".join(map(str, range(count)))
+    return "auto" if count is None or count >= len(devices) else ",".join(map(str, range(count)))

@@ -9,17 +9,17 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from tuner.drafting.asking import placed, searches, shown
+from tuner.drafting.asking import search_lines, searches, searches_with_placeholders
 from tuner.drafting.command_lines import typed_command
-from tuner.drafting.draft import Draft, draft, largest, searching
-from tuner.drafting.run_flags import known_of, shown_by, widened
+from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
+from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
 from tuner.drafting.watching import first_run
-from tuner.drafting.writing import launch_text, made_of, study_text, understood
+from tuner.drafting.writing import command_of_file, first_run_lines, launch_text, study_text
 from tuner.errors import StudyError
 from tuner.export import write_files
 from tuner.probe import duration
-from tuner.study import NAME, StudySpec, exposed, load, read_mapping, written
+from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
 
 STUDIES = Path("studies")
@@ -57,15 +57,15 @@ class Wanted:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Wanted":
-        """Return what a command's options say, by name; options about anything else are left out."""
+        """Return what options say, a name → its value; options about anything else are left out."""
         return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     @property
     def free(self) -> list[str]:
-        """The parts of the training that may change."""
-        named = " ".join(self.search or ())
-        is_named = any(word in named for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
-        return [*["batch"] * self.free_batch, *["precision"] * (self.free_precision or is_named)]
+        """The parts of the training that may change; a precision that is searched by name may."""
+        searched = " ".join(self.search or ())
+        names_precision = any(word in searched for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
+        return [*["batch"] * self.free_batch, *["precision"] * (self.free_precision or names_precision)]
 
     def file(self, name: str) -> Path:
         """Return the study file."""
@@ -77,7 +77,7 @@ class Wanted:
             raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
 
 
-def made_study(
+def make_study(
     command: Sequence[str],
     wanted: Wanted,
     say: Callable[[str], None],
@@ -106,34 +106,34 @@ def made_study(
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
-    if to_search and not wanted.force and made_of(file) == list(typed.typed):
+    if to_search and not wanted.force and command_of_file(file) == list(typed.typed):
         say(f"{file} was made from this command, so it is used; --force replaces it")
-        return _called(name, file)
+        return _study_name(name, file)
     wanted.check_free(file)
-    named = placed(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
-    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=named)
+    placed = searches_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
+    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=placed)
     if (folder := wanted.runs / name).joinpath("study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
     if wanted.launch:
         text = launch_text(name, drafted, wanted.launch)
     else:
-        asked = None if wanted.yes or wanted.search else ask
-        was_there = (folder / "init").exists()
+        ask = None if wanted.yes or wanted.search else ask
+        had_a_first_run = (folder / "init").exists()
         try:
-            text = _watched_text(name, drafted, wanted, folder, say, ask=asked, to_search=to_search)
+            text = _watched_text(name, drafted, wanted, folder, say, ask=ask, to_search=to_search)
         except KeyboardInterrupt:
-            if not was_there:
-                _remove(folder / "init")
+            if not had_a_first_run:
+                _remove_first_run(folder / "init")
                 say("nothing was kept; rerun to start again")
             raise
     spec = write_study(file, text, warn, say)
     if spec.launch:
         say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
-        own = read_mapping(file).get("space", {})
+        in_file = read_mapping(file).get("space", {})
         for parameter, values in spec.space.items():
-            if parameter not in own:
-                say(f"  {parameter}={','.join(map(written, values.values))}")
-    return _called(name, file)
+            if parameter not in in_file:
+                say(f"  {parameter}={','.join(map(value_text, values.values))}")
+    return _study_name(name, file)
 
 
 def _watched_text(
@@ -146,9 +146,9 @@ def _watched_text(
     ask: Callable[[str], str] | None,
     to_search: bool,
 ) -> str:
-    """Return the study file of a command, after watching it; its output goes to `folder`.
+    """Return the text of the study file of a command, after watching it; its output goes to `folder`.
 
-    Raises the errors of `made_study`.
+    The other parameters and the errors are those of `make_study`.
     """
     on = re.sub(r"cpu:(\d+)", r"the CPU, as \1 rank(s)", drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, on {on}")
@@ -157,28 +157,29 @@ def _watched_text(
         for line in changes:
             say(f"  {line}")
     watched = first_run(name, drafted, folder / "init", wanted.seconds)
-    for line in understood(watched):
+    for line in first_run_lines(watched):
         say(line)
 
     def most(search: SearchedFlag) -> int | None:
         """Return the size up to which the values of a flag grow, by how the devices were used."""
-        return largest(*widened([search], watched.uses))
+        return growth_limit(*with_more_values([search], watched.uses))
 
     known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
     if not wanted.search:
-        known = replace(known, launch=shown_by(known))
-    chosen = widened(searches(known, wanted.search or (), say=say, ask=ask, most=most), watched.uses)
-    drafted = searching(drafted, chosen, known)
+        known = replace(known, launch=launch_shown_by(known))
+    chosen = with_more_values(searches(known, wanted.search or (), say=say, ask=ask, most=most), watched.uses)
+    drafted = with_searches(drafted, chosen, known)
     if to_search and not (drafted.varies or known.launch):
         raise StudyError(nothing_varies(drafted.searched, known))
     text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
     if not ask:
-        for line in shown(drafted.searches, free=wanted.free_batch, most=largest, precision=drafted.precision):
+        lines = search_lines(drafted.searches, free=wanted.free_batch, most=growth_limit, precision=drafted.precision)
+        for line in lines:
             say(line)
     return text
 
 
-def _remove(folder: Path) -> None:
+def _remove_first_run(folder: Path) -> None:
     """Remove the files of a first run, and the folders above them that have nothing else."""
     rmtree(folder, ignore_errors=True)
     with suppress(OSError):
@@ -189,7 +190,7 @@ def _remove(folder: Path) -> None:
 def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> StudySpec:
     """Return the study of a file, after writing it.
 
-    The file is its owner's alone where it holds a key, and elsewhere it has the mode of new files.
+    Only its owner can read the file where it holds a key; elsewhere it has the mode of new files.
     """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
@@ -197,7 +198,7 @@ def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callabl
     if keys := exposed(spec):
         warn("\n".join([*keys, f"only you can read {file}"]))
     else:
-        umask = os.umask(0o077)
+        umask = os.umask(0o077)  # the only way to read it is to set it
         os.umask(umask)
         with suppress(OSError):
             path.chmod(0o666 & ~umask)
@@ -205,5 +206,6 @@ def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callabl
     return spec
 
 
-def _called(name: str, file: Path) -> str:
+def _study_name(name: str, file: Path) -> str:
+    """Return how other commands name a study: by its name, or by its file at another place than the usual one."""
     return name if file == STUDIES / f"{name}.yaml" else str(file)

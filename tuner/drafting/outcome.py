@@ -1,5 +1,6 @@
 """Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -10,56 +11,59 @@ from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
-from tuner.drafting.writing import made_of
+from tuner.drafting.writing import command_of_file
 from tuner.export import SPEEDS, BestGain, CaseView, doubts, figure, gain, with_error
 from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
-from tuner.trainers.base import found_beside, programs
+from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
 
 
-class Told(NamedTuple):
-    """What the person who typed a command is told of its search."""
+class CommandOutcome(NamedTuple):
+    """What the search for a typed command has found."""
 
     lines: tuple[str, ...] = ()
+    """Lines for the person who typed the command; none where nothing has run."""
     command: str | None = None
     """The command line with the best values, in shell quoting; None where the typed command stays as it is."""
 
 
-def told(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
-    """Return what the person who typed the command is told; nothing where nothing has run."""
+def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
+    """Return what the search has found for a typed command, after writing the files that the line to copy needs."""
     best, trainer = view.best, bench.trainer
     if best is None or not isinstance(trainer, CommandTrainer):
-        return Told()
+        return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
-    mine = f"your command: {_speed(own, view)}{_of_peak(own)}"
+    own_line = f"your command: {_speed(own, view)}{_of_peak(own)}"
     is_own_best = own is not None and own.launch == best.launch
-    if is_own_best or not _has_speeds(own, best, view):
-        limit = _limited(own) if own else ()
+    has_speeds = view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
+    if is_own_best or not has_speeds:
+        times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
-        return Told((mine, _stays(own, best, view), *limit, *doubt))
+        return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     gained = gain(view, own) if own else None
-    faster = f", {_gain(gained)}" if own and gained and gained.times else ""
+    faster = f", {_gain(gained)}" if gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
-    same = _trainings(own, best) if own else ()
-    to_copy = _to_copy(bench, view, command)
-    lines = (mine, f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}", *changes, *same, *_limited(best))
+    same = _compared_trainings(own, best) if own else ()
+    to_copy = _make_line_to_copy(bench, view, command)
+    best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}"
     doubt = [f"  not sure: {why}" for why in islice(doubts(view, own), 1)]
-    return Told((*lines, *doubt, *to_copy.lines), to_copy.command)
+    lines = (own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
+    return CommandOutcome(lines, to_copy.command)
 
 
 def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
-    """Yield the values of the typed command that the best config changes."""
+    """Yield a line for each value that the best config changes; `own` are the values of the typed command."""
     ranks, best = len(bench.devices), view.best.config if view.best else {}
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
-    whys = dict.fromkeys(trainer.learning, "; this changes what is learnt")
-    whys |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")
-    typed = {each.name: each.own for each in bench.space_for(Case(name=view.name)).parameters}
+    consequences = dict.fromkeys(trainer.learning, "; this changes what is learnt")
+    consequences |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")  # these are computed
+    typed = {parameter.name: parameter.own for parameter in bench.space_for(Case(name=view.name)).parameters}
     for name in {**before, **after}:
         if name not in before:
             if after[name] != typed.get(name):  # as typed, it is no change
@@ -67,47 +71,58 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
         elif name not in after:
             yield f"  {name}: {before[name]} (not used any more)"
         elif str(before[name]) != str(after[name]):
-            yield f"  {name}: {before[name]} → {after[name]}{whys.get(name, '')}"
+            yield f"  {name}: {before[name]} → {after[name]}{consequences.get(name, '')}"
 
 
-def _to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> Told:
+def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return the line to copy, after writing the files that it needs; no line where the template was changed."""
     trainer, case, best = bench.trainer, Case(name=view.name), view.best.config if view.best else {}
-    line = line_to_copy(bench, case, best, command)
+    folder = best_folder(case.name)
+    line = line_to_copy(bench, case, best, command, folder)
     if line is None or not isinstance(trainer, CommandTrainer):
-        return Told()
-    out_dir = bench.slot(case, best_folder(case.name), best).out_dir
+        return CommandOutcome()
+    out_dir = bench.slot(case, folder, best).out_dir
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
     copies = {name: trainer.folder / copy_name(Path(name)) for name in trainer.copies(best)}
     for name, text in trainer.copies(best).items():
         copies[name].write_text(text, encoding="utf-8")
-    return Told(tuple(f"wrote {copy}, which is {name} with these values" for name, copy in copies.items()), line)
+    lines = tuple(f"wrote {copy}, which is {name} with these values" for name, copy in copies.items())
+    return CommandOutcome(lines, line)
 
 
-def best_folder(case: str) -> str:
-    """Return the folder for the output of a training with the best config of a case, below the study's folder."""
-    return f"best/{case}"
+def best_folder(case: str, member: int | None = None) -> str:
+    """Return the folder for the output of a training with the best config of a case, below the study's folder.
+
+    Each member of a front has a folder of its own, named by its trial.
+    """
+    return f"best/{case}" if member is None else f"best/{case}/{member:04d}"
 
 
-def typed_line(bench: Workbench, case: Case, config: Config) -> str | None:
+def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str | None:
     """Return the command that a person typed, with the values of a config; None for a study of another origin."""
-    command = made_of(find(bench.asked_for))
-    return line_to_copy(bench, case, config, command) if command else None
+    command = command_of_file(find(bench.asked_for))
+    return line_to_copy(bench, case, config, command, folder) if command else None
 
 
-def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str]) -> str | None:
-    """Return a typed command with the values of a config; None where the study's template is no longer of it."""
+def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str], folder: str) -> str | None:
+    """Return a typed command with the values of a config; None where the study's template was changed by hand.
+
+    `folder` is that of its output, below the study's folder.
+    """
     trainer = bench.trainer
     if not isinstance(trainer, CommandTrainer):
         return None
     ranks, own_values = len(bench.devices), bench.space_for(case).own or {}
     before, after = trainer.with_computed(own_values, ranks), trainer.with_computed(config, ranks)
-    copies = {name: copy_name(Path(name)) for name in trainer.copies(config)}
     with reserved_port() as port:
-        slot = replace(bench.slot(case, best_folder(case.name), config), port=port, to_train=True)
+        slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
+    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config)}
     facts = trainer.values(case, config, slot)
-    beside = programs(bench.spec.trainer.python)
+    beside = program_folder(bench.spec.trainer.python)
+    found = shutil.which(typed_command(command).words[0])
+    if found and Path(found).parent == beside:  # the shell finds it, too
+        beside = None
     template = bench.spec.trainer.command
     return command_line(command, template, after, before, copies=copies, facts=facts, beside=beside)
 
@@ -124,21 +139,29 @@ def command_line(
 ) -> str | None:
     """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
 
-    `template` is the study's command, and `own` are the values with which the command was typed. `copies`:
-    a file as the command names it → the one to take. `facts` are the values of placeholders such as `{out_dir}`.
-    `beside`: the folder in which programs are looked for first, as in a probe. Returns None where the template no
-    longer belongs to the command.
+    Args:
+        command: the words as typed.
+        template: the study's command.
+        values: parameter → its value in the config.
+        own: parameter → the value with which the command was typed.
+        copies: a file as the command names it → the file to take.
+        facts: the values of placeholders such as `{out_dir}`.
+        beside: the folder in which programs are looked for first, as in a probe.
+
+    Returns:
+        None where the template no longer belongs to the command.
     """
     typed = typed_command(command)
     if not (line := retyped(typed.words, template, values, own, facts)):
         return None
-    placed = {name: f"{{{name}}}" for name in values}
-    searched = {name: placed[name] for name in typed.env.keys() & values.keys() - placeholders(template)}
-    texts = {name: literal_text(value, placed) for name, value in typed.env.items()} | searched
+    placeholder = {name: f"{{{name}}}" for name in values}
+    searched_variables = typed.env.keys() & values.keys() - placeholders(template)
+    texts = {name: literal_text(value, placeholder) for name, value in typed.env.items()}
+    texts |= {name: placeholder[name] for name in searched_variables}
     filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
     env = {name: escaped(value) for name, value in filled.items()}
     if beside:
-        env["PATH"] = found_beside(beside, env.get("PATH", "${PATH}"))
+        env["PATH"] = with_folder_in_path(beside, env.get("PATH", "${PATH}"))
     return shell_join(map(escaped, with_copies(line, copies)), env)
 
 
@@ -147,42 +170,35 @@ def _training(config: Standing) -> TrainingCounts | None:
     return next((trial.probe.training for trial in reversed(config.trials) if trial.probe.training), None)
 
 
-def _limited(config: Standing) -> Iterator[str]:
-    """Yield what the time of a config goes to, as far as it is counted inside."""
+def _time_shares(config: Standing) -> Iterator[str]:
+    """Yield one line with what the time of a config goes to; none where that was not counted inside."""
     training = _training(config)
     if training and (shares := training.shares):
-        known = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
-        parts = ", ".join(f"{100 * share:.0f} % {what}" for what, share in known.items() if share >= 0.01)
+        share_of = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
+        parts = ", ".join(f"{100 * share:.0f} % {what}" for what, share in share_of.items() if share >= 0.01)
         yield f"  its time: {parts}, the rest training steps" if parts else "  its time: training steps alone"
 
 
-def _trainings(own: Standing, best: Standing) -> Iterator[str]:
-    """Yield whether the best config trains the same as the person's own, by the counts of the first steps."""
+def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
+    """Yield one line on whether the best config trains the same as the command, by the counts of the first steps.
+
+    There is none where one of the two was not counted inside.
+    """
     before, after = _training(own), _training(best)
     if before is None or after is None:
         return
-    changed = differences(before.signature, after.signature)
-    each, tokens = before.signature.samples_per_step, before.tokens_per_sample
-    of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
-    same = (
-        f"the same training: {each:.6g} samples{of_tokens} in each optimizer step, " if each else "the same training: "
-    )
-    if changed:
+    if changed := differences(before.signature, after.signature):
         yield f"  this changes what is learnt: {'; '.join(map(str, changed))}"
-    else:
-        yield f"  {same}{before.signature.parameters:,} parameters, {before.signature.precision}"
+        return
+    per_step, tokens = before.signature.samples_per_step, before.tokens_per_sample
+    of_tokens = f" of {tokens} tokens" if tokens and tokens > 1 else ""
+    samples = f"{per_step:.6g} samples{of_tokens} a step, " if per_step else ""
+    parameters = f"{before.signature.parameters:,} parameters, {before.signature.precision}"
+    yield f"  the same training: {samples}{parameters}"
 
 
-def _has_speeds(own: Standing | None, best: Standing, view: CaseView) -> bool:
-    """Return whether the speeds of the best config and of the person's own are known."""
-    return view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
-
-
-def _stays(own: Standing | None, best: Standing, view: CaseView) -> str:
-    """Return why the command stays as it is.
-
-    Either the best is another config, whose speed is unknown, or the best is the command itself.
-    """
+def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
+    """Return in words why the command stays as it is: speeds are unknown, or no other config is better."""
     if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
         why = f"which config is faster is unknown, because {unlike}"
     elif own is None or own.launch != best.launch:
@@ -207,17 +223,17 @@ def _speed(config: Standing | None, view: CaseView) -> str:
     if config is None:
         return "not measured"
     if view.objective in SPEEDS:
-        digits = 0 if config.value >= 1000.0 else None
-        return f"{with_error(config.value, config.told_error, digits)} {SPEEDS[view.objective]}{_runs(config)}"
+        return f"{with_error(config.value, config.told_error)} {SPEEDS[view.objective]}{_readings(config)}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
-    return f"{config.value:.1f} {view.objective}{speed}{_runs(config)}"
+    return f"{config.value:.1f} {view.objective}{speed}{_readings(config)}"
 
 
-def _runs(config: Standing) -> str:
+def _readings(config: Standing) -> str:
+    """Return how many measurements a config's mean is of, for the end of its speed; empty for a single one."""
     return f" (mean of {config.readings})" if config.readings > 1 else ""
 
 
-def _of_peak(measured: Standing | None) -> str:
+def _of_peak(config: Standing | None) -> str:
     """Return which share of the cards' peak a config uses, for the end of its speed; empty where it is unknown."""
-    share = over(fmean, (trial.probe.mfu_pct for trial in measured.trials)) if measured else None
+    share = over(fmean, (trial.probe.mfu_pct for trial in config.trials)) if config else None
     return "" if share is None else f", {share:.3g} % of the card's bf16 peak"

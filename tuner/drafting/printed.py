@@ -31,7 +31,7 @@ class Found:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the trainer tells its samples, and nothing speaks against them. A plain form never tells any."""
+        """Whether the lines say the samples, and nothing speaks against them. A plain form never says them."""
         return not self.contradiction and self.reports[-1].samples is not None
 
     @property
@@ -62,7 +62,7 @@ class PrintedLines:
 
     @property
     def found(self) -> Found | None:
-        """How the lines so far show progress; None where they tell fewer than three growing iterations."""
+        """How the lines so far show progress; None where they show fewer than three growing iterations."""
         return next(filter(None, (way.found for way in self._ways)), None)
 
 
@@ -70,21 +70,24 @@ class _Way:
     """One way to read the lines."""
 
     def __init__(self, preset: str | None, patterns: tuple[str, ...]) -> None:
+        """Without `patterns`, the trainer's own reports are read instead of printed lines."""
         self._preset, self._patterns = preset, patterns
         self._reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
         self._reports: list[Progress] = []
         self._lines: deque[str] = deque(maxlen=3)
 
     def feed(self, line: OutputLine) -> None:
-        is_own = bool(self._patterns) if line.stream == "console" else not self._patterns
-        if is_own and (self._patterns or not record(line.text).get(COUNTED)) and (report := self._reader.feed(line)):
+        """Take a line into account, if it is of the kind that this way reads."""
+        is_printed = line.stream == "console"
+        is_report = not is_printed and not record(line.text).get(COUNTED)  # otherwise it was counted inside
+        if (is_printed if self._patterns else is_report) and (report := self._reader.feed(line)):
             self._reports.append(report)
             self._lines.append(line.text.strip())
 
     @property
     def found(self) -> Found | None:
-        """How these lines show progress; None where they tell fewer than three growing iterations."""
-        if len({report.t_s for report in self._reports}) < 3:  # a list of layers is printed at once
+        """How these lines show progress; None where they show fewer than three growing iterations."""
+        if len({report.t_s for report in self._reports}) < 3:  # numbered lines at one moment are a list, as of layers
             return None
         return Found(
             preset=self._preset,

@@ -34,8 +34,8 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     return replace(known, flags=(*known.flags, *in_files))
 
 
-def shown_by(known: Known) -> str | None:
-    """Return the launch that the flags of a command or of its script show, if it finds anything to vary there."""
+def launch_shown_by(known: Known) -> str | None:
+    """Return the launch that the flags of a command or of its script show, if it can vary anything; otherwise None."""
     typed = (word for word in known.words if word.startswith("--"))
     launch = shown_launch([*(name for flag in known.flags for name in flag.names), *typed])
     if launch is None:
@@ -48,21 +48,20 @@ def shown_by(known: Known) -> str | None:
 
 
 def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:
-    """Return what is known, with the flags of the script.
+    """Return what is known, with the flags of the script; those of its launchers do not count.
 
-    They are those that the parser of a training process has parsed, or else that of the script's first process. A
-    script that takes its flags from its globals has those. Flags of launchers are none of the script. A script that
-    reads no words has none.
+    The flags are those that a training process has parsed, or else the first process of the script. A script that takes
+    its flags from its globals has these. A script whose processes train, and read no words, has no flags.
     """
     name = PurePath(command.script).name
-    own = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
-    parsed = [process for process in (*(process for process in processes if process.trains), *own) if process.flags]
-    if parsed:
+    of_script = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
+    training = [process for process in processes if process.trains]
+    if parsed := [process for process in (*training, *of_script) if process.flags]:
         return replace(known, flags=parsed[0].flags, reader=parsed[0].parser, knows_all=True)
     if re.search(r"globals\(\)|configurator\.py", command.source):  # as nanoGPT
-        return replace(known, flags=tuple(_settings(command)), reader="its global settings", knows_all=True)
-    reads_words = not own or any(process.reads_argv for process in own)
-    return replace(known, knows_all=not reads_words and any(process.trains for process in processes))
+        return replace(known, flags=tuple(_global_settings(command)), reader="its global settings", knows_all=True)
+    reads_words = not of_script or any(process.reads_argv for process in of_script)
+    return replace(known, knows_all=not reads_words and bool(training))
 
 
 def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) -> Iterator[Flag]:
@@ -70,14 +69,15 @@ def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) ->
 
     The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.
     """
-    files = {word: path for process in processes for path, word in process.files.items()}
-    for word, path in files.items():
+    path_of = {word: path for process in processes for path, word in process.files.items()}
+    for word, path in path_of.items():
         name = word.rpartition("=")[2] if word.startswith("-") else word
-        for keys, value in values_in(Path(path)).items() if is_config(path) and is_named(name, words) else ():
-            yield Flag(names=(f"{name}:{keys}",), value=str(value))
+        if is_config(path) and is_named(name, words):
+            for keys, value in values_in(Path(path)).items():
+                yield Flag(names=(f"{name}:{keys}",), value=str(value))
 
 
-def _settings(command: TypedCommand) -> Iterator[Flag]:
+def _global_settings(command: TypedCommand) -> Iterator[Flag]:
     """Yield the settings at the top of a script that takes its flags as `--name=value`, with those of its config files.
 
     A word without dashes is such a file, as in `train.py config/train_gpt2.py`.
@@ -86,8 +86,8 @@ def _settings(command: TypedCommand) -> Iterator[Flag]:
     for word in command.words:
         if word.endswith(".py") and not word.startswith("-") and word != command.script:
             values |= {name: value for name, value in _constants(text_of(word)) if name in values}
-    pairs = (word.lstrip("-").partition("=") for word in command.words if word.startswith("--") and "=" in word)
-    typed = {name: value for name, _, value in pairs}
+    options = (word.lstrip("-").partition("=") for word in command.words if word.startswith("--") and "=" in word)
+    typed = {name: value for name, _, value in options}
     for name, value in values.items():
         flag = Flag(names=(name,), value=str(value))
         yield replace(flag, value=typed[name], typed=True) if name in typed else flag
@@ -99,8 +99,8 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
         top = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return
-    for line in top.body:
-        match line:
+    for statement in top.body:
+        match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=constant)):
                 if isinstance(constant, int | float | str):
                     yield name, constant
@@ -110,22 +110,22 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
                     yield name, int(number) if number.is_integer() else number
 
 
-def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
+def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
     """Return the flags with values that are worth a probe by how the devices were used.
 
-    Sizes that may grow double until the next one needs more than all memory. Where all devices are less than half busy,
-    two and four times as many workers may help, 64 at most. There the flags of the loader come first, because a search
-    tries the first flags first.
+    Sizes that may grow double; the first that would need more than all memory is still among them. Where all devices
+    are less than half busy, two and four times as many workers may help, 64 at most. Then the flags of the loader come
+    first, because a search tries the first flags first.
     """
     waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
-    totals = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
-    room = min((total / used for total, used in totals if total and used), default=0.0)
+    memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
+    room = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)  # times the typed size
 
-    def grown(search: SearchedFlag) -> SearchedFlag:
+    def with_larger(search: SearchedFlag) -> SearchedFlag:
         """Return a flag with more values where larger ones may gain."""
-        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
         if not search.grows:
             return search
+        sizes: list[int] = [value for value in search.values if isinstance(value, int)]
         if Role.WORKERS.has(search.flag) and waits:
             sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= 64]
         elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
@@ -133,4 +133,4 @@ def widened(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[Sear
             sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
-    return list(map(grown, sorted(searches, key=lambda search: waits and not search.is_of_loader)))
+    return list(map(with_larger, sorted(searches, key=lambda search: waits and not search.is_of_loader)))

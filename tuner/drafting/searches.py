@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
-from tuner.study import Value, launches, written
+from tuner.study import Value, launches, value_text
 
 _COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
 """A usual word for a precision → the word for a mixed one."""
@@ -52,7 +52,10 @@ class Role(StrEnum):
 
 
 def snake(flag: str) -> str:
-    """Return a flag's last part as in `batch_size`, also for `batchSize`; that before it for a last part `enable`."""
+    """Return the last part of a flag's name in the spelling of `batch_size`, also for `model.batchSize`.
+
+    A last part `enable` says nothing: of `compile.enable`, the name is `compile`.
+    """
     owner = flag.rpartition(".")[0]
     name = owner if flag.endswith(".enable") and owner else flag
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", as_parameter(name)).lower()
@@ -60,7 +63,7 @@ def snake(flag: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchedFlag:
-    """One flag that is searched, or that is computed from such flags."""
+    """A flag that is searched, or that is computed from such flags."""
 
     flag: str
     """The flag as the command or the script spells it, without leading dashes."""
@@ -117,10 +120,11 @@ class SearchedFlag:
     @property
     def keeps_iterations(self) -> bool:
         """Whether an iteration has the same samples with each value. A number of an unknown flag may be a size."""
-        if not self.varies or self.is_precision or self.is_switch:
-            return not self.computed
-        sizes = (isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
-        return Role.SPEED.has(self.flag) or self.is_of_loader or not any(sizes)
+        if self.computed:
+            return False
+        if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or Role.SPEED.has(self.flag):
+            return True
+        return not any(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
 
     @property
     def is_of_loader(self) -> bool:
@@ -136,7 +140,7 @@ class SearchedFlag:
         """Return the flag and its values as `--search` reads them."""
         if self.computed:
             return f"{self.flag} = {self.computed}"
-        shown = (f"{self.values[0]}..{self.values[-1]}",) if self.auto else map(written, self.ordered)
+        shown = (f"{self.values[0]}..{self.values[-1]}",) if self.auto else map(value_text, self.ordered)
         return f"{self.flag}={','.join(shown)}"
 
 
@@ -171,11 +175,11 @@ class Known:
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
 
     def setting(self, flag: str) -> Setting | None:
-        """Return the setting of a flag, a word or a variable of this name; None where the command has none."""
-        own = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
-        if not own and flag in self.env:
+        """Return the last setting of a flag, a word or a variable of this name; None where the command has none."""
+        named = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
+        if not named and flag in self.env:
             return Setting(name=flag, value=self.env[flag])
-        return own[-1] if own else None
+        return named[-1] if named else None
 
     @property
     def waits_for_data(self) -> bool:
@@ -206,10 +210,13 @@ class Known:
 
 
 def proposed(known: Known) -> list[SearchedFlag]:
-    """Return what is worth a search, precision included. Sizes that change what is learnt keep their values."""
+    """Return the flags that are worth a search, precision included, in the order in which a search tries them.
+
+    Sizes that change what is learnt keep their values, unless they are free.
+    """
     searched = [_searched_size(flag, known) for flag in _sizes(known)]
-    workers = next((flag for flag in known.all if Role.WORKERS.has(flag.names[0]) and flag.number is not None), None)
-    workers = workers if known.waits_for_data else None
+    worker_flags = (flag for flag in known.all if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
+    workers = next(worker_flags, None) if known.waits_for_data else None
     if workers:
         searched.append(_workers(workers, known.cores))
     searched += _degree(known)
@@ -217,7 +224,7 @@ def proposed(known: Known) -> list[SearchedFlag]:
         name = flag.names[0]
         if Role.CARD.has(name) and not known.on_gpu:
             continue
-        if _is_worth(flag, known) and (switch := switched(flag, known)):
+        if _is_worth(flag, known) and (switch := as_switch(flag, known)):
             searched.append(switch)
         elif workers and Role.OF_WORKERS.has(name):
             searched += _of_loader(flag, known)
@@ -228,31 +235,32 @@ def _is_worth(flag: Flag, known: Known) -> bool:
     """Return whether a switch is worth a search."""
     name = flag.names[0]
     if Role.SPEED.has(name):
-        return known.waits_for_data or "pin" not in name
+        return known.waits_for_data or "pin" not in name  # pinned memory helps loading alone
     return Role.PRECISION.has(name) or (flag.is_on and Role.MEMORY.has(name))
 
 
 def _turn(search: SearchedFlag) -> int:
-    """Return when a flag has its turn, because a search tries the first flags first: what usually gains most, soonest.
-
-    A model that is compiled starts late.
-    """
-    return 0 if search.is_precision else 2 if "compile" in search.parameter else 1
+    """Return the place of a flag in the order of a search, which tries the lowest first: what usually gains most."""
+    if search.is_precision:
+        return 0
+    return 2 if "compile" in search.parameter else 1  # a model that is compiled starts late
 
 
 def _sizes(known: Known) -> list[Flag]:
-    """Return the flags of batches and environments: typed ones, else the script's own. A part of a batch goes first.
+    """Return the flags with sizes of batches and of environments that may be searched; none where a launch decides.
 
-    A size of 0 is none: the script computes it later. Where a launch decides the sizes, there are none.
+    Typed flags go before the script's own, of which only the first counts. Flags for a part of a batch stand for the
+    whole batch, too. A size of 0 is none: the script computes it later.
     """
     if known.launch:
         return []
-    sizes = [flag for flag in known.all if flag.number]
-    typed = [flag for flag in sizes if flag.parameter in known.typed]
-    usual = [flag for flag in typed if _is_usual_size(flag)]
-    usual = usual or [flag for flag in typed if Role.SOME_BATCH.has(flag.names[0])]
-    usual = usual or [flag for flag in sizes if _is_usual_size(flag)][:1]
-    return [flag for flag in usual if re.search("micro|per_device", flag.parameter)] or usual
+    numbers = [flag for flag in known.all if flag.number]
+    typed = [flag for flag in numbers if flag.parameter in known.typed]
+    sizes = [flag for flag in typed if _is_usual_size(flag)]
+    sizes = sizes or [flag for flag in typed if Role.SOME_BATCH.has(flag.names[0])]
+    sizes = sizes or [flag for flag in numbers if _is_usual_size(flag)][:1]
+    parts = [flag for flag in sizes if re.search("micro|per_device", flag.parameter)]
+    return parts or sizes
 
 
 def _is_usual_size(flag: Flag) -> bool:
@@ -264,24 +272,27 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
     steps = known.micro_batches
     if known.free_batch or Role.ENVIRONMENTS.has(flag.names[0]) or steps <= 1 or known.has_batch_norm:
-        return sized(flag, known.free_batch)
-    return replace(sized(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
+        return with_sizes(flag, known.free_batch)
+    return replace(with_sizes(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
 
 
 def _degree(known: Known) -> list[SearchedFlag]:
-    """Return the first degree of parallelism that may vary beside the others: their product divides the ranks."""
+    """Return the first degree of parallelism that may vary beside the others: their product divides the ranks.
+
+    It is alone in the list, which is empty where none may vary.
+    """
     ranks = known.training.ranks if known.training else 1
     degrees = [flag for flag in known.all if Role.DEGREE.has(flag.names[0]) and flag.number]
     for flag in degrees:
-        room = ranks // prod(degree.number or 1 for degree in degrees if degree is not flag)
-        divisors = tuple(degree for degree in range(1, room + 1) if room % degree == 0)
+        left_ranks = ranks // prod(degree.number or 1 for degree in degrees if degree is not flag)
+        divisors = tuple(degree for degree in range(1, left_ranks + 1) if left_ranks % degree == 0)
         if len(divisors) > 1 and flag.number in divisors:
             return [SearchedFlag(flag=flag.names[0], values=divisors, typed=flag.number)]
     return []
 
 
-def sized(flag: Flag, free: bool) -> SearchedFlag:
-    """Return a size with halves and multiples of its own value, or with that alone where it is not `free`."""
+def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
+    """Return a size as it is searched: with fractions and multiples of its value, or with that alone if not `free`."""
     typed = flag.number or 0
     factors = (1 / 4, 1 / 2, 1, 2, 4, 8, 16) if Role.ENVIRONMENTS.has(flag.names[0]) else (1 / 2, 1, 2, 4, 8)
     values = tuple(dict.fromkeys(max(1, int(typed * factor)) for factor in factors))
@@ -289,7 +300,7 @@ def sized(flag: Flag, free: bool) -> SearchedFlag:
 
 
 def _workers(flag: Flag, cores: int) -> SearchedFlag:
-    """Return a number of loader workers with usual numbers up to that of the cores."""
+    """Return the number of loader workers as it is searched: with usual numbers up to that of the cores."""
     typed = flag.number or 0
     most = max(cores, typed, 2)
     values = sorted({typed, *(tried for tried in (0, 2, 4, 8, 16) if tried <= most)})
@@ -297,17 +308,21 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
 
 
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
-    """Yield a setting of the loader with usual values; none where it is neither on nor off."""
+    """Yield a setting of the loader as it is searched; nothing for a switch that is neither on nor off."""
     if "persistent" in flag.parameter:
-        if switch := switched(flag, known):
+        if switch := as_switch(flag, known):
             yield switch
     else:
-        own = flag.number or 2
-        yield SearchedFlag(flag=flag.names[0], values=tuple(sorted({own, 2, 4, 8})), typed=own)
+        typed = flag.number or 2  # the default of torch's prefetch_factor
+        yield SearchedFlag(flag=flag.names[0], values=tuple(sorted({typed, 2, 4, 8})), typed=typed)
 
 
-def switched(flag: Flag, known: Known) -> SearchedFlag | None:
-    """Return a switch that is there or not, or a flag with its own value and others; None for any other flag."""
+def as_switch(flag: Flag, known: Known) -> SearchedFlag | None:
+    """Return a flag of few values as it is searched; None for any other flag.
+
+    It is a switch, which is there or not, or a flag with the opposite of its value, or with its choices. A switch that
+    is on by default is searched by the flag that turns it off.
+    """
     name = flag.names[0]
     has_no_value = flag.is_switch or f"--{name}" in known.words
     if has_no_value and flag.off and flag.is_on and not flag.typed:
@@ -319,21 +334,22 @@ def switched(flag: Flag, known: Known) -> SearchedFlag | None:
 
 def _with_other_values(flag: Flag) -> SearchedFlag | None:
     """Return a flag with its own value and the opposite, or with its choices, four at most; None for any other flag."""
-    name, own = flag.names[0], flag.value
-    if not own:
+    name, value = flag.names[0], flag.value
+    if not value:
         return None
-    coarse = next((choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice)), _COARSE.get(own))
-    opposite = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(own)
-    contrary = (coarse if Role.PRECISION.has(name) else None) or opposite
-    opposites = [contrary] if contrary and (contrary in flag.choices or not flag.choices) else flag.choices
-    values = tuple(dict.fromkeys((own, *opposites)))
-    return SearchedFlag(flag=name, values=values, typed=own) if 2 <= len(values) <= 4 else None
+    coarse = next((choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice)), _COARSE.get(value))
+    opposite = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(value)
+    second = (coarse if Role.PRECISION.has(name) else None) or opposite
+    more = [second] if second and (second in flag.choices or not flag.choices) else flag.choices
+    values = tuple(dict.fromkeys((value, *more)))
+    return SearchedFlag(flag=name, values=values, typed=value) if 2 <= len(values) <= 4 else None
 
 
 def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
-    """Return flags of which a batch may grow as far as a flag of accumulation shrinks, so that the total batch stays.
+    """Return the chosen flags, with a batch that grows as a computed flag of accumulation shrinks: the total stays.
 
-    Sizes that a person frees stay as they are, and so do named sizes that do not all divide the total batch.
+    They are returned as they are without such a pair of flags, for sizes that a person has freed, and for named sizes
+    that do not all divide the total batch.
     """
     flag = next((flag for flag in known.all if Role.ACCUMULATION.has(flag.names[0])), None)
     batch = next((search for search in chosen if Role.BATCH.has(search.flag)), None)
@@ -343,17 +359,18 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
         return tuple(chosen)
     total = batch.typed * steps
     sizes = batch.values
-    if not batch.varies or batch.is_balanced:
-        shares = known.training.data_ranks if known.training else 1
-        ranks = shares if steps == shares * known.micro_batches else 1  # the script divides the steps by its ranks
+    if not batch.varies or batch.is_balanced:  # no person has named the sizes
+        data_ranks = known.training.data_ranks if known.training else 1
+        is_divided = steps == data_ranks * known.micro_batches  # the script divides the steps by its ranks
+        ranks = data_ranks if is_divided else 1
         sizes = tuple(size for size in balanced_sizes(batch.typed, steps // ranks) if (total // size) % ranks == 0)
-    divide = all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes)
-    if batch.grows or not divide or any(search.parameter == flag.parameter for search in chosen):
+    all_divide = all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes)
+    if batch.grows or not all_divide or any(search.parameter == flag.parameter for search in chosen):
         return tuple(chosen)
     computed = f"{total} / {{{batch.parameter}}}"
-    follows = SearchedFlag(flag=flag.names[0], values=(steps,), typed=steps, computed=computed)
-    grown = replace(batch, values=sizes, is_balanced=True)
-    return (*(grown if search is batch else search for search in chosen), follows)
+    accumulation = SearchedFlag(flag=flag.names[0], values=(steps,), typed=steps, computed=computed)
+    balanced_batch = replace(batch, values=sizes, is_balanced=True)
+    return (*(balanced_batch if search is batch else search for search in chosen), accumulation)
 
 
 def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
@@ -379,7 +396,7 @@ def nothing_known(known: Known) -> str:
 
 
 def nothing_varies(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
-    """Return why nothing can be searched, and what would change that."""
+    """Return why nothing can be searched, and what would change that; `kept_flags` would change what is learnt."""
     kept = " and ".join(search.flag for search in kept_flags)
     free = "--free-batch lets it vary"
     if any(search.is_precision for search in proposed(known)) and not known.free_precision:

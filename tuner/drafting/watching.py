@@ -40,6 +40,7 @@ class Used:
     util_pct: float | None
     mem_peak_mib: float | None
     worked: bool
+    """Whether the command computed on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +56,7 @@ class Watched:
     reports: tuple[probe.Progress, ...] = ()
     """Its iterations: counted inside, or printed."""
     processes: tuple[ProcessCounts, ...] = ()
-    """What its processes have told."""
+    """What was counted in each of its processes."""
     samples: tuple[probe.DeviceSample, ...] = ()
     seconds: float = 0.0
     """How long it was watched."""
@@ -66,7 +67,7 @@ class Watched:
 
     @property
     def iteration_s(self) -> float | None:
-        """The mean seconds of an iteration after the first; None where fewer than two were seen."""
+        """The mean seconds of an iteration after the first; None where only one was counted."""
         first, last = self.reports[0], self.reports[-1]
         count = last.iteration - first.iteration
         return (last.t_s - first.t_s) / count if count else None
@@ -84,42 +85,53 @@ def watch(
 ) -> Watched:
     """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.
 
-    `likely` names presets that are tried first; `rewritten` says which words of the command are not as typed.
-    Raises TrainerError that says what to do where the command fails, prints nothing, or prints no progress in
-    `limit_s` seconds.
+    Args:
+        plan: how to start the command.
+        launch: starts it.
+        recorder: measures the devices.
+        clock: says the time.
+        limit_s: the longest time without progress; with slow steps it is three times as long.
+        likely: presets that are tried first.
+        rewritten: which words of the command are not as typed.
+
+    Raises:
+        TrainerError: says what to do where the command fails, prints nothing, or shows no progress in time.
     """
     origin_s = clock.now()
     trainer = launch(plan)
     lines: deque[probe.OutputLine] = deque(maxlen=2000)  # the last lines say why a command failed
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
-    def is_clear(new: Sequence[probe.OutputLine]) -> bool:
+    def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
+        """Take lines into account, and return whether the progress is understood by now."""
         lines.extend(new)
         counted.feed(new)
         printed.feed(new)
-        return counted.is_enough or (not counted.steps and printed.found is not None and _is_enough(printed.found))
+        if counted.is_enough or counted.steps:  # printed lines do not matter where steps are counted
+            return counted.is_enough
+        return (found := printed.found) is not None and _is_enough(found)
 
     def is_late() -> bool:
         return clock.now() - origin_s >= (3.0 * limit_s if counted.steps else limit_s)  # slow steps need longer
 
     try:
         recorder.start(trainer.pid, origin_s)
-        _follow(trainer, is_clear, is_late)
+        _follow(trainer, is_clear_with, is_late)
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
     processes = tuple(read_processes(plan.slot.counts))
-    training, progress = counted.training if counted.reports else None, printed.found
-    if (progress is None and training is None) or exit_code not in {None, 0}:
+    training, found = counted.training if counted.reports else None, printed.found
+    if (found is None and training is None) or exit_code not in {None, 0}:
         instead = f"; in place of your own words, this run had {rewritten}" if rewritten else ""
         raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
     return Watched(
-        found=None if training else progress,
+        found=None if training else found,
         training=training,
-        uncounted=None if training else counted.why or _unseen(processes),
-        reports=tuple(counted.reports if training else progress.reports if progress else ()),
+        uncounted=None if training else counted.why or _why_uncounted(processes),
+        reports=tuple(counted.reports if training else found.reports if found else ()),
         processes=processes,
         samples=tuple(recorder.samples()),
         seconds=seconds,
@@ -130,6 +142,7 @@ class CountedLines:
     """What was counted inside a training while it is watched."""
 
     def __init__(self, origin_s: float) -> None:
+        """`origin_s` is when the training was started."""
         self._reader = probe.ProgressReader(probe.LinePatterns(), origin_s)
         self.reports: list[probe.Progress] = []
         self.training: TrainingCounts | None = None
@@ -151,7 +164,7 @@ class CountedLines:
 
     @property
     def steps(self) -> bool:
-        """Whether an optimizer steps and its samples may be counted: then no line need be understood."""
+        """Whether an optimizer steps and its samples may be counted."""
         return self.has_begun and self.why is None
 
     @property
@@ -161,7 +174,7 @@ class CountedLines:
         return self.training is not None and is_long
 
 
-def _unseen(processes: Sequence[ProcessCounts]) -> str:
+def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
     """Return why nothing was counted inside a training."""
     if not processes:
         return "no Python process of the command let the counting in, as with `python -I` or in a container"
@@ -170,12 +183,14 @@ def _unseen(processes: Sequence[ProcessCounts]) -> str:
 
 
 def _follow(
-    trainer: probe.RunningTrainer, is_clear: Callable[[Sequence[probe.OutputLine]], bool], is_late: Callable[[], bool]
+    trainer: probe.RunningTrainer,
+    is_clear_with: Callable[[Sequence[probe.OutputLine]], bool],
+    is_late: Callable[[], bool],
 ) -> None:
-    """Read lines until the training is counted or its lines are clear, it has ended or the time is over."""
+    """Read lines until they make the progress clear, the trainer has ended, or the time is over."""
     while True:
         exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-        if is_clear(trainer.lines(0.0 if exited else 0.1)) or exited or is_late():
+        if is_clear_with(trainer.lines(0.0 if exited else 0.1)) or exited or is_late():
             return
 
 
@@ -216,7 +231,7 @@ def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds
 
 
 def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watched:
-    """Return what a draft's command does with its own values, and how it uses its devices; its files go to `folder`.
+    """Return what a draft's command does with its own values in at most `limit_s` seconds; its files go to `folder`.
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
@@ -251,7 +266,7 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
 
 
 def missing_script(words: Sequence[str], folder: Path) -> str | None:
-    """Return the script that a command gives to Python, if it is not there; None where it is, or none is named."""
+    """Return the script that a command gives to Python, if `folder` does not have it; otherwise None."""
     place = program_place(words)
     is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
     if place is None or not is_python or {"-m", "-c", "--no-python", "--no_python"} & set(words[:place]):
@@ -275,9 +290,11 @@ def _used(device: probe.Device, samples: Sequence[probe.DeviceSample], begin_s: 
     shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
     memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
     util_pct = fmean(shares) if shares else None
-    grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
-    is_busy = (util_pct or 0.0) > 0 if device.is_gpu else (util_pct or 0.0) >= probe.IDLE_PCT
-    worked = is_busy or (device.is_gpu and grew)
+    if device.is_gpu:
+        grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
+        worked = (util_pct or 0.0) > 0 or grew
+    else:
+        worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 

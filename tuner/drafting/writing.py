@@ -34,7 +34,7 @@ def samples_in_words(printed: Found) -> str:
     return f"unknown: {printed.contradiction or 'no printed line says them'}"
 
 
-def understood(watched: Watched) -> Iterator[str]:
+def first_run_lines(watched: Watched) -> Iterator[str]:
     """Yield what was understood of a command that was watched."""
     yield f"understood after {duration(watched.seconds)}:"
     if watched.training:
@@ -44,8 +44,8 @@ def understood(watched: Watched) -> Iterator[str]:
         yield f"  progress by {printed.by}; last line: {printed.lines[-1][-120:]}"
         yield f"  samples: {samples_in_words(printed)}"
     first, last = watched.reports[0], watched.reports[-1]
-    each = "" if watched.iteration_s is None else f", {watched.iteration_s:.2g} s each"
-    yield f"  iterations {first.iteration} to {last.iteration}, the first after {first.t_s:.1f} s{each}"
+    took = "" if watched.iteration_s is None else f", {watched.iteration_s:.2g} s each"
+    yield f"  iterations {first.iteration} to {last.iteration}, the first after {first.t_s:.1f} s{took}"
     uses = watched.uses
     for use in uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
@@ -85,9 +85,10 @@ def study_text(
             "`tuner init` writes a study of this command, to which you can add them; without them, it looks for busy "
             "devices"
         )
-    lines = _counted(watched.training, free) if watched.training else _printed(watched)
+    lines = _lines_of_counts(watched.training, free) if watched.training else _lines_of_progress(watched)
     preset = watched.found.preset if watched.found else None
-    first, each, machines = watched.reports[0], watched.iteration_s, nodes(draft.command.words)
+    first, node_count = watched.reports[0], nodes(draft.command.words)
+    later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     parameters = [f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()]
     return "\n".join(
         [
@@ -97,12 +98,12 @@ def study_text(
             *([f"    files: {yaml(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
             *_env(draft.env, preset),
             *_learning(draft),
-            f"devices: {yaml(watched.devices)}  # {_seen(watched.uses)}",
-            *([f"slurm: {{nodes: {machines}}}  # of a probe; this run was watched on one"] if machines > 1 else []),
+            f"devices: {yaml(watched.devices)}  # {_shares_of_use(watched.uses)}",
+            *([f"slurm: {{nodes: {node_count}}}  # of a probe; this run was watched on one"] if node_count > 1 else []),
             *([f"launch: {launch}  # a ready-made space, beside the parameters here"] if launch else []),
             *_objective(objective),
             *(["space:", *parameters] if parameters else []),
-            f"# The first iteration came after {first.t_s:.0f} s{_each(each)}.",
+            f"# The first iteration came after {first.t_s:.0f} s{later}.",
             "probe: {iterations: 8, max_seconds: 420}",
             "search: {trials: 24}",
             "",
@@ -113,7 +114,8 @@ def study_text(
 def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
     """Return the text of a study file whose space is ready-made; the command was not watched.
 
-    Raises StudyError for an unknown launch, where it finds nothing to vary, and for a shell script that reads no flags.
+    Raises StudyError for an unknown launch, for a command without anything that its launches vary, and for a shell
+    script that reads no flags.
     """
     options = {"command": draft.template.words, "env": draft.env}
     try:
@@ -126,23 +128,23 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
             f"{script} reads no flags, so a launch could not vary them; name the command that it starts, or pass "
             '"$@" on in the script'
         )
-    machines = nodes(draft.command.words)
+    node_count = nodes(draft.command.words)
     return "\n".join(
         [
             *_begin(name, draft),
-            *_env(draft.env, None),
+            *_env(draft.env, preset=None),
             f"launch: {yaml(list(launches))}  # ready-made spaces; docs/launches.md",
             f"devices: {yaml(draft.devices)}",
-            *([f"slurm: {{nodes: {machines}}}  # of a probe"] if machines > 1 else []),
+            *([f"slurm: {{nodes: {node_count}}}  # of a probe"] if node_count > 1 else []),
             "",
         ]
     )
 
 
 def _begin(name: str, draft: Draft) -> list[str]:
-    """Return the first lines of a study file, up to the command."""
+    """Return the first lines of a study file, up to and with the command."""
     return [
-        made_from(draft.command.typed),
+        origin_line(draft.command.typed),
         "# Start tuner in the folder in which that command runs.",
         f"name: {yaml(name)}",
         "trainer:",
@@ -155,17 +157,18 @@ def _begin(name: str, draft: Draft) -> list[str]:
 
 def counted_in_words(training: TrainingCounts) -> str:
     """Return how the samples of a training are counted, as a line for the person."""
-    each = training.signature.samples_per_step
+    per_step = training.signature.samples_per_step
     if training.witness == ENVIRONMENTS.name:
-        again = f"; an optimizer step takes {each:.6g} samples of the rollouts again" if each else ""
+        again = f"; an optimizer step takes {per_step:.6g} samples of the rollouts again" if per_step else ""
         return f"steps of environments, counted inside the training{again}"
     ranks = f" on {training.data_ranks} of {training.ranks} ranks" if training.ranks > 1 else ""
-    step = f"{each:.6g} in each optimizer step{ranks}, " if each else ""
-    return f"{step}counted inside the training by {training.witness}"
+    step = f"{per_step:.6g} in each optimizer step{ranks}, " if per_step else ""
+    _, also, why = training.witness.partition("; ")
+    return f"{step}counted inside the training{also}{why}"
 
 
-def _counted(training: TrainingCounts, free: Collection[str]) -> list[str]:
-    """Return the lines of the study file for a command whose steps are counted inside."""
+def _lines_of_counts(training: TrainingCounts, free: Collection[str]) -> list[str]:
+    """Return the lines of the study file for a command whose steps are counted inside; `free` parts may change."""
     keeps, flops = [part for part in PARTS if part not in free], training.flops_per_sample
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
@@ -188,8 +191,8 @@ def _unknown_samples(printed: Found) -> str:
     return printed.contradiction or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
 
 
-def _printed(watched: Watched) -> list[str]:
-    """Return the lines for the progress of a command whose lines are read."""
+def _lines_of_progress(watched: Watched) -> list[str]:
+    """Return the lines of the study file for a command whose printed lines are read, or whose reports."""
     printed = watched.found
     if printed is None:
         raise ValueError("neither counts nor printed progress")
@@ -201,28 +204,28 @@ def _printed(watched: Watched) -> list[str]:
 
 
 def _objective(objective: str) -> list[str]:
-    """Return the lines for an objective."""
+    """Return the lines of the study file for an objective."""
     if objective == ITERATIONS_PER_S:
         same = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
         return [same, f"objective: {objective}  # or {SAMPLES_PER_S}, if they are counted"]
     return [f"objective: {objective}{f'  # {SAMPLES_PER_S}, if they are counted' if objective == BUSY else ''}"]
 
 
-def made_from(typed: Sequence[str]) -> str:
-    """Return the first line of the study file for a command, by which the file is known again."""
+def origin_line(typed: Sequence[str]) -> str:
+    """Return the first line of the study file for a command, from which `command_of_text` reads the command again."""
     return f"{_MADE}{literal_line(typed)}"
 
 
-def made_of(file: Path) -> list[str] | None:
-    """Return the command from which a study file was made; None where there is none, and for one of another origin."""
+def command_of_file(file: Path) -> list[str] | None:
+    """Return the words of the command from which a study file was made; None without a file, or for another origin."""
     try:
-        return typed_in(file.read_text(encoding="utf-8"))
+        return command_of_text(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def typed_in(study: str) -> list[str] | None:
-    """Return the command from which the text of a study file was made; None for a file of another origin."""
+def command_of_text(study: str) -> list[str] | None:
+    """Return the words of the command from which the text of a study file was made; None for another origin."""
     first = study.partition("\n")[0]
     try:
         return literal_words(first.removeprefix(_MADE)) if first.startswith(_MADE) else None
@@ -233,11 +236,6 @@ def typed_in(study: str) -> list[str] | None:
 def _kept(values: Mapping[str, Any]) -> str:
     """Return the comment of a parameter with a single value; empty for any other."""
     return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
-
-
-def _each(iteration_s: float | None) -> str:
-    """Return how long later iterations took, for the end of a sentence."""
-    return "" if iteration_s is None else f", later ones took {iteration_s:.2g} s each"
 
 
 def _progress(printed: Found) -> list[str]:
@@ -252,9 +250,9 @@ def _progress(printed: Found) -> list[str]:
 
 
 def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
-    """Return the variables that the preset does not set by itself."""
-    own = env.items() - (PRESETS[preset].env.items() if preset else set())
-    return [f"    env: {yaml(dict(sorted(own)))}"] if own else []
+    """Return the line of the study file for the variables that the preset does not set; none where there are none."""
+    variables = env.items() - (PRESETS[preset].env.items() if preset else set())
+    return [f"    env: {yaml(dict(sorted(variables)))}"] if variables else []
 
 
 def _learning(draft: Draft) -> list[str]:
@@ -266,15 +264,15 @@ def _learning(draft: Draft) -> list[str]:
     return [*([computed] if draft.computed else []), changing if names else kept]
 
 
-def _seen(uses: Sequence[Used]) -> str:
+def _shares_of_use(uses: Sequence[Used]) -> str:
     """Return how busy each device was, for a comment."""
     shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in uses]
     return ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(uses, shares, strict=True))
 
 
-def one_line(words: str) -> str:
-    """Return text as one line for a comment; no character in it ends a line of YAML."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(words.split()))
+def one_line(text: str) -> str:
+    """Return a text as one line for a comment; no character in it ends a line of YAML."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
 
 
 def _word(word: str) -> str:
@@ -297,22 +295,25 @@ _Representer.add_representer(str, _Representer.represent_str)
 
 def yaml(value: object, *, unicode: bool = True) -> str:
     """Return a value as YAML on one line. With `unicode` False, characters beyond ASCII are escaped."""
-    writer, written = YAML(typ="safe", pure=True), StringIO()
+    writer, text = YAML(typ="safe", pure=True), StringIO()
     writer.Representer = _Representer
     writer.default_flow_style, writer.width, writer.allow_unicode = True, sys.maxsize, unicode
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    writer.dump(value, written)
-    line = written.getvalue().removesuffix("...\n").strip("\n")
+    writer.dump(value, text)
+    line = text.getvalue().removesuffix("...\n").strip("\n")
     return line if len(line.splitlines()) <= 1 else yaml(value, unicode=False)  # some characters end a line, too
 
 
 def preset_text(name: str, preset: str) -> str:
-    """Return the text of a study file for a popular trainer, to be filled in."""
+    """Return the text of a study file for a popular trainer, to be filled in.
+
+    A preset with a study file of its own has it as it is, without `name`.
+    """
     row = PRESETS[preset]
     if row.study:
         return row.study
-    known = row.samples.removesuffix(" * {gradient_accumulation_steps}")
-    counted = f"    samples_per_iteration: {yaml(known)}\n" if known else ""
+    samples = row.samples.removesuffix(" * {gradient_accumulation_steps}")  # the file's command has no such flag
+    counted = f"    samples_per_iteration: {yaml(samples)}\n" if samples else ""
     space = "\n".join(f"  {parameter}: {values}" for parameter, values in row.space.items())
     return f"""\
 # Put your own command in: its script, its flags, and {{placeholders}} for the values that are searched.

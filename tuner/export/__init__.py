@@ -5,16 +5,7 @@ from tuner.export.findings import Topic, beside_table, findings, gain_text, meas
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
 from tuner.export.speed_gain import BestGain, SpeedGain, doubts, gain, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
-from tuner.export.tables import (
-    Row,
-    front_row,
-    ladder_of_study,
-    method_summary,
-    race_row,
-    runs_by_config,
-    safe_rung,
-    tsv,
-)
+from tuner.export.tables import Row, front_row, ladder_of_study, method_summary, race_row, runs_by_config, safe_rung
 from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,
@@ -25,13 +16,14 @@ from tuner.export.wording import (
     in_use,
     in_words,
     markdown,
+    merged_lines,
     no_best,
     printable,
     remedy,
     score_text,
     sentences,
-    shared,
     trials,
+    unit,
     with_error,
 )
 from tuner.export.write import export_study, prepare_folder, write_files

@@ -18,9 +18,12 @@ class Bound(StrEnum):
     @property
     def limit(self) -> str:
         """What limits a case of this class, in a few words."""
-        return {"memory-bound": "the memory's bandwidth", "compute-bound": "the arithmetic of the cards"}.get(
-            self, "the host, which feeds the devices" if self is Bound.HOST else "no part alone"
-        )
+        words = {
+            Bound.MEMORY: "the memory's bandwidth",
+            Bound.COMPUTE: "the arithmetic of the cards",
+            Bound.HOST: "the host, which feeds the devices",
+        }
+        return words.get(self, "no part alone")
 
 
 # Where a class begins, in percent of what the card can do at most. The idea is that of the roofline model. Sources:
@@ -78,6 +81,7 @@ class Profile:
         )
 
     def __str__(self) -> str:
+        """Return what was measured as text, without what is unknown."""
         known = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
         parts = [f"{name} {share:.0f} %" for name, share in known.items() if share is not None]
         parts += [f"{self.power_w:.0f} W"] if self.power_w is not None else []
@@ -86,10 +90,10 @@ class Profile:
 
 
 def bound(profile: Profile) -> Bound | None:
-    """Return the class of a profile; None where what was measured does not tell.
+    """Return the class of a profile; None where what was measured does not show it.
 
-    Utilisation alone says that a device waits. It does not say what a busy device is busy with. For what a device waits
-    is not known while other programs use the processors.
+    Utilisation alone says that a device waits. It does not say what a busy device is busy with. While other programs
+    use the processors, it is unknown what a device waits for.
     """
     waits = None if (profile.others_pct or 0.0) >= BUSY_PCT else Bound.HOST
     dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
@@ -104,13 +108,21 @@ def bound(profile: Profile) -> Bound | None:
     return waits if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
 
 
+ROOM_FOR_TWO_PCT = 45.0
+"""A second job of the same size fits beside the first where the first uses at most this share of the memory."""
+DATA_PCT = 50.0
+"""From this share of the time on, the wait for data is what limits a training."""
+IDLE_TENSOR_PCT = 10.0
+"""Below this share the tensor cores count as unused."""
+
+
 def advice(kind: Bound, profile: Profile) -> str:
     """Return what to do next with a case of this class."""
     match kind:
         case Bound.MEMORY:
             return "bf16 or fused kernels (torch.compile) move fewer bytes; a larger batch gains little"
         case Bound.COMPUTE:
-            if profile.tensor_pct is not None and profile.tensor_pct < 10.0:
+            if profile.tensor_pct is not None and profile.tensor_pct < IDLE_TENSOR_PCT:
                 return "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain"
             return "the cards are near their limit; only less work per sample or more cards gain much"
         case Bound.HOST:
@@ -120,11 +132,11 @@ def advice(kind: Bound, profile: Profile) -> str:
 
 
 def _while_waiting(profile: Profile) -> str:
-    """Return what gives devices more to do that wait."""
-    if (profile.data_pct or 0.0) >= 50.0:
+    """Return what gives more to do to devices that wait."""
+    if (profile.data_pct or 0.0) >= DATA_PCT:
         return f"{profile.data_pct:.0f} % of the time waits for data: more data workers or a faster loader gain most"
     if not profile.on_gpu:
         return "larger batches give the ranks more to do; they wait for data or for each other"
     more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
-    fits = profile.mem_share_pct is not None and profile.mem_share_pct <= 45.0
+    fits = profile.mem_share_pct is not None and profile.mem_share_pct <= ROOM_FOR_TWO_PCT
     return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more

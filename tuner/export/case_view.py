@@ -36,11 +36,11 @@ BUSY = ("min_avg_util", "min_avg_sm")
 
 @dataclass(frozen=True, kw_only=True)
 class CaseView:
-    """One case of a study; `kept` is empty where the database holds no record of the case."""
+    """One case of a study; `record` is empty where the database holds no record of the case."""
 
     study_id: int = 0
     name: str
-    kept: CaseRecord = field(default_factory=CaseRecord)
+    record: CaseRecord = field(default_factory=CaseRecord)
     facts: StudyAttributes = field(default_factory=lambda: StudyAttributes({}))
     """What the study keeps beside the trials."""
     trials: Sequence[TrialRecord] = ()
@@ -51,12 +51,12 @@ class CaseView:
     @property
     def method(self) -> str:
         """The learning method."""
-        return self.kept.method or self.name.split("_", 1)[0]
+        return self.record.method or self.name.split("_", 1)[0]
 
     @property
     def objective(self) -> str:
         """The metric that the study maximises; several metrics are separated by commas."""
-        return self.kept.objective or "value"
+        return self.record.objective or "value"
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class CaseView:
     @property
     def replay_of(self) -> str | None:
         """The table that stood in for trainer and devices; None for a real run. Each case has a table of its name."""
-        recorded = self.kept.trainer.get(RECORDED)
+        recorded = self.record.trainer.get(RECORDED)
         return f"{self.name}.parquet of {recorded}" if recorded else None
 
     @cached_property
@@ -91,7 +91,7 @@ class CaseView:
         With several objectives, the best is the member of the front with the largest first objective.
         """
         if len(self.objectives) == 1:
-            return leader(self.trials, self.kept.defaults)
+            return leader(self.trials, self.record.defaults)
         unconfirmed = next((member for member in self.front if member.is_warm), None)
         return Leader(best=self.front[0], unconfirmed=unconfirmed) if self.front else None
 
@@ -108,7 +108,7 @@ class CaseView:
         """
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
-        pair = self.alike(self.fastest)
+        pair = self.comparable_pair(self.fastest)
         return self.fastest if pair and find_rival(pair.best, [pair.config]) else None
 
     @cached_property
@@ -120,42 +120,48 @@ class CaseView:
         if not {*self.objectives} <= {*BUSY}:
             return None
         first = fastest(config for config in self.configs if not self.changes_learning(config.config))
-        pair = self.alike(first) if first and self.best and first.launch != self.best.launch else None
+        pair = self.comparable_pair(first) if first and self.best and first.launch != self.best.launch else None
         if pair is None or (pair.config.samples_per_s or 0.0) <= (pair.best.samples_per_s or 0.0):
             return None
         return first
 
     @property
     def race_of_both(self) -> str | None:
-        """What a race has told of the best and `fastest_as_default`, as a sentence; None where it has not run both."""
+        """What a race says of the best and `fastest_as_default`, as a sentence; None where it has not run both.
+
+        Their scores are compared after the longest time that both have trained.
+        """
         best, second = self.best, self.fastest_as_default
-        runs = grouped(self.race, lambda run: launch_digest(run.config))
-        both = {each.launch: runs.get(each.launch, ()) for each in (best, second) if each}
-        seconds = min((max((run.seconds for run in counted(made)), default=0.0) for made in both.values()), default=0.0)
-        scores = means(both, seconds) if seconds else {}
-        if best is None or second is None or len(scores) < 2:
+        if best is None or second is None:
             return None
-        busiest, faster = scores[best.launch], scores[second.launch]
-        lead = ahead(faster, busiest)
+        runs = grouped(self.race, lambda run: launch_digest(run.config))
+        runs_of_both = {standing.launch: runs.get(standing.launch, ()) for standing in (best, second)}
+        seconds = min(max((run.seconds for run in counted(made)), default=0.0) for made in runs_of_both.values())
+        scores = means(runs_of_both, seconds) if seconds else {}
+        if len(scores) < 2:
+            return None
+        busier, faster = scores[best.launch], scores[second.launch]
+        lead = ahead(faster, busier)
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
         else:
             which = f"the {'faster' if lead.errors > 0 else 'busier'} one learns more"
-        scored = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busiest))
-        return f"after {duration(seconds)} of a race {which}: scores {' against '.join(scored)}"
+        texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
+        return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
-    def alike(self, standing: Standing) -> "BesideBest | None":
+    def comparable_pair(self, standing: Standing) -> "BesideBest | None":
         """Return a config and the best, both as the plain command measured them, or both as sessions did.
 
         The two ways may read differently, so one of each says nothing. None where there is no such pair.
         """
-        return self._alike(standing, self.best) if self.best else None
+        return self._pair(standing, self.best) if self.best else None
 
-    def _alike(self, standing: Standing, best: Standing) -> "BesideBest | None":
+    def _pair(self, standing: Standing, best: Standing) -> "BesideBest | None":
+        """Return two configs, both measured in the same way; None where neither way has measured both."""
         if standing.is_warm == best.is_warm:
             return BesideBest(standing, best)
-        config, rival = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
-        return BesideBest(config, rival) if config and rival else None
+        warm, warm_best = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
+        return BesideBest(warm, warm_best) if warm and warm_best else None
 
     @cached_property
     def _in_sessions(self) -> Standings:
@@ -169,13 +175,13 @@ class CaseView:
 
     @cached_property
     def default(self) -> Standing | None:
-        """The default config of the best's rung; where it was not measured, the one that was measured first.
+        """The default config of the best's rung; where it was not measured, the default that was measured first.
 
-        Of a command it is always the latter: the user's own values.
+        Of a typed command it is always the first default: the user's own values.
         """
-        defaults = {launch_digest(config) for config in self.kept.defaults}
+        defaults = {launch_digest(config) for config in self.record.defaults}
         first = next((standing for standing in self.configs if standing.launch in defaults), None)
-        if self.best is None or self.kept.trainer_name == "command":
+        if self.best is None or self.record.trainer_name == "command":
             return first
         at_rung = launch_digest(self.default_for(self.best.config))
         return next((standing for standing in self.configs if standing.launch == at_rung), first)
@@ -186,7 +192,7 @@ class CaseView:
 
     @cached_property
     def failed_again(self) -> str | None:
-        """That the default config ran, and failed when it was measured again; None where it did not."""
+        """A sentence, if the default config ran, and failed when it was measured again; otherwise None."""
         of_default = [trial for trial in ended(self.trials) if self.default and trial.launch == self.default.launch]
         if not of_default or not is_failure(of_default[-1].status):
             return None
@@ -196,15 +202,9 @@ class CaseView:
 
     @cached_property
     def loaded(self) -> str | None:
-        """That other processes worked beside the best or the default, so that their speeds may be wrong."""
-        compared = [standing for standing in (self.default, self.best) if standing]
-        notes = {
-            trial.number: note
-            for standing in compared
-            for trial in standing.trials
-            for note in trial.probe.notes
-            if LOADED in note
-        }
+        """A sentence, if other processes worked beside the best or the default: their speeds may be wrong."""
+        trials = [trial for standing in (self.default, self.best) if standing for trial in standing.trials]
+        notes = {trial.number: note for trial in trials for note in trial.probe.notes if LOADED in note}
         return f"{', '.join(f'#{number}' for number in sorted(notes))}: {notes[max(notes)]}" if notes else None
 
     @property
@@ -214,16 +214,16 @@ class CaseView:
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
-        return rung_of(config, self.kept.ladder)
+        return rung_of(config, self.record.ladder)
 
     def default_for(self, config: Mapping[str, Any]) -> Config:
         """Return the default config of a config's rung, with which it is compared; empty where it is unknown."""
         rung = self.rung(config)
-        return next((default for default in self.kept.defaults if self.rung(default) == rung), {})
+        return next((default for default in self.record.defaults if self.rung(default) == rung), {})
 
     def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the parameters that change what is learnt and whose values differ from the default of the rung."""
-        default, learning = self.default_for(config), self.kept.learning
+        default, learning = self.default_for(config), self.record.learning
         return tuple(name for name in config if name in learning and config[name] != default.get(name))
 
     def vs_default(self, standing: Standing) -> float | None:
@@ -233,18 +233,19 @@ class CaseView:
         counts with the mean of its probes.
         """
         default = launched(self.default_for(standing.config))
-        if known := next((each for each in self.configs if each.config == default), None):
-            pair = self._alike(known, standing)
-            if pair is None or unlike(known.trials, standing.trials):
+        if measured := next((config for config in self.configs if config.config == default), None):
+            pair = self._pair(measured, standing)
+            if pair is None or unlike(measured.trials, standing.trials):
                 return None
-            own, speeds = pair.best, [pair.config.samples_per_s or 0.0]
+            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]
         else:
-            ran = (trial for trial in ended(self.trials) if launched(trial.config) == default)
-            pruned = [trial for trial in ran if trial.status == PRUNED]
+            of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
+            pruned = [trial for trial in of_default if trial.status == PRUNED]
             is_warm = bool(pruned) and pruned[-1].warm
-            own = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
-            speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
-        return own.samples_per_s / fmean(speeds) if own and own.samples_per_s and any(speeds) else None
+            config = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
+            default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
+        speed = config.samples_per_s if config else None
+        return speed / fmean(default_speeds) if speed and any(default_speeds) else None
 
     @property
     def largest_ok(self) -> int | None:
@@ -264,7 +265,7 @@ class CaseView:
 
     @property
     def commonest_failure(self) -> str | None:
-        """The most frequent failure kind, the first by name among equals. An interruption counts only if alone.
+        """The most frequent failure kind, the first by name among equals; an interruption only where nothing failed.
 
         A stop by the pruner is not a failure.
         """
@@ -274,8 +275,9 @@ class CaseView:
     @property
     def status(self) -> str:
         """`ok` if there is a best; otherwise the commonest failure, `pruned` or `no_trials`."""
-        without = self.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
-        return OK if self.best else without
+        if self.best:
+            return OK
+        return self.commonest_failure or (PRUNED if self.counts[PRUNED] else NO_TRIALS)
 
     @property
     def probe_s(self) -> float:
@@ -292,7 +294,7 @@ class CaseView:
         shares = trial.probe.training.shares if trial.probe.training else None
         return Profile.of(
             trial.metrics,
-            on_gpu=self.kept.source in {"nvml", "amdsmi"},
+            on_gpu=self.record.source in {"nvml", "amdsmi"},
             others_pct=others_pct,
             data_pct=100.0 * shares.data if shares else None,
         )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from tuner.export.bound import advice
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, in_words, remedy, with_error
+from tuner.export.wording import SPEEDS, in_words, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
 from tuner.study import rung_of
 
@@ -59,7 +59,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
         *_faster(row),
         *_limit(row),
         *(CaseFinding(topic=Topic.DOUBT, text=doubt, sureness=Sureness.DOUBTFUL) for doubt in row.doubts),
-        *_counted(row),
+        *_devices_and_left_out(row),
     ]
 
 
@@ -75,14 +75,14 @@ def result(row: CaseSummary) -> CaseFinding:
     if best is None:
         text = f"no config {'that ran is eligible as best' if row.ok else 'has run'} ({row.status})"
         return CaseFinding(topic=Topic.RESULT, text=text, action="; ".join(_way_out(row)))
-    text = f"the best reaches {with_error(best.value, best.error)} {row.objective}{_beside_default(row, best)}"
+    text = f"the best reaches {with_error(best.value, best.error)} {unit(row.objective)}{_beside_default(row, best)}"
     if names := best.changes_learning:
         text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return CaseFinding(topic=Topic.RESULT, text=text)
 
 
 def _way_out(row: CaseSummary) -> Iterator[str]:
-    """Yield what to do about a case without a best. Smaller rungs help where the config may be at fault."""
+    """Yield what to do about a case without a best; nothing before anything has failed or been pruned."""
     if not row.without_success:
         return
     kind = next((kind for kind in FailureKind if kind == row.status), None)
@@ -95,13 +95,15 @@ def _way_out(row: CaseSummary) -> Iterator[str]:
 def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     """Return how the best stands beside the default: by how much it is better, or why that is not known."""
     default = row.default
-    if default is None and best.vs_default is None:
-        return "; the default has not been measured"
     if default is None:
+        if best.vs_default is None:
+            return "; the default has not been measured"
         return f", at {best.vs_default:.2f} times the default's samples/s"
     rung, best_rung = rung_of(default.config, row.ladder), rung_of(best.config, row.ladder)
-    name = "the default of its rung" if rung == best_rung else f"the default at {row.ladder}={rung}"
-    name = "the default" if rung is None else name
+    if rung is None:
+        name = "the default"
+    else:
+        name = "the default of its rung" if rung == best_rung else f"the default at {row.ladder}={rung}"
     if default.config == best.config:
         return f"; it is {name}"
     name += f", #{default.trial}"
@@ -110,8 +112,7 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
         is_alike = default.measured == best.measured
         why = ", which cannot be compared with the best" if is_alike else f" {way}, which has not measured the best"
         return f"; {name}, has {with_error(default.value, default.error)}{why}"
-    both = f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
-    where = f", as sessions have measured both: {both}" if gain.in_sessions else ""
+    where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
     if row.objective in SPEEDS:
         return "" if gain.times is None else f", {_times(gain)} {name}{where}"
     points = gain.after - gain.before
@@ -120,16 +121,22 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
 
 
 def _times(gain: BestGain) -> str:
+    """Return how many times as fast the best is, with its error."""
     over = " over a whole training" if gain.overall else ""
     return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
 
 
+def _both(gain: BestGain) -> str:
+    """Return the values of the default and of the best, with their errors."""
+    return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
+
+
 def measured_otherwise(row: CaseSummary) -> str:
-    """Return that the default was measured in another way than the best; empty where it was not."""
+    """Return a sentence, if the default was measured in another way than the best; otherwise empty."""
     best, default = row.best, row.default
     if best and row.gain and row.gain.in_sessions:
-        value = f"{with_error(best.value, best.error)} {row.objective}"
-        return f"the gain is as sessions have measured both; by the plain command alone the best reaches {value}"
+        value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
+        return f"the gain is as sessions measured both; by the plain command alone the best makes {value}"
     if best and default and row.gain is None and default.measured != best.measured:
         ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
         return f"the gain is unknown: {ways[default.measured]} measured the default, and not the best"
@@ -152,7 +159,7 @@ def gain_text(row: CaseSummary) -> str:
 
 
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield what the choice of the best gave up for what, and why it is not sure yet."""
+    """Yield which higher value the best was preferred to, and why; and what must be measured before it is sure."""
     if row.best and (highest := row.instead_of):
         gain = "less memory, or values nearer to the default's"
         if highest.times is not None and highest.times < 1.0:
@@ -182,20 +189,20 @@ def _makes(row: ConfigRow) -> str:
 
 
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which configs make more samples/s than the best, and which of them learns more, as far as a race told."""
+    """Yield which configs make more samples/s than the best, and what a race says of how much they learn."""
     fastest, rival = row.fastest, row.faster
-    learning = row.race or "no race has shown which of the two learns more in an hour"
+    race = row.race or "no race has shown which of the two learns more in an hour"
     if fastest and not (rival and rival.trial == fastest.trial):
-        text = f"{_makes(fastest)}, and learns the same as the default; {learning}"
+        text = f"{_makes(fastest)}, and learns the same as the default; {race}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
-        reads = f"{with_error(rival.value, rival.error)} {row.objective}"
+        reads = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
         if rival.beside_best and row.best and rival.measured != row.best.measured:
             value, of_best = rival.beside_best
             reads = f"{value:.1f} {row.objective}, in sessions, where the best has {of_best:.1f}"
         text = f"{_makes(rival)}, at {reads}, with {in_words(rival.config)}"
         if fastest and fastest.trial == rival.trial:
-            text += f"; it learns the same as the default; {learning}"
+            text += f"; it learns the same as the default; {race}"
         action = (
             f"in a study with another name, the objective {SAMPLES_PER_S} searches for such configs, and "
             f"{row.objective},{SAMPLES_PER_S} for both, by the sampler tpe"
@@ -209,8 +216,8 @@ def _limit(row: CaseSummary) -> Iterator[CaseFinding]:
         yield CaseFinding(topic=Topic.LIMIT, text=f"{row.bound}: {advice(row.bound, row.profile)}")
 
 
-def _counted(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield on which devices the trials ran, if on several, and which trials do not count."""
+def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:
+    """Yield on how many sets of devices the trials ran, if on several, and how many trials do not count."""
     if len(row.measured_on) > 1:
         text = f"measured on {len(row.measured_on)} sets of devices (measured_on in trials.tsv)"
         action = "on another host the same config may measure several points more or less"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -106,7 +107,7 @@ class StudyReader:
     """One study of a database. Each property is read once, when it is first used."""
 
     def __init__(self, engine: Engine, study: str, *, is_held: Callable[[object], bool] = lambda _: True) -> None:
-        """`is_held` says of the lease of a running trial whether its process lives; if not, it was interrupted."""
+        """`is_held` returns whether the process of a running trial lives, by the lease; else it was interrupted."""
         self.engine = engine
         self.study = study
         self._is_held = is_held
@@ -118,7 +119,7 @@ class StudyReader:
             named = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
             begun = connection.execute(named.order_by(STUDIES.c.study_id)).all()
             if not begun:
-                raise self._missing(connection)
+                raise self._missing_study(connection)
             ids = [row.study_id for row in begun]
             facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
             tables, wanted = (schema.VALUES, schema.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
@@ -126,16 +127,14 @@ class StudyReader:
             stored_trials = list(schema.of_trials(lambda query: connection.execute(query).all(), queries))
         cases: list[CaseView] = []
         for study_id, study_name in begun:
-            kept = StudyAttributes(
+            attributes = StudyAttributes(
                 {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}
             )
-            name, record = study_name.removeprefix(f"{self.study}/"), kept.case or CaseRecord()
+            name, record = study_name.removeprefix(f"{self.study}/"), attributes.case or CaseRecord()
             stored = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
             trials = [trial for trial in stored if trial]
-            left_out = len(stored) - len(trials)
-            cases.append(
-                CaseView(study_id=study_id, name=name, kept=record, facts=kept, trials=trials, left_out=left_out)
-            )
+            view = CaseView(study_id=study_id, name=name, record=record, facts=attributes, trials=trials)
+            cases.append(replace(view, left_out=len(stored) - len(trials)))
         return cases
 
     def case(self, name: str) -> CaseView | None:
@@ -155,8 +154,7 @@ class StudyReader:
     def series(self) -> dict[tuple[str, int], list[float | None]]:
         """Case and trial number → the objective after each whole iteration of the window, None where unknown.
 
-        Trials whose steps jump by more than 10,000 are left out: an older version counted a trainer's own steps, and
-        reports come some times a second.
+        Trials whose steps jump by more than 10,000 are left out: older versions stored a trainer's own steps.
         """
         names = {case.study_id: case.name for case in self.cases}
         query = (
@@ -171,13 +169,14 @@ class StudyReader:
             for study_id, number, step, value in connection.execute(query):
                 if not (isinstance(step, int) and isinstance(value, float | int | None)):
                     continue  # damaged
-                known = series.setdefault((names[study_id], number), [])
-                if step - len(known) > 10_000:
-                    jumping.add((names[study_id], number))
+                trial = (names[study_id], number)
+                values = series.setdefault(trial, [])
+                if step - len(values) > 10_000:
+                    jumping.add(trial)
                 else:
-                    known += [None] * (step - 1 - len(known))
-                    known.append(value)
-        return {probe: known for probe, known in series.items() if probe not in jumping}
+                    values += [None] * (step - 1 - len(values))
+                    values.append(value)
+        return {trial: values for trial, values in series.items() if trial not in jumping}
 
     @property
     def fields(self) -> Fields:
@@ -193,7 +192,7 @@ class StudyReader:
                 metrics |= {"total_batch": None}
         return Fields(tuple(parameters), tuple(metrics))
 
-    def _missing(self, connection: Connection) -> EmptyStoreError:
+    def _missing_study(self, connection: Connection) -> EmptyStoreError:
         """Return the error about a study that the database does not hold."""
         names = connection.scalars(select(STUDIES.c.study_name))
         known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, ValidationError, field_serializer, field_validator
+from pydantic import Field, ValidationError, field_serializer
 
 from tuner import __version__
 from tuner.errors import StudyError
@@ -20,18 +20,7 @@ from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failur
 from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
-from tuner.study import (
-    RETIRED,
-    Config,
-    ParameterSpec,
-    ProbeSpec,
-    Space,
-    Strict,
-    StudySpec,
-    Value,
-    config_digest,
-    launched,
-)
+from tuner.study import Config, ParameterSpec, ProbeSpec, Space, Strict, StudySpec, Value, config_digest, launched
 
 
 class Circumstances(Strict):
@@ -73,14 +62,6 @@ class Header(Circumstances):
     """When the last row was measured, in UTC (ISO 8601)."""
     rows: int
 
-    @field_validator("limits", mode="before")
-    @classmethod
-    def _without_retired_keys(cls, limits: Any) -> Any:
-        """Return the limits without the keys that only tables of older versions have."""
-        if not isinstance(limits, dict):
-            return limits
-        return {key: value for key, value in limits.items() if f"probe.{key}" not in RETIRED}
-
 
 METRIC_COLUMNS = [
     name for metric in METRICS for name in ((metric.name, f"{metric.name}_se") if metric.error_of else (metric.name,))
@@ -108,7 +89,7 @@ _COLUMNS = {
 
 
 def export_tables(url: str, study: str, folder: Path) -> list[Path]:
-    """Return the paths of CASE.parquet and CASE.json, which are written for each recorded case that has rows.
+    """Write CASE.parquet and CASE.json for each recorded case that has rows, and return their paths.
 
     Each ended trial is a row, except interrupted trials, whose configs are probed again. Raises StoreError if the study
     cannot be read, EmptyStoreError if no case has been begun, and OutputError if a file cannot be written.
@@ -117,7 +98,7 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
     files: dict[str, bytes] = {}
     for case in reader.cases:
         ended = [trial for trial in case.trials if trial.state in FINISHED and trial.status != INTERRUPTED]
-        if case.kept.recording and ended:
+        if case.record.recording and ended:
             files |= _files(reader, case, ended)
     return write_files(folder, files)
 
@@ -133,7 +114,10 @@ def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
 
 
 def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
-    """Return the type of a parameter's column. Raises StudyError where its values are of several kinds."""
+    """Return the type of a parameter's column; a fraction among whole numbers makes it one of fractions.
+
+    Raises StudyError where its values are of several kinds.
+    """
     kinds = {type(value) for value in parameter.values}
     if kinds > {str} or kinds > {bool}:
         raise StudyError(
@@ -146,14 +130,14 @@ def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> di
     """Return the two files of a recorded case: name → content."""
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = Header(
-        **dict(Circumstances.model_validate(case.kept.recording)),
+        **dict(Circumstances.model_validate(case.record.recording)),
         study=reader.study,
         case=case.name,
-        files=dict(case.kept.files),
+        files=dict(case.record.files),
         objective=case.objective,
         unit=next((metric.unit for metric in METRICS if metric.name == case.objective), ""),
-        source=case.kept.source or "",
-        trainer=dict(case.kept.trainer),
+        source=case.record.source or "",
+        trainer=dict(case.record.trainer),
         date=max(trial.probe.started_at or "" for trial in trials),
         rows=len(rows),
     )
@@ -187,7 +171,7 @@ def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
 
 
 def _invalidity(trial: TrialRecord) -> str:
-    """Return whether the config counts, in T4's words: `correct`, or what was wrong."""
+    """Return how a trial ended, in the words of the format T4 for results of tuners: `correct`, or what was wrong."""
     words = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
     word = words.get(trial.status or "", "runtime")
     return "constraints" if word == "runtime" and not trial.probe.launched else word
@@ -216,6 +200,7 @@ class Table:
     """The recorded result of each config; the last result where a config was probed more than once."""
 
     def __init__(self, header: Header, rows: Iterable[Recorded]) -> None:
+        """Raises StudyError where the space of the header cannot be used."""
         self.header = header
         """Where and how the table was recorded."""
         self.space: Space = StudySpec.model_validate(
@@ -244,24 +229,17 @@ class Table:
                 rows = file.metadata.num_rows
                 if rows != header.rows or not rows:
                     raise StudyError(f"table {path} holds {rows} row(s), its header says {header.rows}; copy both anew")
-                read = file.read()
-            for newer in set(METRIC_COLUMNS) - {header.objective, *read.column_names}:  # than the table
-                read = read.append_column(newer, pa.nulls(len(read)))
-            if unlike := sorted(set(wanted.names) ^ set(read.column_names)):
+                content = file.read()
+            for name in set(METRIC_COLUMNS) - {header.objective, *content.column_names}:  # newer than the table
+                content = content.append_column(name, pa.nulls(len(content)))
+            if unlike := sorted(set(wanted.names) ^ set(content.column_names)):
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(unlike)}")
-            known = read.select(wanted.names).cast(wanted).to_pylist()
-            table = cls(header, [_recorded(row, header.space) for row in known])
+            values = content.select(wanted.names).cast(wanted).to_pylist()
+            table = cls(header, [_recorded(row, header.space) for row in values])
         except FileNotFoundError as error:
             raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-            NotImplementedError,
-            RecursionError,
-            MemoryError,
-        ) as error:  # pyarrow's, too
+        # pyarrow raises any of these for a damaged file
+        except (OSError, ValueError, TypeError, KeyError, NotImplementedError, RecursionError, MemoryError) as error:
             raise StudyError(f"table {path} cannot be read: {error}; write it anew with `tuner record`") from error
         if strange := [config for config in table.configs if config not in table.space]:
             raise StudyError(
@@ -280,10 +258,10 @@ class Table:
         A config that needs at least as much memory as a config that ran out of memory gets that config's result. The
         pruner's patience is ignored, because no probe depends on it.
         """
-        known = launched(config)
-        if row := self._by_config.get(config_digest(known)):
+        run_config = launched(config)
+        if row := self._by_config.get(config_digest(run_config)):
             return row
-        beyond = self._frontier.beyond(known)
+        beyond = self._frontier.beyond(run_config)
         return self._by_config[config_digest(beyond.config)] if beyond else None
 
     def holds(self, config: Config) -> bool:
@@ -296,8 +274,8 @@ class Table:
         This is the median over the recorded starts of this session, or over all recorded starts where it has none.
         """
         starts = [(row.session_key, row.result.ready_s) for row in self._rows if row.result.ready_s]
-        own = [ready_s for start, ready_s in starts if start == key]
-        return median(own or [ready_s for _, ready_s in starts] or [0.0])
+        of_session = [ready_s for session, ready_s in starts if session == key]
+        return median(of_session or [ready_s for _, ready_s in starts] or [0.0])
 
 
 def _header(path: Path) -> Header:
@@ -317,7 +295,10 @@ def _header(path: Path) -> Header:
 
 
 def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
-    """Return a row as a result; numbers that are not finite are unknown. Raises TypeError or ValueError if damaged."""
+    """Return a row of a file as a result; numbers that are not finite are unknown.
+
+    Raises TypeError or ValueError for a damaged row.
+    """
     row = storable(row)
     if lost := [name for name in ("started_at", "total_s", "iterations", "warm", "devices") if row[name] is None]:
         raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")
@@ -327,12 +308,12 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         raise ValueError(f"trial {row['trial']} has a window, and no iterations")
     failure = None
     if kind := row["failure_kind"]:
-        named = {name: row[f"failure_{name}"] for name in ("rule", "detail", "rank")}
-        failure = Failure(kind=FailureKind(kind), overshoot_mib=row["overshoot_mib"], **named)
+        fields = {name: row[f"failure_{name}"] for name in ("rule", "detail", "rank")}
+        failure = Failure(kind=FailureKind(kind), overshoot_mib=row["overshoot_mib"], **fields)
     result = ProbeResult(
         **{name: row[name] for name in (*_AMOUNTS, "started_at", "warm")}
         | {"trained_s": row["trained_s"] or row["window_s"]},
-        config={name: _own(row[name], spec) for name, spec in space.items() if row[name] is not None},
+        config={name: _as_in_space(row[name], spec) for name, spec in space.items() if row[name] is not None},
         plan_digest="",
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
@@ -349,6 +330,6 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _own(value: Value, spec: ParameterSpec) -> Value:
-    """Return the parameter's own value for a column's value, such as 1 for 1.0."""
-    return next((own for own in spec.values if own == value), value)
+def _as_in_space(value: Value, spec: ParameterSpec) -> Value:
+    """Return the value of a column as the space has it, such as 1 for 1.0."""
+    return next((equal for equal in spec.values if equal == value), value)

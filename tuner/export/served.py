@@ -34,7 +34,10 @@ def guarded(app: WSGIApplication) -> WSGIApplication:
 
 
 def refusal(header: Callable[[str, str], str]) -> str | None:
-    """Return why a request is refused; None where it is not. `header` looks up WSGI variables, with a default."""
+    """Return why a request is refused; None for a request that is answered.
+
+    `header` returns a WSGI variable, or the default for one that is missing.
+    """
     try:
         host = urlsplit(f"//{header('HTTP_HOST', '')}").hostname
     except ValueError:
@@ -47,6 +50,8 @@ def refusal(header: Callable[[str, str], str]) -> str | None:
 
 
 class _Quiet(WSGIRequestHandler):
+    """Handles requests without a line for each."""
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
         """Keep requests out of the terminal."""
 

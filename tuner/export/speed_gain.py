@@ -44,19 +44,19 @@ class BestGain:
 
 
 def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
-    """Return what the best of a case gains over another config, otherwise over `view.default`.
+    """Return what the best of a case gains over the config `own`, or without one over `view.default`.
 
     None where it is unknown, and where the two are the same config.
     """
     best, own = view.best, own or view.default
     if best is None or own is None or own.launch == best.launch or view.unlike_best(own) or view.failed_again:
         return None
-    pair = view.alike(own)
+    pair = view.comparable_pair(own)
     if pair is None:
         return None
-    speed = _of_speeds(pair.best, pair.config, is_value=view.objective in SPEEDS)
-    overall = _over_training(speed, pair.config, pair.best) if speed else None
-    times, error = overall or speed or (None, None)
+    of_steps = _gain_of_steps(pair.best, pair.config, is_value=view.objective in SPEEDS)
+    overall = _over_training(of_steps, pair.config, pair.best) if of_steps else None
+    times, error = overall or of_steps or (None, None)
     return BestGain(
         before=pair.config.value,
         before_error=pair.config.told_error,
@@ -69,36 +69,34 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     )
 
 
-def _of_speeds(best: Standing, own: Standing, *, is_value: bool) -> SpeedGain | None:
-    """Return how many times as fast the best is; None where a speed is unknown.
+def _gain_of_steps(best: Standing, own: Standing, *, is_value: bool) -> SpeedGain | None:
+    """Return how many times as fast as `own` the best is; None where a speed is unknown.
 
-    Where one of the two has run several times, a run of the other is taken to scatter as much. `is_value`: whether the
-    first objective is the speed.
+    The relative errors of the two add up as independent ones do. Where one of the two has run several times, a run of
+    the other is taken to scatter as much. `is_value`: whether the first objective is the speed.
     """
-    (fast, fast_error), (slow, slow_error) = (
-        (config.value, config.told_error) if is_value else (config.samples_per_s, config.told_speed_error)
-        for config in (best, own)
-    )
-    if not fast or not slow:
+    speed, error = (best.value, best.told_error) if is_value else (best.samples_per_s, best.told_speed_error)
+    own_speed, own_error = (own.value, own.told_error) if is_value else (own.samples_per_s, own.told_speed_error)
+    if not speed or not own_speed:
         return None
-    times = fast / slow
-    if fast_error is None or slow_error is None:
+    times = speed / own_speed
+    if error is None or own_error is None:
         return SpeedGain(times, None)
-    shares = (fast_error / fast, best.readings), (slow_error / slow, own.readings)
-    scatter = max((share * sqrt(count) for share, count in shares if count > 1), default=0.0)
-    return SpeedGain(times, times * hypot(*(max(share, scatter / sqrt(count)) for share, count in shares)))
+    shares = (error / speed, best.readings), (own_error / own_speed, own.readings)
+    scatter_of_run = max((share * sqrt(runs) for share, runs in shares if runs > 1), default=0.0)
+    return SpeedGain(times, times * hypot(*(max(share, scatter_of_run / sqrt(runs)) for share, runs in shares)))
 
 
-def _over_training(times: SpeedGain, own: Standing, best: Standing) -> SpeedGain | None:
-    """Return a gain of steps as that of a whole training; None where the pauses of one of the two are unknown."""
+def _over_training(of_steps: SpeedGain, own: Standing, best: Standing) -> SpeedGain | None:
+    """Return the gain of a whole training for that of its steps; None where the pauses of a config are unknown."""
     before, after = _step_share(own), _step_share(best)
     if not before or not after:
         return None
-    return SpeedGain(times.times * after / before, times.error and times.error * after / before)
+    return SpeedGain(of_steps.times * after / before, of_steps.error and of_steps.error * after / before)
 
 
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
-    """Yield why the gain of the best over the config of that name may not hold, the largest doubt first."""
+    """Yield why the gain of the best over `own` may not hold, the largest doubt first; `name` says what `own` is."""
     if why := view.unlike_best(own) or view.failed_again:
         yield f"the gain is unknown: {why}"
     if view.loaded:
@@ -116,7 +114,7 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
 
 
 def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield the gain of a whole training, its steps and its pauses, where these are known of both configs."""
+    """Yield a sentence with the gain of a whole training; none where the pauses of one of the configs are unknown."""
     if gained.overall and gained.times:
         times = with_error(gained.times, gained.error, 2)
         texts = [f"over the whole training the best is {times} times as fast as {name}"]
@@ -139,7 +137,7 @@ def _step_share(config: Standing) -> float | None:
 
 
 def _start_ups(own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield from which length of training on a slower start pays."""
+    """Yield the length of training from which on a slower start pays; nothing where the best does not start later."""
     own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in config.trials]) for config in (own, best))
     before, after = own.samples_per_s, best.samples_per_s
     if own_s is None or best_s is None or not before or not after or after <= before:

@@ -73,7 +73,7 @@ class CaseSummary:
     fastest: ConfigRow | None = None
     """The fastest config that learns what the default does, where the study looks for busy devices; else None."""
     race: str | None = None
-    """What a race has told of the best and the `fastest`, as a sentence; None where it has not run both."""
+    """What a race says of the best and the `fastest`, as a sentence; None where it has not run both."""
     doubts: tuple[str, ...] = ()
     """Why some measurements cannot be compared, as sentences."""
     profile: Profile | None = None
@@ -96,24 +96,22 @@ class CaseSummary:
 
 
 def summary(case: CaseView) -> CaseSummary:
-    """Return the state of a case, as scripts read it."""
+    """Return the state of a case, as scripts read it: counts of its trials, its best, and what is known beside it."""
     counts, chosen = case.counts, case.chosen
     failed = sum(count for status, count in counts.items() if status not in {OK, INELIGIBLE, PRUNED, INTERRUPTED})
-    where = (
-        trial.measured_on for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE} and trial.measured_on
-    )
+    successes = [trial for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
         status=case.status,
         objective=case.objectives[0],
-        ladder=case.kept.ladder,
+        ladder=case.record.ladder,
         best=_row(case, case.best),
         ok=counts[OK] + counts[INELIGIBLE],
         pruned=counts[PRUNED],
         failed=failed,
         interrupted=counts[INTERRUPTED],
         running=sum(trial.state == RUNNING for trial in case.trials),
-        measured_on=dict(Counter(where)),
+        measured_on=dict(Counter(trial.measured_on for trial in successes if trial.measured_on)),
         instead_of=_row(case, chosen.instead_of if chosen else None),
         unconfirmed=_row(case, chosen.unconfirmed if chosen else None),
         default=_row(case, case.default),
@@ -132,9 +130,11 @@ def summary(case: CaseView) -> CaseSummary:
 
 def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     """Return a measured config as scripts read it; None where there is none."""
-    pair = case.alike(standing) if standing and not case.unlike_best(standing) else None
+    if standing is None:
+        return None
+    pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
     speed, best_speed = (pair.config.samples_per_s, pair.best.samples_per_s) if pair else (None, None)
-    return standing and ConfigRow(
+    return ConfigRow(
         trial=standing.trial,
         value=standing.value,
         error=standing.told_error,

@@ -113,13 +113,13 @@ def best_row(case: CaseView, best: Standing) -> Row:
         "iteration": probe.iterations,
         **_beside_default(case, best),
         "objective": case.objective,
-        "source": case.kept.source,
+        "source": case.record.source,
         "readings": best.readings,
     }
 
 
 def _pooled(standing: Standing) -> TrialRecord:
-    """Return the newest trial of a config with the numbers of all its trials."""
+    """Return the newest trial of a config, with the means of all its trials in place of its own numbers."""
     return replace(pooled(standing.trials), values=standing.values)
 
 
@@ -170,6 +170,7 @@ def _device_columns(devices: Sequence[DeviceSummary]) -> Row:
 
 
 def _utc(moment: datetime | None) -> str | None:
+    """Return a moment in UTC as text, to the second."""
     return moment and f"{moment.isoformat(timespec='seconds')}Z"
 
 
@@ -191,11 +192,11 @@ def best_by_case(study: StudyReader) -> Sheet:
 def _best_columns(study: StudyReader) -> list[str]:
     """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, the best, then measurements.
 
-    Measurements are left out where the columns after the fixed part would be more than 20. Those whose
-    constraints bar a config stay longest.
+    Measurements are left out where the columns after the fixed part would be more than 20. Metrics whose
+    constraints have barred a config stay longest.
     """
     parameters, metrics = study.fields
-    ranks = range(max(2, *(len(case.kept.devices) for case in study.cases)))
+    ranks = range(max(2, *(len(case.record.devices) for case in study.cases)))  # two at least, as the predecessor's
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in ranks]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
@@ -209,13 +210,13 @@ def _best_columns(study: StudyReader) -> list[str]:
     added += [REPLAY_OF] if any(case.replay_of for case in study.cases) else []
     has_race = any(case.race for case in study.cases)
     added += [f"race_{name}" for name in ("winner", "score", "score_se", "s", "runs")] if has_race else []
-    missed = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
-    decisive = [name for name in metrics if name in missed]
-    known = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
+    words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
+    barring = [name for name in metrics if name in words_of_reasons]
+    available = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
     first = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
-    ordered = [*decisive, *first, *metrics, "start_up_s", "window_s"]
-    filled = [name for name in dict.fromkeys(ordered) if name in known]
-    return [*fixed, *added, *filled[: max(0, 20 - len(added))]]
+    ordered = [*barring, *first, *metrics, "start_up_s", "window_s"]
+    measurements = [name for name in dict.fromkeys(ordered) if name in available]
+    return [*fixed, *added, *measurements[: max(0, 20 - len(added))]]
 
 
 def pareto(study: StudyReader) -> Sheet:
@@ -223,7 +224,7 @@ def pareto(study: StudyReader) -> Sheet:
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
     values = [name for objective in objectives for name in (objective, f"{objective}_se")]
     columns = ["case", "method", "trial", *study.fields.parameters, *values]
-    columns += [less for less, objective in INVERSES.items() if objective in objectives]
+    columns += [inverse for inverse, objective in INVERSES.items() if objective in objectives]
     columns += ["samples_per_s", "samples_per_s_vs_default", "changes_learning", "headroom_pct"]
     columns += ["measured", "readings", "out_dir", "digest"]
     rows = [front_row(case, member) for case in study.cases for member in case.front]
@@ -235,14 +236,14 @@ def case_manifest(study: StudyReader, selected: Sequence[Case] = ()) -> Sheet:
 
     `selected`: the cases that the study wants; those that have not begun come last.
     """
-    begun = [(case.name, case.method, case.kept.mode, case.kept.files) for case in study.cases]
+    begun = [(case.name, case.method, case.record.mode, case.record.files) for case in study.cases]
     known = {case.name for case in study.cases}
     later = [
         (case.name, case.method, case.mode, {name: case.options.get(name, "") for name in case.files})
         for case in selected
         if case.name not in known
     ]
-    trainer = study.cases[0].kept.trainer_name
+    trainer = study.cases[0].record.trainer_name
     rows = [
         {**files, "case": name, "method": method, "mode": mode, "trainer": trainer}
         for name, method, mode, files in (*begun, *later)
@@ -255,7 +256,8 @@ def method_summary(study: StudyReader) -> Sheet:
     """Return a row per method. Its utilisations are those of the best configs of its cases."""
     methods = dict.fromkeys(case.method for case in study.cases)
     rows = [_method_row(study, method) for method in methods]
-    return Sheet(tuple(_method_row(study, "")), rows)
+    columns = tuple(_method_row(study, ""))  # those of a method without cases
+    return Sheet(columns, rows)
 
 
 def all_trials(study: StudyReader) -> Sheet:
@@ -274,7 +276,7 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
     rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]
     utils = [util for trial in best if (util := trial.metrics.get("min_avg_util")) is not None]
-    together = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
+    all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
     return {
         "method": method,
         "cases": len(cases),
@@ -284,18 +286,18 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
         "least_min_avg_util": rounded("min_avg_util", min(utils, default=None)),
         f"largest_{ladder}": max((rung for rung in rungs if rung is not None), default=None),
         f"safe_{ladder}": safe_rung(cases),
-        "commonest_failure": together.commonest_failure,
-        "trials": together.finished,
-        "probe_s": rounded("probe_s", together.probe_s),
+        "commonest_failure": all_cases.commonest_failure,
+        "trials": all_cases.finished,
+        "probe_s": rounded("probe_s", all_cases.probe_s),
     }
 
 
 def ladder_of_study(study: StudyReader) -> str:
     """Return the parameter whose values are the rungs; `num_envs` where no case has a ladder."""
-    return next((case.kept.ladder for case in study.cases if case.kept.ladder), LADDER)
+    return next((case.record.ladder for case in study.cases if case.record.ladder), LADDER)
 
 
 def safe_rung(cases: Sequence[CaseView]) -> int | None:
     """Return a rung that runs in all cases: the smallest of the cases' largest. None if a case has no success."""
-    known = [case.largest_ok for case in cases]
-    return None if None in known else min((rung for rung in known if rung is not None), default=None)
+    largest = [case.largest_ok for case in cases]
+    return None if None in largest else min((rung for rung in largest if rung is not None), default=None)

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, FailureKind, duration
-from tuner.study import Value, grouped, written
+from tuner.study import Value, grouped, value_text
 
 if TYPE_CHECKING:
     from tuner.export.summary import CaseSummary
@@ -41,15 +41,17 @@ def fenced(text: str) -> str:
 
 
 def _longest(text: str) -> int:
+    """Return the length of the longest run of backticks in a text."""
     return max(map(len, re.findall("`+", text)), default=0)
 
 
 EXHAUSTED = "no further probe pays"
+"""How a search says that it has ended by itself."""
 
 
 def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:
     """Return a config as one line of NAME=VALUE, with its total batch if that is known."""
-    words = [f"{name}={written(value)}" for name, value in config.items()]
+    words = [f"{name}={value_text(value)}" for name, value in config.items()]
     return " ".join(words if total_batch is None else [*words, f"(total batch {total_batch:,.10g})"])
 
 
@@ -57,9 +59,14 @@ SPEEDS = {SAMPLES_PER_S: "samples/s", ITERATIONS_PER_S: "iterations/s"}
 """The objectives that are speeds → how a person says them."""
 
 
+def unit(objective: str) -> str:
+    """Return what a person calls the values of an objective: `samples/s`, or the name of a metric."""
+    return SPEEDS.get(objective, objective)
+
+
 def figure(value: float) -> str:
     """Return a number of any size as text: four significant digits, or all digits before the decimal point."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def score_text(value: float, error: float | None) -> str:
@@ -68,7 +75,12 @@ def score_text(value: float, error: float | None) -> str:
 
 
 def _decimals(value: float, error: float | None) -> int:
-    """Return the digits after the point: one, or of a small value as many as show its error, at most three."""
+    """Return the digits after the point: one, or of a small value as many as show its error, at most three.
+
+    A value of 1,000 or more has none.
+    """
+    if abs(value) >= 1000:
+        return 0
     if error is None or abs(value) >= 10 or error >= 0.05:
         return 1
     return 2 if error >= 0.005 else 3
@@ -77,7 +89,7 @@ def _decimals(value: float, error: float | None) -> int:
 def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
     """Return a value as text, with its standard error if that is known."""
     decimals = _decimals(value, error) if decimals is None else decimals
-    return f"{value:.{decimals}f}" if error is None else f"{value:.{decimals}f} ± {error:.{decimals}f}"
+    return " ± ".join(f"{number:,.{decimals}f}" for number in (value, error) if number is not None)
 
 
 def trials(row: "CaseSummary") -> str:
@@ -106,10 +118,13 @@ def at_its_end(why: str) -> str:
     return f"{EXHAUSTED}: {why}"
 
 
-def shared(texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each text, after the names of all that it is said about; `said` yields a name and a text."""
-    alike = grouped(texts, itemgetter(1))
-    return [f"{', '.join(dict.fromkeys(name for name, _ in pairs))}: {text}" for text, pairs in alike.items()]
+def merged_lines(texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each different text, behind the names that it is about; `texts` are pairs of a name and a text.
+
+    For example, `a` and `b` with the same text become `a, b: text`.
+    """
+    by_text = grouped(texts, itemgetter(1))
+    return [f"{', '.join(dict.fromkeys(name for name, _ in pairs))}: {text}" for text, pairs in by_text.items()]
 
 
 def sentences(texts: Iterable[str]) -> str:

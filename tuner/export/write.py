@@ -15,8 +15,9 @@ from tuner.study import Case
 
 
 def export_study(url: str, study: str, folder: Path, selected: Sequence[Case] = ()) -> list[Path]:
-    """Return the paths of all exports of `study`, which are written into `folder`, for their owner alone: they quote.
+    """Write all exports of `study` into `folder`, and return their paths.
 
+    Only their owner can read them, because they quote what programs have printed.
     `selected`: the cases that the study wants; the manifest has those that have not begun, too.
     Old files are replaced only when all new files are complete. Raises StoreError if the database or the study cannot
     be read, and OutputError if a file cannot be written.
@@ -30,34 +31,38 @@ def export_study(url: str, study: str, folder: Path, selected: Sequence[Case] = 
 
 def prepare_folder(folder: Path) -> None:
     """Create `folder` if it is missing, and check that it is writable. Raises OutputError if it is not."""
-    with _explained(folder):
+    with _errors_of(folder):
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Return the paths of files, name → content, which are written into `folder`. A missing folder is created.
+    """Write files, name → content, into `folder`, which is created if it is missing, and return their paths.
 
-    A file is its owner's alone from before its first byte. Old files are replaced only when all new files are complete.
+    Only their owner can read them, from their creation on. Old files are replaced only when all new files are complete.
     Raises OutputError if a file cannot be written.
     """
     prepare_folder(folder)
     with ExitStack() as stack:
-        staged = {
-            folder / name: stack.enter_context(_staged(folder / name, content)) for name, content in files.items()
+        temporary_of = {
+            folder / name: stack.enter_context(_temporary_beside(folder / name, content))
+            for name, content in files.items()
         }
-        for path, temporary in staged.items():
-            with _explained(path):
+        for path, temporary in temporary_of.items():
+            with _errors_of(path):
                 temporary.replace(path)
-    return list(staged)
+    return list(temporary_of)
 
 
 @contextmanager
-def _staged(path: Path, content: bytes) -> Iterator[Path]:
-    """Yield a temporary file beside `path` with the content. If the caller does not move it, it is deleted."""
+def _temporary_beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Yield a temporary file beside `path` with the content. If the caller does not move it, it is deleted.
+
+    Raises OutputError where `path` is something else than a file, or cannot be written.
+    """
     if path.exists() and not path.is_file():
         raise OutputError(f"cannot write {path}: it is no file; choose another name, then run the command again")
-    with _explained(path), ExitStack() as stack:
+    with _errors_of(path), ExitStack() as stack:
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             stack.callback(Path(file.name).unlink, missing_ok=True)
             file.write(content)
@@ -67,8 +72,8 @@ def _staged(path: Path, content: bytes) -> Iterator[Path]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn an error of the file system into OutputError, which says what to do."""
+def _errors_of(path: Path) -> Iterator[None]:
+    """Turn an error of the file system inside this context into OutputError, which says what to do."""
     remedies = {
         errno.ENOSPC: "free some disk space",
         errno.EDQUOT: "free some of your disk quota",

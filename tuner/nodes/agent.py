@@ -24,7 +24,6 @@ from tuner.devices.cards import Cards
 from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
-from tuner.probe import own_files
 from tuner.probe.output import USUAL_BOUNDS
 from tuner.probe.progress_files import CountLines
 from tuner.probe.run import kernel_oom_kills
@@ -33,27 +32,30 @@ from tuner.study import escaped
 
 POLL_S = 0.05
 """Seconds that the watcher waits for a line before it looks for all else."""
+EARLIER_S = ENDED_WITHIN_S + SILENT_S
+"""Seconds that the watcher of an earlier tuner has to end, even where it hangs in a write; see `listen`."""
 
 
 def say(kind: str, **fields: Any) -> None:
-    """Write a message, with the time on this node's clock."""
+    """Write a message to the tuner, with the time on this node's clock."""
     sys.stdout.write(json.dumps({"kind": kind, "at_s": time.monotonic(), **fields}) + "\n")
     sys.stdout.flush()
 
 
 def refuse(error: Exception) -> None:
-    """Write why a request cannot be met."""
+    """Tell the tuner why a request cannot be met. An error of the system is of this node's files."""
     say("refused", error=type(error).__name__ if isinstance(error, TunerError) else "OutputError", why=f"{error}")
 
 
 def listen(mailbox: Mailbox) -> None:
-    """Read the standard input, and end this process where the tuner is silent and the end takes too long."""
+    """Read requests from now on, and end this process if the tuner is silent and the usual end takes too long."""
 
     def read() -> None:
         while not mailbox.is_gone.is_set():
             mailbox.feed(os.read(sys.stdin.fileno(), 1 << 16))
 
-    def wait() -> None:
+    def watch_tuner() -> None:
+        """End this process some time after the tuner is gone, should the usual end not have done so."""
         while not mailbox.is_gone.wait(BEAT_S):
             if mailbox.is_silent:
                 mailbox.is_gone.set()
@@ -61,29 +63,30 @@ def listen(mailbox: Mailbox) -> None:
         os._exit(1)  # a write to a pipe that nobody reads may never end; the guard then ends the trainer
 
     threading.Thread(target=read, daemon=True).start()
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=watch_tuner, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGUSR2):  # scancel, and the end of a job's time
         signal.signal(number, lambda *_: mailbox.is_gone.set())
 
 
-def sole(name: str, limit_s: float) -> socket.socket:
-    """Return what only one watcher of a name can hold, and what its end frees, however it ends (unix(7), abstract).
+def node_lock(name: str, limit_s: float) -> socket.socket:
+    """Return a socket that only one watcher can hold, once no other one of this name holds it.
 
-    So no trainer of an earlier watcher runs any more. Raises DeviceError where another one stays.
+    The end of a watcher frees it, however that ends (unix(7), abstract). So no trainer of an earlier watcher runs any
+    more. Raises DeviceError if another watcher holds it for `limit_s` more.
     """
-    held, end_s = socket.socket(socket.AF_UNIX), time.monotonic() + limit_s
+    lock, end_s = socket.socket(socket.AF_UNIX), time.monotonic() + limit_s
     while True:
         try:
-            held.bind(f"\0tuner-{name}")
+            lock.bind(f"\0tuner-{name}")
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > end_s:
-                held.close()
+                lock.close()
                 raise DeviceError(
                     f"another tuner of this allocation works on {socket.gethostname()}; wait for it, or end it"
                 ) from error
             time.sleep(POLL_S)
         else:
-            return held
+            return lock
 
 
 def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
@@ -93,8 +96,8 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
     cards = Cards(source.devices)
 
     @cache
-    def first(count: int) -> probe.DeviceSource:
-        """Return so many devices, opened."""
+    def first_devices(count: int) -> probe.DeviceSource:
+        """Return the first `count` devices, opened."""
         if count == len(source.devices):
             return source
         return part_of(source, range(count), memory_mib=spec.environment.memory_mib)
@@ -104,12 +107,12 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
         try:
             match mailbox.next(BEAT_S):
                 case Part() as part:
-                    here = first(len(part.plan.slot.local_devices))
-                    plan = part_of_plan(part, opening.number, here.devices, launch_variables(spec, here))
-                    process = watch(plan, here, mailbox, clock)
+                    devices = first_devices(len(part.plan.slot.local_devices))
+                    plan = part_of_plan(part, opening.number, devices.devices, launch_variables(spec, devices))
+                    process = run_part(plan, devices, mailbox, clock)
                 case Word.LOOK:  # all nodes have opened their devices, so nothing of an earlier tuner runs on any
                     if is_first_look:
-                        own_files.clean_up()
+                        probe.own_files.clean_up()
                     is_first_look = False
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
@@ -119,14 +122,14 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
             refuse(error)
 
 
-def watch(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox, clock: probe.Clock) -> probe.Process:
-    """Run a node's part of a plan, and return its process when it has ended; tell all that is seen meanwhile."""
+def run_part(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox, clock: probe.Clock) -> probe.Process:
+    """Run a node's part of a plan, tell the tuner about it meanwhile, and return its process when it has ended."""
     process = probe.Process(plan, clock)
     recorder = probe.SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
     try:
         say("started", oom_kills=kernel_oom_kills())
         recorder.start(process.pid, 0.0)
-        _follow(process, plan, recorder, mailbox, clock)
+        _tell_until_end(process, plan, recorder, mailbox, clock)
     finally:
         process.end()
         recorder.stop()
@@ -134,46 +137,46 @@ def watch(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox, c
     return process
 
 
-def _follow(
+def _tell_until_end(
     process: probe.Process,
     plan: probe.ProbePlan,
     recorder: probe.SamplingRecorder,
     mailbox: Mailbox,
     clock: probe.Clock,
 ) -> None:
-    """Tell what a process prints, counts and uses, until it has ended or was ended."""
-    counts, beat_s, has_ended = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes), 0.0, False
+    """Tell what a process prints, counts and uses, until it has ended or the tuner ends it."""
+    counts, next_beat_s, has_ended = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes), 0.0, False
     while not has_ended:
         if mailbox.is_gone.is_set() or mailbox.next(0.0) is Word.END:
             process.end()
-        has_ended = process.exit_code() is not None or process.left is not None
+        has_ended = process.exit_code() is not None or process.left is not None  # left: it cannot be killed
         for line in process.lines(0.0 if has_ended else POLL_S):
             say("line", text=line.text, stream=line.stream)
         for count in counts.read():
             say("count", name=count.name, text=count.text)
-        if new := recorder.fresh():
+        if new := recorder.take_new():
             say("samples", samples=[asdict(sample) for sample in new])
         if recorder.lost:
             say("lost", why=recorder.lost)
-        if clock.now() >= beat_s:
-            beat_s = clock.now() + BEAT_S
+        if clock.now() >= next_beat_s:
+            next_beat_s = clock.now() + BEAT_S
             say("beat")
 
 
 def part_of_plan(
     part: Part, number: int, devices: tuple[probe.Device, ...], variables: Mapping[str, str]
 ) -> probe.ProbePlan:
-    """Return a node's part of a plan: with its devices, their variables, and files of its own for what is watched.
+    """Return a node's part of a plan: with its devices, their variables, and log files of its own.
 
-    The variables that begin the counting are set here, because the counts of all nodes are merged on the other side.
-    Files are kept as they were by the other side, too: a copy that this node made late would hold a probe's content.
-    Raises OutputError where no files can be made.
+    The tuner merges the counts of all nodes, so the plan is not counted, but has the variables that begin the counting.
+    The tuner protects the person's files, too: a copy that this node made late would hold a probe's content.
+    Raises OutputError if no files can be made.
     """
     os.environ |= {probe.NODE_RANK: str(number), probe.HEAD: part.head}
     plan = part.plan
     slot = replace(plan.slot, devices=devices, part=f"node-{number}")
-    own = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
-    env = {**variables, **plan.env, **own}
+    progress_file = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
+    env = {**variables, **plan.env, **progress_file}
     part_plan = replace(plan, slot=slot, env=env, files={}, is_counted=False, protects_files=False)
     try:
         (slot.counts if plan.is_counted else slot.console.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,8 +186,8 @@ def part_of_plan(
         ) from error
     if not plan.is_counted:
         return part_plan
-    begun = counting(slot.counts, part_plan.environment(os.environ))
-    return replace(part_plan, env={**env, **{name: escaped(text) for name, text in begun.items()}})
+    counting_variables = counting(slot.counts, part_plan.environment(os.environ))
+    return replace(part_plan, env={**env, **{name: escaped(text) for name, text in counting_variables.items()}})
 
 
 def main() -> None:
@@ -196,10 +199,9 @@ def main() -> None:
     if not isinstance(opening, Opening):
         return
     try:
-        earlier_s = ENDED_WITHIN_S + SILENT_S  # in which an earlier watcher ends, even where it hangs in a write
-        held = sole(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", earlier_s)
+        lock = node_lock(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", EARLIER_S)
         serve(mailbox, opening, clock)
-        held.close()
+        lock.close()
     except (TunerError, OSError) as error:
         refuse(error)
 

@@ -1,6 +1,6 @@
-"""What the tuner asks of the watcher of a node, and how both know that the other side is there.
+"""The requests of the tuner to the watcher of a node, and the times by which each knows that the other one is there.
 
-A request is one line, an empty line is a sign of life. The watcher answers with JSON lines, which `Watcher` reads.
+A request is one line; an empty line is a sign of life. The watcher answers with JSON lines, which `Watcher` reads.
 """
 
 import base64
@@ -69,21 +69,22 @@ class Mailbox:
 
     def __init__(self, clock: Clock) -> None:
         self.is_gone = Event()
-        """Set once the tuner wants no more, or cannot say what it wants."""
-        self._clock, self._heard_s, self._rest = clock, clock.now(), b""
+        """Set once the tuner has closed the pipe, or is not there any more."""
+        self._clock, self._heard_s = clock, clock.now()
+        self._part_of_line = b""
         self._waiting: SimpleQueue[Request] = SimpleQueue()
 
     def feed(self, chunk: bytes) -> None:
-        """Take what has come; an empty chunk is the end."""
+        """Take the bytes that have come; an empty chunk is the end."""
         self._heard_s = self._clock.now()
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        *lines, self._part_of_line = (self._part_of_line + chunk).split(b"\n")
         for line in filter(None, lines):
             self._waiting.put(pickle.loads(base64.b64decode(line)))  # noqa: S301 - from our own side of a pipe
         if not chunk:
             self.is_gone.set()
 
     def next(self, timeout_s: float) -> Request | None:
-        """Return the next request; None where none comes in time."""
+        """Return the next request; None if none comes in time."""
         with suppress(Empty):
             return self._waiting.get(timeout=timeout_s) if timeout_s else self._waiting.get_nowait()
         return None
@@ -95,5 +96,5 @@ class Mailbox:
 
 
 def refusal(host: str, message: Mapping[str, Any]) -> TunerError:
-    """Return why a node refuses, as an error of the same class that names the node."""
+    """Return the error for a node's message that refuses a request: of the class that it names."""
     return getattr(errors, message["error"], TunerError)(f"{host}: {message['why']}")

@@ -8,27 +8,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from itertools import chain
 from math import hypot
 from queue import SimpleQueue
 from statistics import fmean
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
-from tuner.nodes.watcher import Connect, Heard, Step, Watcher, end, until
+from tuner.nodes.watcher import Connect, Message, Step, Watcher, end, messages_until
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
+
+ASK_S = 60.0
+"""Seconds that SLURM has to answer."""
 
 
 def ask_slurm(*command: str) -> str:
     """Run a command of SLURM and return what it prints. Raises DeviceError with what it says when it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60.0)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ASK_S)
     except subprocess.CalledProcessError as error:
         raise DeviceError(f"{command[0]} failed: {error.stderr.strip()}; see `scontrol ping`") from error
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -37,20 +39,20 @@ def ask_slurm(*command: str) -> str:
 
 
 def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
-    """Return the names of the allocation's nodes. Raises DeviceError where this is no allocation of so many nodes."""
-    begin = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
+    """Return the names of the allocation's first nodes. Raises DeviceError if this is no allocation of so many."""
+    remedy = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
     if (names := environ.get("SLURM_JOB_NODELIST")) is None:
-        raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {begin}")
+        raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {remedy}")
     hosts = tuple(ask_slurm("scontrol", "show", "hostnames", names).split())
     if len(hosts) < wanted:
-        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {begin}")
+        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {remedy}")
     return hosts[:wanted]
 
 
 class Nodes:
     """The devices of all nodes of a trial, the first node's first; a `DeviceSource` that also starts plans.
 
-    Its watchers serve one probe after another. One that is lost is started again before the next probe.
+    Its watchers serve one probe after another. A lost watcher is started again before the next probe.
     """
 
     def __init__(
@@ -62,43 +64,45 @@ class Nodes:
         connect: Connect = Step,
         waits: Waits = USUAL_WAITS,
     ) -> None:
-        """Ask each node for its devices. Raises DeviceError where a node does not answer, or has other devices."""
+        """Ask each node for its devices. Raises DeviceError if one does not answer, or has another number of them."""
         self._spec, self._clock, self._connect, self._waits = spec, clock or probe.MonotonicClock(), connect, waits
-        self._hosts, self._inbox = tuple(hosts), SimpleQueue[Heard]()
+        self._hosts, self._inbox = tuple(hosts), SimpleQueue[Message]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
-        self._unsettled: list[Protection] = []
-        """What keeps the person's files while ranks of a lost node may still write."""
-        self._silent = set[int]()
-        """The nodes whose watcher is lost, until a new one has answered."""
+        """The processes of the last plan."""
+        self._protections: list[Protection] = []
+        """The protections of the person's files that stay open while ranks of a lost node may still write."""
+        self._lost_numbers = set[int]()
+        """The numbers of the nodes whose watcher is lost, until a new one has answered."""
         self._is_closed = Event()
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
-            answers = self._opened(range(len(hosts)))
-            devices = [[probe.Device(**device) for device in answers[host]["devices"]] for host in hosts]
-            counts = {host: len(own) for host, own in zip(hosts, devices, strict=True)}
+            answers = self._start_watchers(range(len(hosts)))
+            devices_by_node = [[probe.Device(**device) for device in answers[host]["devices"]] for host in hosts]
+            counts = {host: len(devices) for host, devices in zip(hosts, devices_by_node, strict=True)}
             if len(set(counts.values())) > 1:
                 raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
-            count = spec.devices_of_trial(len(devices[0]))
+            count = spec.devices_of_trial(len(devices_by_node[0]))
         except BaseException:
             self.close()
             raise
         self._head: str = answers[hosts[0]]["host"]
         """The host where the ranks meet."""
         self.label: str = answers[hosts[0]]["label"]
-        numbered = enumerate(chain.from_iterable(devices))
+        numbered = enumerate(device for devices in devices_by_node for device in devices)
         renamed = [replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered]
         self.devices = tuple(renamed[:count])
 
     def _beat(self) -> None:
+        """Give all watchers signs of life until the nodes are closed."""
         while not self._is_closed.wait(self._waits.beat_s):
             for watcher in tuple(self._watchers):
                 watcher.line.send(BEAT)
 
-    def _opened(self, numbers: Sequence[int]) -> dict[str, Mapping[str, Any]]:
-        """Start watchers on the hosts with these numbers, and return by host what each tells of its devices.
+    def _start_watchers(self, numbers: Sequence[int]) -> dict[str, Mapping[str, Any]]:
+        """Start watchers on the hosts with these numbers, and return host → its message about its devices.
 
-        Raises the error of a node that refuses, and DeviceError for one that does not answer.
+        Raises the error of a node that refuses, and DeviceError for a node that does not answer.
         """
         for number in numbers:
             watcher = Watcher(self._hosts[number], number, self._inbox, self._clock, self._connect)
@@ -106,24 +110,24 @@ class Nodes:
             watcher.ask(Opening(spec=self._spec, number=number))
         return self._answers("devices", [self._watchers[number] for number in numbers])
 
-    def _answers(self, kind: str, asked: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
-        """Return the messages of one kind with which watchers answer, by host.
+    def _answers(self, kind: str, watchers: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
+        """Wait for a message of one kind from each of the watchers, and return host → its content.
 
-        Raises the error of a node that refuses, and DeviceLostError for one that does not answer.
+        Raises the error of a node that refuses, and DeviceLostError for a node that does not answer.
         """
         answers: dict[str, Mapping[str, Any]] = {}
-        waiting, srun_lines = list(asked), list[str]()
-        heard_all = until(self._inbox, self._clock, self._waits.start_s)
-        while waiting and (heard := next(heard_all, None)):
-            host, content = heard.watcher.host, heard.content
-            if content["kind"] in {kind, "refused", "gone"} and heard.watcher in waiting:
-                waiting.remove(heard.watcher)
+        waiting, srun_lines = list(watchers), list[str]()
+        messages = messages_until(self._inbox, self._clock, self._waits.start_s)
+        while waiting and (message := next(messages, None)):
+            host, content = message.watcher.host, message.content
+            if content["kind"] in {kind, "refused", "gone"} and message.watcher in waiting:
+                waiting.remove(message.watcher)
                 answers |= {host: content} if content["kind"] != "gone" else {}
             srun_lines += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
         for host, content in answers.items():
             if content["kind"] == "refused":
                 raise refusal(host, content)
-        if missing := [watcher.host for watcher in asked if watcher.host not in answers]:
+        if missing := [watcher.host for watcher in watchers if watcher.host not in answers]:
             why = "; ".join(srun_lines[-3:]) or "srun says nothing"
             raise DeviceLostError(f"{', '.join(missing)} tells no {kind}; {why}")
         return answers
@@ -131,30 +135,31 @@ class Nodes:
     def close(self) -> None:
         """End the watchers. Harmless to repeat.
 
-        Where a lost node does not answer, the next tuner puts back the person's files, as after a kill of this one.
+        If a lost node does not answer, the next tuner restores the person's files, as after a kill of this one.
         """
-        if self._unsettled:
+        if self._protections:
             with suppress(TunerError, RuntimeError):  # Python 3.12 starts no thread as it ends
-                self._settle()
-            while self._unsettled:
-                self._unsettled.pop().leave()
+                self._recover()
+            while self._protections:
+                self._protections.pop().leave()
         self._is_closed.set()
         end(self._watchers, self._clock)
         self._watchers.clear()
 
-    def _settle(self) -> None:
-        """Start a lost watcher again, and put back the person's files. Raises DeviceError.
+    def _recover(self) -> None:
+        """Start lost watchers again, and then restore the person's files. Raises DeviceError.
 
-        A new watcher answers only when nothing of the lost one runs any more.
+        A new watcher answers only when nothing of the lost one runs any more, so nothing writes to the files then.
         """
-        self._silent |= {watcher.number for watcher in self._watchers if watcher.is_gone}
-        if self._silent:
-            lost = [watcher for watcher in self._watchers if watcher.number in self._silent]
-            end([watcher for watcher in lost if not watcher.is_gone], self._clock)  # they have not answered before
-            self._opened(sorted(self._silent))
-            self._silent.clear()
-        while self._unsettled:
-            self._unsettled.pop().close()
+        self._lost_numbers |= {watcher.number for watcher in self._watchers if watcher.is_gone}
+        if self._lost_numbers:
+            lost = [watcher for watcher in self._watchers if watcher.number in self._lost_numbers]
+            # a watcher of an earlier try that has not answered runs still
+            end([watcher for watcher in lost if not watcher.is_gone], self._clock)
+            self._start_watchers(sorted(self._lost_numbers))
+            self._lost_numbers.clear()
+        while self._protections:
+            self._protections.pop().close()
 
     def part(self, positions: Sequence[int]) -> "Nodes":
         """Return some of the devices as a source of their own, which the same watchers serve."""
@@ -164,7 +169,7 @@ class Nodes:
 
     def occupancy(self) -> tuple[Occupancy, ...]:
         """Return how much of each card is in use on all nodes, once no lost node runs anything. Raises DeviceError."""
-        self._settle()
+        self._recover()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
         answers = self._answers("cards", self._watchers)
@@ -178,7 +183,7 @@ class Nodes:
         """Start a plan's command on its nodes; a `StartProcess`."""
         watchers = self._watchers[: plan.slot.nodes]
         self._processes = NodeProcesses(
-            plan, watchers, self._inbox, self._clock, head=self._head, unsettled=self._unsettled, waits=self._waits
+            plan, watchers, self._inbox, self._clock, head=self._head, protections=self._protections, waits=self._waits
         )
         return self._processes
 
@@ -186,7 +191,7 @@ class Nodes:
         """Do nothing: each watcher follows the processes of its node."""
 
     def sample(self, t_s: float) -> list[probe.DeviceSample]:
-        """Return what has come since the last call. Raises DeviceLostError where a node is lost."""
+        """Return the samples that have come since the last call. Raises DeviceLostError if a node is lost."""
         processes = self._processes
         if processes is None:
             return []
@@ -195,13 +200,13 @@ class Nodes:
         origin_s = self._clock.now() - t_s
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
-    def named(self, result: probe.ProbeResult) -> probe.ProbeResult:
-        """Return the result of the last probe with what it says of its nodes."""
+    def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:
+        """Return the result of the last probe with the names of its nodes; see `remarks.with_nodes`."""
         return with_nodes(result, self._processes) if self._processes and result.launched else result
 
 
 def _occupancy(card: Mapping[str, Any]) -> Occupancy:
-    """Return what a message says of a card."""
+    """Return the occupancy of a card from a message."""
     occupants = tuple(Occupant(**occupant) for occupant in card["occupants"])
     return Occupancy(**{**card, "device": probe.Device(**card["device"]), "occupants": occupants})
 
@@ -213,30 +218,33 @@ def open_nodes(spec: StudySpec) -> Nodes:
     return nodes
 
 
-UNMET = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has timed out .* connect")
-"""What torch prints on a node whose ranks do not reach those of the first node."""
+STRAGGLES_PCT = 10.0
+"""A node that computes for so much longer than the fastest, in percent, is named (chosen)."""
+SURE_ERRORS = 2.0
+"""The standard errors by which the work of the two nodes has to differ (chosen)."""
+NOT_CONNECTED = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has timed out .* connect")
+"""What torch prints on a node whose ranks do not reach the first node."""
 
 
 def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.ProbeResult:
-    """Return a result that names the node that failed, and the one that holds the others up."""
+    """Return a result that names the node that failed, and a node that holds the others up."""
     failure, slow = result.failure, straggler(result.devices, [watcher.host for watcher in processes.watchers])
-    if failure and processes.quiet != failure.detail:
-        lines = (f"{watcher.host}: {line}" for watcher in processes.watchers for line in watcher.recent)
-        unmet = next((line for line in lines if UNMET.search(line)), None)
-        if unmet and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
-            detail = f"the ranks of the nodes do not meet: {unmet}"
+    if failure and processes.silent_at_end != failure.detail:  # such a detail names the node
+        line = _line_without_connection(processes)
+        if line and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
+            detail = f"the ranks of the nodes do not meet: {line}"
         else:
             detail = ": ".join(filter(None, (_host_of(failure, processes), failure.detail)))
-            detail = "; ".join(filter(None, (detail, processes.quiet)))
+            detail = "; ".join(filter(None, (detail, processes.silent_at_end)))
         result = replace(result, failure=replace(failure, detail=detail))
     return replace(result, notes=(*result.notes, slow)) if slow else result
 
 
 def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
-    """Return the node that a failure is about; None where none or several are.
+    """Return the node that a failure is about; None if there is none, or several.
 
-    It is the one whose kernel has killed processes, or the one whose console alone shows the failure's line. A detail
-    shortens a long line and may say more before and after it, so the longest line that it holds decides. The last line
+    It is the node whose kernel has killed processes, or the node whose console alone shows the failure's line. A detail
+    shortens a long line and may say more before and after it, so the longest line in the detail decides. The last line
     before a silence blames nobody.
     """
     if failure.kind in {probe.FailureKind.HANG, probe.FailureKind.TOO_SLOW}:
@@ -244,36 +252,49 @@ def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
     if failure.rule == "kernel":
         hosts = set(processes.short_of_memory)
     else:
-        lines = [
-            (probe.quoted(text.strip()), watcher.host) for watcher in processes.watchers for text in watcher.recent
-        ]
-        held = [(line, host) for line, host in lines if line and line in failure.detail]
-        longest = max((line for line, _ in held), key=len, default="")
-        hosts = {host for line, host in held if line == longest}
+        hosts, longest = set[str](), ""
+        for watcher in processes.watchers:
+            for line in (probe.quoted(text.strip()) for text in watcher.recent):
+                if line in failure.detail and len(line) > len(longest):
+                    hosts, longest = {watcher.host}, line
+                elif line and line == longest:
+                    hosts.add(watcher.host)
     return hosts.pop() if len(hosts) == 1 else None
 
 
+def _line_without_connection(processes: NodeProcesses) -> str | None:
+    """Return the first line that tells of ranks without a connection, with its node; None without such a line."""
+    lines = (f"{watcher.host}: {line}" for watcher in processes.watchers for line in watcher.recent)
+    return next((line for line in lines if NOT_CONNECTED.search(line)), None)
+
+
+class NodeWork(NamedTuple):
+    """How busy a node is."""
+
+    pct: float
+    error_pct: float
+    """The standard error of `pct`."""
+    host: str
+
+
 def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> str | None:
-    """Say which node holds the others up; None where none does, or where the devices do not show it.
+    """Say which node holds the others up; None if none does, or if the devices do not show it.
 
     Ranks that train together wait for the slowest in each step, so the node that works most of the time is the slowest.
-    A GPU that waits in a collective counts as busy, so there the SM activity decides.
+    A GPU that waits in a collective counts as busy, so on GPUs the SM activity decides.
     """
-    each = len(devices) // len(hosts)
-    read = [
-        (device.sm_mean_pct, device.sm_se_pct) if device.is_gpu else (device.util_mean_pct, device.util_se_pct)
-        for device in devices
-    ]
-    known = [(mean_pct, error_pct or 0.0) for mean_pct, error_pct in read if mean_pct]
-    if not known or len(known) < len(devices):
+    per_node = len(devices) // len(hosts)
+    means_pct = [device.sm_mean_pct if device.is_gpu else device.util_mean_pct for device in devices]
+    errors_pct = [(device.sm_se_pct if device.is_gpu else device.util_se_pct) or 0.0 for device in devices]
+    known_pct = [mean_pct for mean_pct in means_pct if mean_pct]
+    if not known_pct or len(known_pct) < len(devices):
         return None
-    parts = [known[number * each : (number + 1) * each] for number in range(len(hosts))]
-    nodes = [
-        (fmean(pct for pct, _ in part), hypot(*(error for _, error in part)) / each, place)
-        for place, part in enumerate(parts)
-    ]
-    (least, error_of_least, fast), (most, error_of_most, slow) = min(nodes), max(nodes)
-    longer_pct = 100.0 * (most / least - 1.0)
-    if longer_pct < 10.0 or most - least < 2.0 * hypot(error_of_least, error_of_most):  # both chosen
+    nodes: list[NodeWork] = []
+    for number, host in enumerate(hosts):
+        part = slice(number * per_node, (number + 1) * per_node)
+        nodes.append(NodeWork(fmean(known_pct[part]), hypot(*errors_pct[part]) / per_node, host))
+    fast, slow = min(nodes), max(nodes)
+    longer_pct = 100.0 * (slow.pct / fast.pct - 1.0)
+    if longer_pct < STRAGGLES_PCT or slow.pct - fast.pct < SURE_ERRORS * hypot(fast.error_pct, slow.error_pct):
         return None
-    return f"{hosts[slow]} works {longer_pct:.0f} % longer in each step than {hosts[fast]}, which waits for it"
+    return f"{slow.host} works {longer_pct:.0f} % longer in each step than {fast.host}, which waits for it"

@@ -26,6 +26,8 @@ from tuner.probe.output import USUAL_BOUNDS
 
 MOST_DRIFT = 1e-3
 """How fast two clocks move apart at most: `adjtimex(2)` corrects each by up to 500 parts in a million."""
+_TIMES = ("t_s", "at_s", "thin_from_s")
+"""The fields of a trainer's message that are times on a node's clock."""
 
 
 class NodeClock:
@@ -33,17 +35,22 @@ class NodeClock:
 
     def __init__(self) -> None:
         self.behind_s = math.inf
-        """What has to be added to a time of the node's clock."""
+        """The seconds to add to a time of the node's clock; the error is the time that a message travels."""
         self._heard_s = 0.0
+        """When the last message came."""
 
     def hear(self, told_s: float, heard_s: float) -> None:
-        """Learn from a message: the node's time in it, and our time when it came. Old messages count less and less."""
-        drifted_s = MOST_DRIFT * (heard_s - self._heard_s)
-        self.behind_s, self._heard_s = min(self.behind_s + drifted_s, heard_s - told_s), heard_s
+        """Learn from a message, which was sent at `told_s` on the node's clock and came at `heard_s` on ours.
+
+        The fastest message counts. An old one counts less and less, because the clocks may have moved apart since.
+        """
+        drift_s = MOST_DRIFT * (heard_s - self._heard_s)
+        self.behind_s = min(self.behind_s + drift_s, heard_s - told_s)
+        self._heard_s = heard_s
 
 
 def on_our_clock(text: str, behind_s: float) -> str:
-    """Return a message of a trainer with its times on this side's clock."""
+    """Return a message of a trainer with its times on our clock, which the node's clock is `behind_s` behind."""
     message = record(text)
     sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
     times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
@@ -54,7 +61,8 @@ class Connection(Protocol):
     """The connection with a watcher."""
 
     def send(self, data: bytes) -> None:
-        """Send a line; nothing happens where nobody is there to read it."""
+        """Send a line; nothing happens if nobody reads it."""
+        ...
 
     def hang_up(self) -> None:
         """Let the watcher end everything on its node."""
@@ -69,14 +77,14 @@ class Connection(Protocol):
 Connect = Callable[[str, Callable[[str], None], Callable[[], None]], Connection]
 """Starts the watcher of a host. It calls the second argument with each line of the watcher, and the third at its end.
 
-Raises DeviceError where nothing can be started.
+Raises DeviceError if it cannot be started.
 """
 
 
 def srun(host: str) -> list[str]:
     """Return the command that starts a watcher on a node, beside all else that runs in the allocation."""
     options = ["--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none", f"--nodelist={host}"]
-    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):  # a step does not inherit it from its job; see srun(1)
+    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):  # a step does not inherit the number from its job; see srun(1)
         options.append(f"--cpus-per-task={cores}")
     return ["srun", *options, sys.executable, "-P", "-m", "tuner.nodes.agent"]
 
@@ -102,7 +110,7 @@ class Step:
         self._reader.start()
 
     def send(self, data: bytes) -> None:
-        """Send a line; nothing happens where nobody is there to read it."""
+        """Send a line; nothing happens if nobody reads it."""
         with suppress(OSError, ValueError):
             self._requests.write(data)
             self._requests.flush()
@@ -113,7 +121,7 @@ class Step:
             self._requests.close()
 
     def kill(self, number: int) -> None:
-        """Send a signal to `srun`. TERM lets it end a step that does not end (srun(1))."""
+        """Send a signal to `srun`. TERM lets `srun` end a step that does not end by itself (srun(1))."""
         self.process.send_signal(number)
 
     def join(self, limit_s: float) -> None:
@@ -121,6 +129,7 @@ class Step:
         self._reader.join(max(0.0, limit_s))
 
     def _read(self) -> None:
+        """Pass on each line of the watcher, and then its end."""
         with self._answers:
             for raw in self._answers:
                 self._hear(raw.decode(errors="replace").rstrip("\n"))
@@ -129,24 +138,27 @@ class Step:
         self._end()
 
 
-class Heard(NamedTuple):
+class Message(NamedTuple):
     """A message of a watcher."""
 
     watcher: "Watcher"
     at_s: float
-    """When it arrived."""
+    """When it came, on our clock."""
     content: Mapping[str, Any]
+    """Its fields. The `kind` is that of `agent.say`, `srun` for a line of `srun`, or `gone` for the watcher's end."""
 
 
 class Watcher:
     """The watcher of one node, as this side knows it."""
 
-    def __init__(self, host: str, number: int, inbox: "SimpleQueue[Heard]", clock: Clock, connect: Connect) -> None:
-        """Start it; what it tells goes to the inbox, apart from mere signs of life."""
+    def __init__(self, host: str, number: int, inbox: "SimpleQueue[Message]", clock: Clock, connect: Connect) -> None:
+        """Start it. Its messages go to the inbox, but not its mere signs of life."""
         self.host, self.number = host, number
         self.clock = NodeClock()
         self.heard_s = clock.now()
+        """When its last message came."""
         self.is_gone = False
+        """Whether its connection has ended."""
         self.oom_kills = 0
         """The processes on its node that the kernel has killed for lack of memory since boot."""
         self.left: str | None = None
@@ -159,13 +171,14 @@ class Watcher:
         self.line = connect(host, self._hear, self._end)
 
     def ask(self, request: Request) -> None:
-        """Send a request. That for a part forgets the last part."""
+        """Send a request. With the request for a part, the last part is forgotten."""
         if isinstance(request, Part):
             self.code = None
             self.recent.clear()
         self.line.send(packed(request))
 
     def _hear(self, text: str) -> None:
+        """Take a line of the watcher, or of `srun`, into account, and put it into the inbox as a message."""
         self.heard_s, message = self._now(), record(text)
         if {"kind", "at_s"} <= message.keys():
             self.clock.hear(message["at_s"], self.heard_s)
@@ -174,15 +187,15 @@ class Watcher:
         else:
             message = {"kind": "srun", "text": plain(text)}
         if message["kind"] != "beat":
-            self._inbox.put(Heard(self, self.heard_s, message))
+            self._inbox.put(Message(self, self.heard_s, message))
 
     def _end(self) -> None:
         self.is_gone = True
-        self._inbox.put(Heard(self, self._now(), {"kind": "gone"}))
+        self._inbox.put(Message(self, self._now(), {"kind": "gone"}))
 
 
-def until(inbox: "SimpleQueue[Heard]", clock: Clock, limit_s: float) -> Iterator[Heard]:
-    """Yield what is heard, until nothing comes any more within the limit."""
+def messages_until(inbox: "SimpleQueue[Message]", clock: Clock, limit_s: float) -> Iterator[Message]:
+    """Yield the messages that come within `limit_s`."""
     end_s = clock.now() + limit_s
     with suppress(Empty):
         while (left_s := end_s - clock.now()) > 0:
@@ -190,7 +203,7 @@ def until(inbox: "SimpleQueue[Heard]", clock: Clock, limit_s: float) -> Iterator
 
 
 def end(watchers: Sequence[Watcher], clock: Clock) -> None:
-    """End watchers and what they run, and wait for it."""
+    """End watchers and their parts of a plan, and wait for it: first by a request, then by ever stronger signals."""
     for watcher in watchers:
         watcher.line.hang_up()
     _join(watchers, clock, USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s)

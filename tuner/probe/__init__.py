@@ -4,7 +4,7 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 """
 
 from tuner.probe.counting import MOST
-from tuner.probe.evidence import OUT_OF_MEMORY, TOLD, Evidence, quoted
+from tuner.probe.evidence import OUT_OF_MEMORY, REPORTED, Evidence, quoted
 from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
@@ -50,8 +50,8 @@ from tuner.probe.protocols import (
     Recorder,
     RunningTrainer,
     Stop,
+    ending_after_last,
     never,
-    remembering,
 )
 from tuner.probe.result import (
     STOPPED,

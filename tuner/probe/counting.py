@@ -1,7 +1,8 @@
-"""Reads printed counts, and continues those that start again at each epoch. Pure."""
+"""Reads printed counts, and continues counts that start again at each epoch. Pure."""
 
 import math
 import re
+from typing import NamedTuple
 
 MOST_ITERATIONS = 2**31 - 1
 """The largest iteration that is accepted. Databases store an iteration as a step of 32 bits."""
@@ -15,14 +16,14 @@ _POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
 
 
 def numeral(line: str, begin: int, end: int) -> str:
-    """Return the whole number in a line from `begin` on, of which a pattern may have matched only the part to `end`.
+    """Return the text of the whole number in a line from `begin` on, if a pattern has matched only the part to `end`.
 
     A pattern such as `\\d+` matches `12` of `12,800`, `1` of `1.28e+04` and `12` of `12.8K`. A letter that may stand
-    for a power, such as that of `1.8m`, is part of the number, too: `number` knows what it means, or refuses it.
+    for a power, such as the letter of `1.8m`, is part of the number, too: `number` knows what it means, or refuses it.
     """
     match = _NUMERAL.match(line, begin)
     if match is None or match.end() <= end:
-        return line[begin:end].rstrip(",.")  # what follows the number in a sentence
+        return line[begin:end].rstrip(",.")  # of the sentence
     text = match[0].rstrip(",_")
     is_list = re.search("[,_]", _GROUPED.sub("", text, count=1)) is not None  # such as `3,4`
     return line[begin:end] if is_list else text
@@ -43,27 +44,35 @@ def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | 
 
 
 def _parsed(text: str) -> float:
+    """Return a number without its groups of digits and its letter for a power. Raises ValueError."""
     power = _POWERS.get(text[-1:], "")
     digits = text[:-1] if power else text
     return float(_GROUPED.sub(lambda match: re.sub(r"[,_\s]", "", match[0]), digits) + power)
 
 
 def printed_end(line: str, at: int) -> float | None:
-    """Return the end of a count that a line prints right after it, as 100 in `12/100`; None where it prints none."""
+    """Return the end of a count that a line prints at `at`, right after the count: 100 in `12/100`; None without it."""
     match = _END.match(line, at)
     return None if match is None else number(match["end"])
 
 
 def is_rounded(text: str) -> bool:
-    """Return whether a count is printed with so few digits that steps are lost, as in `1K` or `1.2M`."""
+    """Return whether a count is printed with so few digits that it may stand still for many steps: `1K` or `1.2M`."""
     return text[-1:] in _POWERS and sum(map(str.isdecimal, text)) < 3
+
+
+class _Bar(NamedTuple):
+    """A line of a progress bar."""
+
+    end: float
+    printed: float
 
 
 class EpochCounter:
     """Continues a count when the printed count starts again, for example at a new epoch.
 
-    Bars are told apart by their ends. Lines of a bar that begins in the middle of the one that counts are left out.
-    Where a bar of another end follows one that has come to its end, nothing says which of them trains.
+    Progress bars are told apart by their ends. A bar that begins in the middle of the bar that counts is left out. If a
+    bar with another end follows a bar that has come to its end, nothing says which of the two trains.
 
     Several ranks may print the same count. Then a rank may still print the end of an epoch after another rank has begun
     the next one. Such late lines are left out.
@@ -83,17 +92,22 @@ class EpochCounter:
         self.doubt: str | None = None
         """Why the count may be wrong: the output does not say that an epoch is over, or which bar trains."""
         self._first: float | None = None
+        """The lowest first count of an epoch; None before any count."""
         self._last = 0.0
         """The highest count of this epoch."""
-        self._step = self._step_before = 0.0
-        """The largest step between two counts of this epoch, and of the one before."""
+        self._step = 0.0
+        """The largest step between two counts of this epoch."""
+        self._step_before = 0.0
+        """The largest step between two counts of the epoch before."""
         self._end: float | None = None
+        """The last count of this epoch, as it is printed; None where it is not."""
         self._epoch: float | None = None
-        self._rival: tuple[float, float] | None = None
-        """The end and the count of another bar, whose line came last."""
+        """The number of this epoch, as it is printed; None where it is not."""
+        self._other_bar: _Bar | None = None
+        """Another bar, whose line came last; None after a line of the bar that counts."""
 
     def __call__(self, printed: float, *, epoch: float | None = None, end: float | None = None) -> float | None:
-        """Return the count over all epochs; None for a line of another bar, and for a late one.
+        """Return the count over all epochs; None for a line of another bar, and for a late line of the epoch before.
 
         Args:
             printed: the count that the line prints.
@@ -118,15 +132,16 @@ class EpochCounter:
         return sum(self.epoch_ends) + printed
 
     def _belongs_to_another_bar(self, printed: float, end: float | None) -> bool:
-        """Return whether this is a line of a bar that does not count.
+        """Return whether this is a line of a bar that does not count; from now on, its bar may be the one that counts.
 
-        Another bar counts from its second growing line on, once the one that counts is over or has not begun.
+        Another bar takes over with its second growing line, once the bar that counts is complete, or if it has not
+        moved.
         """
         if end is None or self._end is None or end == self._end:
-            self._rival = None
+            self._other_bar = None
             return False
-        before, self._rival = self._rival, (end, printed)
-        grows = before is not None and before[0] == end and printed > before[1]
+        before, self._other_bar = self._other_bar, _Bar(end=end, printed=printed)
+        grows = before is not None and before.end == end and printed > before.printed
         if not grows or not (self._is_complete or self._step == 0.0):
             return True
         if self._is_complete:
@@ -137,24 +152,31 @@ class EpochCounter:
         return False
 
     def _begin_epoch(self, printed: float) -> None:
-        """Begin the next epoch. Without a printed end, a count from 0 has one more step than its last count says."""
+        """Begin the next epoch. Without a printed end, an epoch that counts from 0 ends a step after its last count."""
         more = self._step if self._first == 0 else 0.0
         self.epoch_ends.append(self._last + more if self._end is None else max(self._last, self._end))
         self._last, self._step_before, self._step = printed, self._step, 0.0
 
     def _starts_again(self, printed: float, epoch: float | None) -> bool:
-        """Return whether this is the first line of a new epoch. Soon after a start, it is another rank's."""
+        """Return whether this is the first line of a new epoch.
+
+        Before half the length of the last epoch, a falling count is taken for a line of another rank.
+        """
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last
-        is_deep = self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
-        return is_deep and self._step > 0.0 and self._last >= (self.epoch_ends or [0.0])[-1] / 2
+        falls_far = self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
+        return falls_far and self._step > 0.0 and self._last >= (self.epoch_ends or [0.0])[-1] / 2
 
     def _is_late(self, printed: float, epoch: float | None) -> bool:
-        """Return whether this line is one of the epoch before: it prints the end of an epoch that has just begun."""
+        """Return whether this is a late line of the epoch before.
+
+        By its number, or because it prints the end of an epoch that has just begun. With a doubt, ends are not known.
+        """
         if epoch is not None and self._epoch is not None:
             return epoch < self._epoch
-        end = (self.epoch_ends or [math.inf])[-1] if self.doubt is None else math.inf
-        return printed >= self.NEAR_END * end > end / 2 > self._last and printed - self._last > 2 * self._step_before
+        end = self.epoch_ends[-1] if self.epoch_ends and self.doubt is None else math.inf
+        has_just_begun, is_at_end = self._last < end / 2, printed >= self.NEAR_END * end
+        return has_just_begun and is_at_end and printed - self._last > 2 * self._step_before
 
     @property
     def _is_complete(self) -> bool:
@@ -174,10 +196,10 @@ _PREPARES = re.compile(
 
 
 def is_aside(name: str, after: str) -> bool:
-    """Return whether a bar is one of a preparation or an evaluation.
+    """Return whether a bar belongs to a preparation or an evaluation, and not to the training.
 
     Args:
-        name: the text before the count. One of more than three words may tell of an evaluation that is over.
+        name: the text before the count. More than three words may tell of an evaluation that is over.
         after: the text after the count. The bars with which `datasets` prepares its data count `examples/s`.
     """
     is_short = len(re.findall("[A-Za-z]{2,}", name)) <= 3

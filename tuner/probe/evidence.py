@@ -1,4 +1,4 @@
-"""What a trainer's output says about a failure: the rules that match, and the exception that began it. Pure."""
+"""Finds out from a trainer's output why it failed: by rules that lines match, and by the first exception. Pure."""
 
 import re
 from collections import deque
@@ -13,7 +13,7 @@ from tuner.probe.result import Failure
 from tuner.probe.units import BYTES_PER_MIB, MIB_PER_GIB
 
 OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
-TOLD = "told"
+REPORTED = "told"
 """The name of the rule of a failure whose kind the trainer itself reported."""
 NO_OUTPUT = "no output"
 
@@ -47,13 +47,16 @@ class _Stream:
     is_linked: bool = False
     """Whether the next traceback belongs to the same chain of exceptions."""
     is_consequence: bool = False
-    """Whether an exception of the chain followed from another process."""
+    """Whether an exception of the chain followed from the end of another process."""
     raised_at: str = ""
+    """Where the innermost frame stands, and its statement: ` in train.py, line 12: assert ready`."""
     expects_statement: bool = False
+    """Whether the next line is the statement of a frame."""
     cause: Clue | None = None
+    """The last exception that followed from no other process."""
 
     def begin(self) -> None:
-        """Begin a traceback, which belongs to the chain of the last one where a line has linked them."""
+        """Begin a traceback. It belongs to the chain of the last one if a line has linked them."""
         self.is_consequence = self.is_consequence and self.is_linked
         self.is_open, self.is_linked, self.raised_at, self.expects_statement = True, False, "", False
 
@@ -92,9 +95,10 @@ class RootCauses:
         self._announced: dict[str, str] = {}
         """Who writes lines → the child process that a line such as `Process SpawnProcess-1:` has named."""
         self._consequence: Clue | None = None
+        """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
-        """Add one line of the output; `rank` is the rank that wrote it, where that is known."""
+        """Add one line of the output; `rank` is the rank that wrote it, None if that is not known."""
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
         line, writer = text[len(prefix) :].rstrip(), f"{prefix if rank is None else rank}"
@@ -126,10 +130,10 @@ class RootCauses:
 
     @property
     def root(self) -> Clue | None:
-        """The earliest exception that did not follow from another process's end; None where there is none.
+        """The earliest exception that did not follow from the end of another process; None without one.
 
-        Of each process its last exception counts, because a process survives all others. For the same reason only
-        exceptions count that came shortly before the last one.
+        The last exception of each process counts, because the process has survived its earlier ones. An exception long
+        before those of other processes was survived, too.
         """
         root: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
@@ -144,40 +148,40 @@ class RootCauses:
         return self.root or self._consequence
 
     def _stream(self, key: str) -> _Stream:
-        """Return the stream of a key. Of more than 64 none is followed."""
+        """Return the stream of a key. After 64 streams, no further one is followed."""
         if key not in self._streams and len(self._streams) >= 64:
             return _Stream()
         return self._streams.setdefault(key, _Stream())
 
     def _end_traceback(self, stream: _Stream, line: str, prefix: str, t_s: float, rank: int | None) -> None:
         """End a traceback with its last line, and keep its exception as a cause or as a consequence."""
-        numbers = re.findall(r"\d+", prefix)
-        is_wordless = re.match(r"^[\w.]+:?$", line) is not None
-        text = f"{prefix}{line}{stream.raised_at if is_wordless else ''}"
-        cause = Clue(t_s, text, int(numbers[-1]) if rank is None and numbers else rank)
+        numbers = re.findall(r"\d+", prefix)  # the last one is the rank, as in `[1,2]<stderr>:`
+        has_no_message = re.match(r"^[\w.]+:?$", line) is not None
+        text = f"{prefix}{line}{stream.raised_at if has_no_message else ''}"
+        exception = Clue(t_s, text, int(numbers[-1]) if rank is None and numbers else rank)
         stream.is_open = stream.is_linked = False
         is_of_nccl = any(rule.pattern.search(line) for rule in FailureKind.NCCL.rules)
         if stream.is_consequence or self._FOLLOWS.search(line) or is_of_nccl:
             stream.is_consequence = True
-            self._consequence = cause
+            self._consequence = exception
         else:
-            stream.cause = cause
+            stream.cause = exception
 
 
 def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
-    """Return the exception that began the crash, or the last of the lines where there was no exception."""
+    """Return the exception that began a crash, or else the last line, shortened for a message."""
     if causes.best_known:
         return quoted(causes.best_known.text)
     return quoted(lines[-1].strip()) if lines else NO_OUTPUT
 
 
 def quoted(line: str) -> str:
-    """Return a line as a message shows it: one of more than 400 characters loses its middle."""
+    """Return a line as a message shows it: a line of more than 400 characters loses its middle."""
     return line if len(line) <= 400 else f"{line[:200]} … {line[-200:]}"
 
 
 class Evidence:
-    """Collects what the trainer's output says about a failure, until an iteration shows that there was none."""
+    """Collects the signs of a failure from a trainer's output, until an iteration shows that there was none."""
 
     KILL_SEEN_S = 3.0
     """A killed process is named at most this many seconds after its death: the guard must see it in two looks."""
@@ -185,31 +189,35 @@ class Evidence:
         r"^Process \S+-(?P<child>[0-9]{1,6}):$|^\[rank(?P<rank>[0-9]{1,6})\]: Traceback"
         r"|^-- Process (?P<spawned>[0-9]{1,6}) terminated with"
     )
+    """Matches lines with which a rank, or the process that has spawned it, tells of its death."""
     _FATAL = re.compile(
         r"Traceback \(most recent call last\)|^\[tuner\] process \d+ was killed by |^" + re.escape(BREACH)
     )
+    """Matches lines after which a rank may be dying, whatever rule they match."""
     _RANK = re.compile(r"\[rank([0-9]{1,6})\]|device 'cuda:([0-9]{1,6})'|GPU ([0-9]{1,6}) has a total capacity")
+    """Matches the number of a rank in a line of torch."""
 
     def __init__(self) -> None:
         self._clues: dict[str, list[Clue]] = {}
-        """The first lines that each rule has matched."""
+        """The name of a rule → the first lines that it has matched; the empty name stands for no rule."""
         self._tail: deque[Clue] = deque(maxlen=200)
-        self._printed = RootCauses()
+        """The last lines of the output."""
+        self._printed_causes = RootCauses()
 
     @property
     def fatal_t_s(self) -> float | None:
-        """When the first line came that shows a rank may be dying; None where no such line came."""
-        return min((clue.t_s for clue in self._each() if clue.is_fatal), default=None)
+        """When the first line came that shows a rank may be dying; None if no such line came."""
+        return min((clue.t_s for clue in self._all_clues() if clue.is_fatal), default=None)
 
     @property
-    def certain(self) -> bool:
-        """Whether some line shows that a process is dying. Of two breaches of the session protocol it may recover."""
-        return any(clue.is_certain for clue in self._each()) or len(self._clues.get(SESSION, ())) > 2
+    def is_certain(self) -> bool:
+        """Whether some line shows that a process is dying. A session may survive two breaches of its protocol."""
+        return any(clue.is_certain for clue in self._all_clues()) or len(self._clues.get(SESSION, ())) > 2
 
     @property
     def reported(self) -> Sequence[Clue]:
         """The failures that the trainer itself has reported."""
-        return self._clues.get(TOLD, ())
+        return self._clues.get(REPORTED, ())
 
     def feed_report(self, message: Mapping[str, Any], t_s: float) -> None:
         """Add the trainer's own `failed` record: its detail counts as output, and its kind comes before all rules."""
@@ -220,14 +228,14 @@ class Evidence:
         for text in texts:
             self.feed(text, t_s, rank)
             causes.feed(text, t_s, rank)
-        kinds = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]
+        kinds = [kind for kind in FailureKind if kind is not FailureKind.INTERRUPTED]  # only the user interrupts
         kind = next((kind for kind in kinds if kind == message.get("kind")), None)
-        self._add(TOLD, Clue(t_s, last_words(causes, texts), rank, is_fatal=True, is_certain=True, kind=kind))
+        self._add(REPORTED, Clue(t_s, last_words(causes, texts), rank, is_fatal=True, is_certain=True, kind=kind))
 
     def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
-        """Add one line of the output; `rank` is the rank that wrote it, where that is known."""
+        """Add one line of the output; `rank` is the rank that wrote it, None if that is not known."""
         self._tail.append(Clue(t_s, text))
-        self._printed.feed(text, t_s, rank)
+        self._printed_causes.feed(text, t_s, rank)
         kind, rule = next(((kind, rule) for kind, rule in RULES if rule.pattern.search(text)), (None, None))
         is_certain = bool(self._DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
         is_raised = rule is not None and bool(_EXCEPTION.search(text))
@@ -236,25 +244,26 @@ class Evidence:
             self._add(rule.name if rule else "", Clue(t_s, text, rank, is_fatal=is_fatal, is_certain=is_certain))
 
     def forget(self, before_s: float) -> None:
-        """Forget what came before this time, because all ranks have completed an iteration that began then."""
+        """Forget all lines before this time, because all ranks have completed an iteration that began then."""
         self._clues = {rule: [clue for clue in clues if clue.t_s >= before_s] for rule, clues in self._clues.items()}
-        self._printed.forget(before_s)
+        self._printed_causes.forget(before_s)
         while self._tail and self._tail[0].t_s < before_s:
             self._tail.popleft()
 
     def failure(self) -> Failure | None:
         """Return the failure that the trainer reported, or else the failure of the first rule that matched.
 
-        Of several reported failures, one of memory comes first. Rank and overshoot are set where a line names them.
+        Of several reports, a report of memory comes first. If a rule shows the same kind of failure as the report, its
+        failure is returned, because it may have an overshoot.
         """
         printed = self._printed_failure()
-        reports = [clue for clue in self.reported if clue.kind]
-        report = min(reports, key=lambda clue: clue.kind not in OUT_OF_MEMORY, default=None)
-        if report is None or report.kind is None:
+        reports = [(clue, clue.kind) for clue in self.reported if clue.kind]
+        if not reports:
             return printed
-        if printed is not None and printed.kind is report.kind:
+        report, kind = next((pair for pair in reports if pair[1] in OUT_OF_MEMORY), reports[0])
+        if printed is not None and printed.kind is kind:
             return replace(printed, rank=report.rank if printed.rank is None else printed.rank)
-        return Failure(kind=report.kind, rule=TOLD, detail=report.text, rank=report.rank)
+        return Failure(kind=kind, rule=REPORTED, detail=report.text, rank=report.rank)
 
     def _printed_failure(self) -> Failure | None:
         """Return the failure of the first rule whose lines show more than a consequence; None without one."""
@@ -272,7 +281,7 @@ class Evidence:
         return None
 
     def _is_consequence(self, kind: FailureKind, rule: str, clues: Sequence[Clue]) -> bool:
-        """Return whether an exception of another process has led to what these lines show.
+        """Return whether an exception of another process has led to the lines that a rule has matched.
 
         A collective breaks when a rank ends for whatever reason, and a launcher kills the ranks that are left.
         """
@@ -282,50 +291,56 @@ class Evidence:
         return kind is FailureKind.NCCL or (rule == KILLED and root.t_s < clues[0].t_s - self.KILL_SEEN_S)
 
     def _add(self, rule: str, clue: Clue) -> None:
+        """Keep a line that a rule has matched, up to 20 for each rule."""
         clues = self._clues.setdefault(rule, [])
         if len(clues) < 20:
             clues.append(clue)
 
-    def _each(self) -> Iterator[Clue]:
+    def _all_clues(self) -> Iterator[Clue]:
         return chain.from_iterable(self._clues.values())
 
     @property
     def cause(self) -> Clue | None:
-        """The exception that began a crash; None where all exceptions followed from something else."""
-        return self.reported[0] if self.reported else self._printed.root
+        """The trainer's own report, or else the exception that began a crash; None if neither is known."""
+        return self.reported[0] if self.reported else self._printed_causes.root
 
     def last_words(self) -> str:
         """Return the line that best explains an unknown crash."""
-        return self.reported[0].text if self.reported else last_words(self._printed, [clue.text for clue in self._tail])
+        if self.reported:
+            return self.reported[0].text
+        return last_words(self._printed_causes, [clue.text for clue in self._tail])
 
     def _rank(self, clues: Sequence[Clue]) -> int | None:
-        """Return the rank that some lines name, or else the first one that has died; None where none is known."""
+        """Return the rank that some lines name, or else the first rank that has died; None if none is known."""
         for clue in clues:
-            named = clue.rank if clue.rank is not None else _first_number(self._RANK, clue.text)
-            if named is not None:
-                return named
+            rank = clue.rank if clue.rank is not None else _first_number(self._RANK, clue.text)
+            if rank is not None:
+                return rank
         dead = (_first_number(self._DEAD_RANK, clue.text) for clue in self._tail)
         return next((rank for rank in dead if rank is not None), None)
 
 
 def _first_number(pattern: re.Pattern[str], text: str) -> int | None:
-    """Return the number in the first group that a pattern finds in a text; None where it does not match."""
+    """Return the number in the first group that a pattern finds in a text; None if it does not match."""
     match = pattern.search(text)
     return int(next(filter(None, match.groups()))) if match else None
 
 
 _SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,15})?) (MiB|GiB)"
 """A size as PyTorch prints it. A number of more digits is no size, and Python refuses to read thousands of them."""
-_ASKED = re.compile(rf"Tried to allocate {_SIZE}(?:.*of which {_SIZE} is free)?")
+_REQUEST = re.compile(rf"Tried to allocate {_SIZE}(?:.*of which {_SIZE} is free)?")
 
 
 def _overshoot_mib(line: str) -> float | None:
-    """Return how much memory was requested beyond the free memory; the whole request where free memory is not named."""
+    """Return how much memory a line requested beyond the free memory; None if it requested none.
+
+    Without a word about free memory, this is the whole request.
+    """
     if match := re.search(r"Failed to allocate ([0-9]{1,18}) bytes", line):
         return int(match[1]) / BYTES_PER_MIB
-    if match := _ASKED.search(line):
-        asked, asked_unit, free, free_unit = match.groups()
-        return max(0.0, _size_mib(asked, asked_unit) - _size_mib(free or "0", free_unit))
+    if match := _REQUEST.search(line):
+        size, unit, free, free_unit = match.groups()
+        return max(0.0, _size_mib(size, unit) - _size_mib(free or "0", free_unit))
     return None
 
 

@@ -1,4 +1,4 @@
-"""The kinds of failure; `failures.toml` has a table for each, with whose fault it is and how the output shows it."""
+"""The kinds of failure; `failures.toml` has a table for each: who is at fault, and how the output shows it."""
 
 import re
 import tomllib
@@ -43,13 +43,13 @@ class FailureKind(StrEnum):
 
     blame: Blame
     rules: tuple[FailureRule, ...]
-    """The lines that show this kind of failure; none where the tuner sees it in another way."""
+    """The lines that show this kind of failure; empty where something else shows it."""
     remedy: str | None
-    """What the user does about it, where no other config would fare better."""
+    """What the user does about it; None where another config may fare better."""
     says_nothing: bool
     """Whether the failure says nothing about the config: the config is tried again until it has been measured."""
     invalidity: str
-    """The word for it in T4, the result schema of Kernel Tuner and others; recorded tables use these words."""
+    """The word for it in recorded tables: that of T4, the result schema of Kernel Tuner and others."""
 
     GPU_OOM = "gpu_oom"
     HOST_OOM = "host_oom"
@@ -71,7 +71,7 @@ class FailureKind(StrEnum):
     INTERRUPTED = "interrupted"
 
     def __new__(cls, word: str) -> "FailureKind":
-        """Make a member with what its table says."""
+        """Make a member with the contents of its table."""
         table = _TABLES[word]
         member = str.__new__(cls, word)
         member._value_ = word
@@ -85,4 +85,4 @@ class FailureKind(StrEnum):
 
 
 RULES = sorted(((kind, rule) for kind in FailureKind for rule in kind.rules), key=lambda row: row[1].name == SESSION)
-"""Every rule with its kind, the rule that wins over all others first."""
+"""Every rule with its kind. Of several rules that match, the first one counts."""

@@ -27,7 +27,7 @@ class Metric:
     of: Callable[[ProbeResult], float | None]
     """Returns the metric's value, or None when the result does not contain it."""
     error_of: Callable[[ProbeResult], float | None] | None = None
-    """Returns the standard error of the value. Only a metric with a standard error may be an objective."""
+    """Returns the standard error of the value; None for a metric without one, which may not be an objective."""
     over: Callable[[Sequence[float]], float] = fmean
     """Combines the values of several probes of one config into one value."""
     edge_of: Callable[[ProbeResult], float] = lambda _: 0.0
@@ -37,7 +37,7 @@ class Metric:
 def _of_devices(
     combine: Callable[[Sequence[float]], float], value: Callable[[DeviceSummary], float | None]
 ) -> Callable[[ProbeResult], float | None]:
-    """Return what combines the known values of a result's devices."""
+    """Return a function that combines the known values of a result's devices."""
     return lambda result: over(combine, map(value, result.devices))
 
 
@@ -51,6 +51,7 @@ def _of_idlest(quantity: str) -> Metric:
     mean = attrgetter(f"{quantity}_mean_pct")
 
     def read(what: str, unknown: float | None, result: ProbeResult) -> Any:
+        """Return the `mean`, `se` (standard error) or `edge` of the share; `unknown` if no device has the share."""
         idlest = min((device for device in result.devices if mean(device) is not None), key=mean, default=None)
         return getattr(idlest, f"{quantity}_{what}_pct") if idlest else unknown
 
@@ -64,14 +65,15 @@ def _of_idlest(quantity: str) -> Metric:
 
 
 def _headroom_pct(device: DeviceSummary) -> float | None:
+    """Return the part of a device's memory that was free even at its peak; None if either is unknown."""
     if device.mem_peak_mib is None or not device.mem_total_mib:
         return None
     return 100.0 * (1.0 - device.mem_peak_mib / device.mem_total_mib)
 
 
-def _inverse(number: float, of: float | None) -> float | None:
-    """Return a number divided by another one; None where that is unknown or 0."""
-    return number / of if of else None
+def _quotient(number: float, divisor: float | None) -> float | None:
+    """Return a number divided by another one; None if the divisor is unknown or 0."""
+    return number / divisor if divisor else None
 
 
 SAMPLES_PER_S = "samples_per_s"
@@ -97,37 +99,37 @@ METRICS: tuple[Metric, ...] = (
     Metric("power_mean_w", "W", _of_devices(sum, attrgetter("power_mean_w"))),
     Metric("energy_j", "J", _of_devices(sum, attrgetter("energy_j"))),
     Metric(SAMPLES_PER_JOULE, "1/J", attrgetter("samples_per_joule"), attrgetter("samples_per_joule_se")),
-    Metric("joules_per_sample", "J/sample", lambda result: _inverse(1.0, result.samples_per_joule)),
+    Metric("joules_per_sample", "J/sample", lambda result: _quotient(1.0, result.samples_per_joule)),
     Metric(SAMPLES_PER_PRICE, "", attrgetter("samples_per_price"), attrgetter("samples_per_price_se")),
-    Metric("cost_per_million_samples", "", lambda result: _inverse(1e6, result.samples_per_price)),
+    Metric("cost_per_million_samples", "", lambda result: _quotient(1e6, result.samples_per_price)),
     Metric("start_up_s", "s", attrgetter("start_up_s")),
     Metric("window_s", "s", attrgetter("window_s")),
     Metric("trained_s", "s", attrgetter("trained_s")),
 )
 
 OBJECTIVES = tuple(metric.name for metric in METRICS if metric.error_of)
-_TABLE = {metric.name: metric for metric in METRICS}
+_BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def value(result: ProbeResult, objective: str) -> float | None:
     """Return the objective's value in a result. Raises KeyError for a name that is not in the table."""
-    return _TABLE[objective].of(result)
+    return _BY_NAME[objective].of(result)
 
 
 def error(result: ProbeResult, objective: str) -> float | None:
     """Return the standard error of the objective's value in a result, in the objective's unit."""
-    error_of = _TABLE[objective].error_of
+    error_of = _BY_NAME[objective].error_of
     return error_of(result) if error_of else None
 
 
 def edge_error(result: ProbeResult, objective: str) -> float:
     """Return the part of the standard error that more iterations of the same kind do not reduce, in the unit."""
-    return _TABLE[objective].edge_of(result)
+    return _BY_NAME[objective].edge_of(result)
 
 
 def full(objective: str) -> float:
     """Return the largest possible value of an objective, in its unit: 100 for a percentage, otherwise infinity."""
-    return FULL_PCT if _TABLE[objective].unit == "%" else inf
+    return FULL_PCT if _BY_NAME[objective].unit == "%" else inf
 
 
 def target_error(result: ProbeResult, objective: str, target_pct: float) -> float:
@@ -135,7 +137,7 @@ def target_error(result: ProbeResult, objective: str, target_pct: float) -> floa
 
     For a percentage, `target_pct` is in percentage points. For any other objective it is a percentage of the value.
     """
-    if _TABLE[objective].unit == "%":
+    if _BY_NAME[objective].unit == "%":
         return target_pct
     return (value(result, objective) or 0.0) * target_pct / 100
 
@@ -151,31 +153,33 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
 
 
 def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
-    """Return a result without its samples/s where their standard error is above a tenth, with a note instead.
+    """Return a result with a note in place of its samples/s if their standard error is above a tenth.
 
     `needed` names the metrics of the study's objectives and constraints. A speed that is needed stays, with its error.
     """
-    speed, spread = result.samples_per_s, result.samples_per_s_se
-    of_speed = {SAMPLES_PER_S, *INVERSES, *INVERSES.values()}
-    if not speed or spread is None or spread <= 0.1 * speed or not of_speed.isdisjoint(needed):
+    speed, error_per_s = result.samples_per_s, result.samples_per_s_se
+    is_needed = bool({SAMPLES_PER_S, *INVERSES, *INVERSES.values()} & {*needed})
+    if not speed or error_per_s is None or error_per_s <= 0.1 * speed or is_needed:
         return result
-    note = f"{NO_RATE}: {speed:.3g} ± {spread:.2g} is too unsure to compare"
-    unknown = dict.fromkeys(name for each in (SAMPLES_PER_S, *INVERSES.values()) for name in (each, f"{each}_se"))
+    note = f"{NO_RATE}: {speed:.3g} ± {error_per_s:.2g} is too unsure to compare"
+    unknown: dict[str, Any] = {}
+    for name in (SAMPLES_PER_S, *INVERSES.values()):
+        unknown |= {name: None, f"{name}_se": None}
     return replace(result, **unknown, notes=(*result.notes, note))
 
 
 def check_metrics(spec: StudySpec) -> None:
     """Raise StudyError that names every unknown objective, repeated objective, and constraint on an unknown metric."""
-    named = Counter(spec.objectives)
-    unknown = [name for name in named if name not in OBJECTIVES]
+    counts = Counter(spec.objectives)
+    unknown = [name for name in counts if name not in OBJECTIVES]
     of_money = {SAMPLES_PER_PRICE, "cost_per_million_samples"} & {*spec.needed}
     errors = [
         *(f"objective {name!r} is unknown; known: {', '.join((*OBJECTIVES, *INVERSES))}" for name in unknown),
-        *(f"objective {name!r} is named {count} times; name it once" for name, count in named.items() if count > 1),
+        *(f"objective {name!r} is named {count} times; name it once" for name, count in counts.items() if count > 1),
         *(
-            f"constraints.{name}: no such metric; known: {', '.join(_TABLE)}"
+            f"constraints.{name}: no such metric; known: {', '.join(_BY_NAME)}"
             for name in spec.constraints
-            if name not in _TABLE
+            if name not in _BY_NAME
         ),
         *(f"{name} needs `prices` in the study, or --prices" for name in sorted(of_money) if not spec.prices),
     ]
@@ -212,7 +216,7 @@ The first whole words that fit count: an RTX A4000 is no A40.
 
 
 def mfu_pct(samples_per_s: float | None, flops_per_sample: float | None, devices: Sequence[Device]) -> float | None:
-    """Return the share of the devices' bf16 peak that a training uses, in percent; None where one is unknown.
+    """Return the share of the devices' bf16 peak that a training uses, in percent; None if anything is unknown.
 
     Args:
         samples_per_s: the samples of all ranks in a second.

@@ -1,7 +1,7 @@
-"""What a trainer writes: the folder of a probe's files, the lines of its console, their log, and a file that grows.
+"""A trainer's output: the folder of a probe's files, the lines of its console, their log, and a file that grows.
 
-The values of environment variables are hidden there: a reference `${NAME}` stands in their place. So is what has the
-form of a key, behind `***`.
+The values of environment variables are hidden there: a reference `${NAME}` stands in their place. Text in the form of a
+key is hidden, too, behind `***`.
 """
 
 import codecs
@@ -27,13 +27,13 @@ _REMEDY = (
 
 @contextmanager
 def reserved_out_dir(wanted: Path) -> Iterator[Path]:
-    """Yield a new folder that is its owner's alone; it is removed at the end if it is still empty.
+    """Yield a new folder that only its owner can read; it is removed at the end if it is still empty.
 
     The folder is `wanted`. If it exists, the folder is `wanted-2`, `wanted-3` and so on. A database uses each trial
     number once, so an existing folder belongs to another database. The folder is made in one step, so two tuners never
     get the same folder, even on two machines that share the disk. Raises OutputError when the folder cannot be made.
     """
-    folder = _made(wanted)
+    folder = _make_folder(wanted)
     try:
         yield folder
     finally:
@@ -41,8 +41,8 @@ def reserved_out_dir(wanted: Path) -> Iterator[Path]:
             folder.rmdir()
 
 
-def _made(wanted: Path) -> Path:
-    """Return the folder that was made: the wanted one, or the first free one beside it."""
+def _make_folder(wanted: Path) -> Path:
+    """Make the wanted folder, or the first free one beside it, and return its path."""
     folder, number = wanted, 1
     try:
         wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
@@ -57,7 +57,7 @@ def _made(wanted: Path) -> Path:
 
 
 def folder_of(study: Path, out_dir: str | None) -> Path | None:
-    """Return a probe's folder as the database names it; None where it names none, or one outside the study's folder.
+    """Return a probe's folder as the database names it; None if it names none, or a folder outside the study's.
 
     Others may have written the database, so a path that leads out of the study's folder is not followed.
     """
@@ -80,32 +80,32 @@ def unwritable(file: str | Path, error: OSError) -> OutputError:
 class Mask:
     """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`.
 
-    What nobody has named is hidden where it has the form of a key.
+    Other text is hidden if it has the form of a key.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         """`values` are variables: name → value."""
-        spelt = {
-            plain(spelling.encode(errors="surrogateescape").decode(errors="replace")): f"${{{name}}}"
-            for name, value in values.items()
-            for line in (value, *value.splitlines())
-            if _is_hidden(line)
-            for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1])
-        }
-        self._spelt = spelt
-        longest_first = sorted(spelt, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if spelt else None
+        self._references: dict[str, str] = {}
+        """The spelling of a value → the reference that stands in its place."""
+        for name, value in values.items():
+            for line in filter(_is_long_enough, (value, *value.splitlines())):
+                for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1]):
+                    as_printed = plain(spelling.encode(errors="surrogateescape").decode(errors="replace"))
+                    self._references[as_printed] = f"${{{name}}}"
+        longest_first = sorted(self._references, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, text: str) -> str:
         """Return a text with references in place of values, and without other keys."""
-        named = self._pattern.sub(lambda match: self._spelt[match[0]], text) if self._pattern else text
-        return without_keys(named)
+        if self._pattern:
+            text = self._pattern.sub(lambda match: self._references[match[0]], text)
+        return without_keys(text)
 
 
-def _is_hidden(value: str) -> bool:
-    """Return whether a value is hidden: of 8 characters, other texts contain it by chance (as in GitLab CI).
+def _is_long_enough(value: str) -> bool:
+    """Return whether a value is hidden: shorter than 8 characters, other texts contain it by chance (as in GitLab CI).
 
-    One of letters alone, or that may be a number or a time, needs 16: lines with progress hold such.
+    Letters alone, and what may be a number or a time, need 16 characters: lines of progress hold such words.
     """
     return len(value) >= (16 if re.fullmatch(r"[^\W\d_]+|[-+.,:/\deE]+", value) else 8)
 
@@ -144,18 +144,18 @@ class LineSplitter:
 
     def __init__(self, mask: Mask = NO_MASK) -> None:
         self._mask = mask
-        self._rest = b""
+        self._part_of_line = b""
 
     def feed(self, chunk: bytes) -> list[str]:
         """Return the lines that `chunk` completes, without empty lines."""
-        lines = (self._rest + chunk).splitlines()
+        lines = (self._part_of_line + chunk).splitlines()
         is_ended = chunk.endswith((b"\n", b"\r"))
-        self._rest = b"" if is_ended or not lines else self._shortened(lines.pop())
+        self._part_of_line = b"" if is_ended or not lines else self._shortened(lines.pop())
         return [text for line in lines if (text := self._text(line))]
 
     def close(self) -> list[str]:
         """Return the unfinished last line in a list, or an empty list."""
-        text, self._rest = self._text(self._rest), b""
+        text, self._part_of_line = self._text(self._part_of_line), b""
         return [text] if text else []
 
     def _shortened(self, line: bytes) -> bytes:
@@ -166,18 +166,19 @@ class LineSplitter:
         return line if len(line) <= MAX_LINE_BYTES else line[: MAX_LINE_BYTES // 2] + line[-MAX_LINE_BYTES // 2 :]
 
     def _text(self, line: bytes) -> str:
+        """Return a line as a text without control sequences and hidden values."""
         return self._mask.text(plain(self._shortened(line).decode(errors="replace")))
 
 
 def plain(text: str) -> str:
-    """Return a text without what controls a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
+    """Return a text without control sequences of a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
     return text if text.isprintable() else _CONTROL.sub("", text)
 
 
 class Tail:
     """Reads the whole lines that are appended to a file.
 
-    It starts over where the file is replaced or truncated, and where its first line is written anew.
+    It starts over if the file is replaced or truncated, or if its first line is written anew.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
@@ -189,19 +190,19 @@ class Tail:
         self._first_line = b""
         self.starts = 0
         """How often it has started at the beginning of the file."""
-        self.left = 0
-        """The bytes that the last call has left unread, beside the beginning of a line."""
+        self.unread_bytes = 0
+        """The bytes that the last call has left unread, not counting the beginning of a line."""
 
     def read(self) -> list[str]:
-        """Return the lines since the last call; none while there is no file.
+        """Return the lines since the last call; empty while there is no file.
 
-        Raises OSError, also where the path is a folder, a pipe or anything else that is no regular file.
+        Raises OSError, also if the path is a folder, a pipe or anything else that is no regular file.
         """
         try:
             with open_regular(self._path) as file:
                 status = os.fstat(file.fileno())
-                begins_alike = file.read(len(self._first_line)) == self._first_line
-                is_replaced = status.st_ino != self._inode or not begins_alike
+                has_same_beginning = file.read(len(self._first_line)) == self._first_line
+                is_replaced = status.st_ino != self._inode or not has_same_beginning
                 if is_replaced or status.st_size < self._offset:
                     self._inode, self._offset, self._first_line = status.st_ino, 0, b""
                     self.starts += 1
@@ -211,14 +212,14 @@ class Tail:
             return []
         lines, newline, _ = chunk.rpartition(b"\n")
         is_full = len(chunk) == self._most_bytes
-        self.left = status.st_size - self._offset - len(chunk) if is_full else 0
+        self.unread_bytes = status.st_size - self._offset - len(chunk) if is_full else 0
         is_too_long_line = is_full and not newline
         begins_file = self._offset == 0
         self._offset += len(chunk) if is_too_long_line else len(lines) + len(newline)
         if begins_file and newline:
             self._first_line = lines.partition(b"\n")[0] + newline
         if begins_file:
-            lines = lines.removeprefix(codecs.BOM_UTF8)  # with which some programs begin a file; it is no text
+            lines = lines.removeprefix(codecs.BOM_UTF8)  # some programs begin a file with it; it is no text
         # bytes are split, not text: `str.splitlines` would also split at characters such as U+2028
         return [line.decode(errors="replace") for line in lines.splitlines()]
 
@@ -249,13 +250,14 @@ USUAL_BOUNDS = Bounds()
 
 
 class Log:
-    """A file of at most `room_bytes` bytes, for its owner alone, that remembers the first error in writing it."""
+    """A file of at most `room_bytes` bytes that only its owner can read. It remembers the first error in writing it."""
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Open the file. Raises OSError when it cannot be opened."""
         self._file = open_anew(path)
         self._path, self._room_bytes = path, room_bytes
         self._error: OSError | None = None
+        """The first error."""
 
     def write(self, lines: Iterable[str]) -> None:
         """Append lines and flush them. Lines after an error, beyond the bound or after `close` are left out."""
@@ -284,8 +286,8 @@ class Log:
             self._error = error
 
 
-class _Waiting:
-    """Lines that one thread hands to another. Whoever adds waits while too many wait to be taken."""
+class _LineQueue:
+    """Lines that one thread hands to another. While too many bytes are in the queue, the thread that adds waits."""
 
     def __init__(self, most_bytes: float) -> None:
         self._most_bytes = most_bytes
@@ -294,7 +296,7 @@ class _Waiting:
         self._changed = threading.Condition()
 
     def add(self, lines: list[OutputLine]) -> None:
-        """Add lines as soon as there is room; there always is where none waits."""
+        """Add lines as soon as there is room. An empty queue has room for any lines."""
         size = sum(200 + len(line.text) for line in lines)  # a line takes 200 bytes beside its text
         with self._changed:
             self._changed.wait_for(lambda: not self._lines or self._bytes + size <= self._most_bytes)
@@ -303,15 +305,15 @@ class _Waiting:
             self._changed.notify_all()
 
     def take(self, timeout_s: float) -> list[OutputLine]:
-        """Return all lines that wait; wait up to `timeout_s` seconds for the first one."""
+        """Take all lines out of the queue, and return them; wait up to `timeout_s` seconds for the first one."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines, timeout_s)
             lines, self._lines, self._bytes = self._lines, [], 0
             self._changed.notify_all()
         return lines
 
-    def lift(self) -> None:
-        """Let everything wait from now on."""
+    def remove_limit(self) -> None:
+        """Take any number of lines from now on."""
         with self._changed:
             self._most_bytes = float("inf")
             self._changed.notify_all()
@@ -334,7 +336,7 @@ class Console:
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
-        self._waiting = _Waiting(bounds.waiting_bytes)
+        self._queue = _LineQueue(bounds.waiting_bytes)
         self._log = Log(log, bounds.log_bytes)
         self._bounds = bounds
         self._mask = mask
@@ -344,15 +346,15 @@ class Console:
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the lines read since the last call; wait up to `timeout_s` seconds for the first line.
 
-        Lines that were read at once are returned at once. Raises OutputError when the log cannot be written.
+        Lines that were read together are returned together. Raises OutputError when the log cannot be written.
         """
-        lines = self._waiting.take(timeout_s)
+        lines = self._queue.take(timeout_s)
         self._log.check()
         return lines
 
     def close(self) -> None:
         """Wait for the end of the pipe, at most `Bounds.close_s` seconds; call this once every writer is gone."""
-        self._waiting.lift()  # no more than a pipe's content is left, and the last lines name the failure
+        self._queue.remove_limit()  # no more than a pipe's content is left, and the last lines name the failure
         self._thread.join(self._bounds.close_s)
 
     def _read(self) -> None:
@@ -365,6 +367,7 @@ class Console:
         os.close(self._pipe)
 
     def _hand_on(self, texts: list[str]) -> None:
+        """Write lines to the log, and put them into the queue."""
         self._log.write(texts)
         now_s = self._clock.now() - self._origin_s
-        self._waiting.add([OutputLine(t_s=now_s, text=text) for text in texts])
+        self._queue.add([OutputLine(t_s=now_s, text=text) for text in texts])

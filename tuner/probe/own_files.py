@@ -1,6 +1,6 @@
 """Keeps the files of the person as they were: a probe writes into a view of the training's folders that ends with it.
 
-Where the machine allows no such view, the files are copied before the probe and put back after it.
+If the machine allows no such view, the files are copied before the probe and restored after it.
 """
 
 import fcntl
@@ -31,36 +31,36 @@ _CACHE = re.compile(r"(?i)\.?(?:[\w.-]*cache[\w.-]*|data|datasets?|triton|nv)")
 _SKIPPED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
 """Folders of which no file is copied."""
 _PREFIX = "tuner-kept-"
-"""How the names of stores begin, once their process holds them."""
+"""The beginning of the names of stores, once their process holds them."""
 _UPPER = "upper"
-"""The folder that gets what is written in a view."""
+"""The folder that gets the files that are written in a view."""
 _WORK = "work"
 """The folder that an overlay needs beside it."""
 
 
 def temporary_folders() -> tuple[Path, ...]:
     """Return the folders of this machine for temporary files."""
-    named = dict.fromkeys((os.environ.get("TMPDIR", "/var/tmp"), "/var/tmp", tempfile.gettempdir()))  # noqa: S108
-    return tuple(Path(name).resolve() for name in named if Path(name).is_dir())
+    candidates = dict.fromkeys((os.environ.get("TMPDIR", "/var/tmp"), "/var/tmp", tempfile.gettempdir()))  # noqa: S108
+    return tuple(Path(name).resolve() for name in candidates if Path(name).is_dir())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Keeping:
-    """What there is to keep files with: usually what this machine has."""
+    """The means by which files are kept as they were; by default those of this machine."""
 
     temporary: tuple[Path, ...] = field(default_factory=temporary_folders)
-    """The folders that may hold copies, and what is written in views."""
+    """The folders that may hold copies, and the files that are written in views."""
     has_views: bool = True
     """Whether a view may be tried."""
     user: int = field(default_factory=os.geteuid)
     group: int = field(default_factory=os.getegid)
     most_copied_bytes: int = 8192 * BYTES_PER_MIB
-    """The most that is copied where no view can be had; larger files stay unprotected."""
+    """The most that is copied where no view can be had; the largest files stay unprotected."""
     ended_within_s: float = 30.0
-    """After so many seconds without the tuner its trainer has ended: a file that is newer is the person's."""
+    """The seconds without the tuner after which its trainer has ended: a file that is newer is the person's."""
 
     def outside(self, folders: Sequence[Path]) -> list[Path]:
-        """Return the folders for temporary files that do not lie in any of some folders. Raises OSError without one."""
+        """Return the folders for temporary files that lie in none of some folders. Raises OSError if there are none."""
         outside = [path for path in self.temporary if not any(path.is_relative_to(folder) for folder in folders)]
         if not outside:
             raise OSError("no folder for temporary files lies outside of the training's")
@@ -73,45 +73,45 @@ class Keeping:
 
 
 def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
-    """Return what a person should know before the first probe; None where a view keeps all files as they are."""
-    keeping, folders = keeping or Keeping(), _outside(folders, out_dir)
+    """Return what a person should know before the first probe; None if a view keeps all files as they are."""
+    keeping, folders = keeping or Keeping(), _not_inside(folders, out_dir)
     if not folders:
         return None
     try:
-        if _place(tuple(folders), keeping) is not None:
+        if _parent_of_view(tuple(folders), keeping) is not None:
             return None
     except OSError as error:
         return f"a probe may overwrite files in {folders[0]}, because {error}; set TMPDIR to a folder outside of it"
     large = _too_large(dict(_files(folders, out_dir.resolve())), keeping.most_copied_bytes)
-    named = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
+    unprotected = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
     return (
         f"no private view of {folders[0]} can be had here, so its files are copied before each probe and put back; "
-        f"new files of a probe stay{named}"
+        f"new files of a probe stay{unprotected}"
     )
 
 
-def _outside(folders: Sequence[Path], out_dir: Path) -> list[Path]:
-    """Return the folders that are not inside the probe's own."""
+def _not_inside(folders: Sequence[Path], out_dir: Path) -> list[Path]:
+    """Return the folders that are not inside the folder of the probe."""
     return [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
 
 
 class View:
-    """A private view of some folders for one command. What the command writes there goes when the view is closed.
+    """A private view of some folders for one command. What the command writes there is removed with the view.
 
     New files in the folders of caches stay: see `_CACHE`.
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
-        """`out_dir` stays as it is, and so do file systems that are mounted below the folders.
+        """`out_dir` is no part of the view, and neither are file systems that are mounted below the folders.
 
-        Raises OSError where the machine allows no such view.
+        Raises OSError if the machine allows no such view.
         """
-        if (place := _place(tuple(folders), keeping)) is None:
+        if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
         shown = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
         self._folders = folders
         self._shown = [path for path in shown if any(path.is_relative_to(folder) for folder in folders)]
-        self._store = Store(place, folders)
+        self._store = Store(parent, folders)
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class View:
         return _starter(_layers(self._store.path, self._folders), self._shown)
 
     def close(self) -> None:
-        """Remove what the command has written, apart from new files in caches. Harmless to repeat."""
+        """Remove all files that the command has written, except new files in caches. Harmless to repeat."""
         for number, folder in enumerate(self._folders):
             with suppress(OSError):
                 _keep_caches(self._store.path / f"{number}" / _UPPER, folder)
@@ -129,12 +129,12 @@ class View:
 
 
 class Copies:
-    """Copies of the files of some folders. Those that have changed are put back when the command has ended."""
+    """Copies of the files of some folders. Files that have changed are restored when the command has ended."""
 
     prefix: tuple[str, ...] = ()
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
-        """Raises OSError where the copies cannot be made."""
+        """Copy the files. Raises OSError if they cannot be copied."""
         files = dict(_files(folders, out_dir.resolve()))
         left_out = set(_too_large(files, keeping.most_copied_bytes))
         self._store, self._is_over = Store(keeping.outside(folders)[0]), Event()
@@ -147,31 +147,32 @@ class Copies:
                         _copy(path, self._store.path / f"{number}")
                         index[str(path)] = [number, *_state(status)]
             (self._store.path / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
-            self._show_life()
+            self._date_index()
         except OSError:
             self._store.close()
             raise
-        Thread(target=self._live, daemon=True).start()
+        Thread(target=self._keep_dated, daemon=True).start()
 
-    def _live(self) -> None:
+    def _keep_dated(self) -> None:
+        """Date the index again and again, until the copies are closed."""
         while not self._is_over.wait(2.0):  # seconds
             with suppress(OSError):
-                self._show_life()
+                self._date_index()
 
-    def _show_life(self) -> None:
+    def _date_index(self) -> None:
         """Date the index to when the trainer has surely ended, should the tuner end now."""
         end_s = time.time() + self._ended_within_s
         os.utime(self._store.path / "index", (end_s, end_s))
 
     def close(self) -> None:
-        """Put back what has changed, and remove the copies. Harmless to repeat."""
+        """Restore the files that have changed, and remove the copies. Harmless to repeat."""
         self._is_over.set()
         with suppress(OSError):
-            put_back(self._store.path)
+            restore(self._store.path)
         self._store.close()
 
     def leave(self) -> None:
-        """Leave the copies to the next tuner, which puts them back."""
+        """Leave the copies to the next tuner, which restores the files."""
         self._is_over.set()
         self._store.leave()
 
@@ -181,11 +182,11 @@ Protection = View | Copies
 
 
 def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> Protection | None:
-    """Return what keeps folders as they are; None where there is nothing to keep, or no way.
+    """Begin to protect folders, and return the protection; None if there is nothing to protect, or no way.
 
     `out_dir` is the folder of the probe, which it may write into.
     """
-    keeping, folders = keeping or Keeping(), _outside(folders, out_dir)
+    keeping, folders = keeping or Keeping(), _not_inside(folders, out_dir)
     for way in (View, Copies) if folders else ():
         with suppress(OSError):
             return way(folders, out_dir, keeping)
@@ -193,7 +194,7 @@ def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = 
 
 
 def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Path]:
-    """Return the files that are not copied, the largest first."""
+    """Return the largest files, those beyond the most bytes of all smaller ones together; the largest comes first."""
     total, large = 0, []
     for path in sorted(files, key=lambda path: files[path].st_size):
         total += files[path].st_size
@@ -202,8 +203,8 @@ def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Pa
     return large[::-1]
 
 
-def put_back(store: Path) -> None:
-    """Put back the files that have changed since their copies were made. Raises OSError.
+def restore(store: Path) -> None:
+    """Restore the files that have changed since their copies were made. Raises OSError.
 
     A file that is newer than the end of the trainer stays, and its copy is put beside it.
     """
@@ -219,12 +220,12 @@ def put_back(store: Path) -> None:
 
 
 def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the files of folders, apart from those of the tuner, of environments, and of cached data."""
+    """Yield the files of folders with their status, except files of the tuner, of environments, and of cached data."""
     for top in folders:
-        own = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
-        for folder, inner, names in os.walk(top):
-            skipped = {name for name in inner if _CACHE.fullmatch(name) or Path(folder, name) == own} | _SKIPPED
-            inner[:] = [name for name in inner if name not in skipped]
+        of_tuner = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
+        for folder, subfolders, names in os.walk(top):
+            skipped = {name for name in subfolders if _CACHE.fullmatch(name) or Path(folder, name) == of_tuner}
+            subfolders[:] = [name for name in subfolders if name not in skipped | _SKIPPED]
             for path in (Path(folder, name) for name in names):
                 try:
                     status = path.lstat()
@@ -235,6 +236,7 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
 
 
 def _state(status: os.stat_result) -> list[int]:
+    """Return two numbers that show whether a file has changed: its size, and the time of its last change."""
     return [status.st_size, status.st_mtime_ns]
 
 
@@ -242,46 +244,46 @@ def _copy(path: Path, copy: Path) -> None:
     """Copy a file, at no cost where the file system can share its blocks (ioctl_ficlone(2))."""
     with path.open("rb") as source, copy.open("wb") as target:
         try:
-            fcntl.ioctl(target.fileno(), 0x40049409, source.fileno())
+            fcntl.ioctl(target.fileno(), 0x40049409, source.fileno())  # FICLONE (linux/fs.h)
         except OSError:
             shutil.copyfileobj(source, target, 1 << 20)
     shutil.copystat(path, copy)
 
 
 def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
-    """Return the folders into which a command may write: its own, those that its flags name, and those linked there.
+    """Return the folders into which a command may write.
 
-    Empty where the command has no folder, because then it cannot start.
+    These are its working folder, the folders that its flags name, and the folders to which links there lead; at most 16
+    of them. Empty if the working folder does not exist, because then the command cannot start.
     """
     if not cwd.is_dir():
         return []
-    named = [path for path in (cwd.resolve(), *_named(command, cwd)) if not _is_shared(path)]
-    folders = dict.fromkeys((*named, *(link for folder in named for link in _links(folder))))
+    direct = [path for path in (cwd.resolve(), *_folders_of_flags(command, cwd)) if not _is_shared(path)]
+    folders = dict.fromkeys((*direct, *(target for folder in direct for target in _link_targets(folder))))
     writable = [path for path in folders if not _is_shared(path) and os.access(path, os.W_OK)]
     outermost = [path for path in writable if not any(path != top and path.is_relative_to(top) for top in writable)]
     return outermost[:16]
 
 
 def _is_shared(folder: Path) -> bool:
-    """Return whether a folder is nobody's alone, as `/tmp` is. What lies in it is not protected."""
+    """Return whether a folder belongs to several programs, as `/tmp` does. Its files are not protected."""
     is_virtual = any(folder.is_relative_to(top) for top in ("/dev", "/proc", "/sys", "/run"))
     return is_virtual or str(folder) in {"/", "/etc", "/usr", "/var"} or bool(folder.stat().st_mode & stat.S_ISVTX)
 
 
-def _named(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders that exist of the paths that saving flags name, as `--out DIR` or `--out=DIR`."""
-    for before, word in pairwise(("", *command)):
-        flag, value = word.split("=", 1) if "=" in word else (before, word)
+def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
+    """Yield the existing folders of the paths that saving flags name, as `--out DIR` or `--out=DIR`."""
+    for previous_word, word in pairwise(("", *command)):
+        flag, value = word.split("=", 1) if "=" in word else (previous_word, word)
         is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
         if is_saving_flag and value and not value.startswith("-"):
             path = cwd / value
-            folder = next((path for path in (path, path.parent) if path.is_dir()), None)
-            if folder is not None:
-                yield folder.resolve()
+            if path.is_dir() or path.parent.is_dir():
+                yield (path if path.is_dir() else path.parent).resolve()
 
 
-def _links(folder: Path) -> Iterator[Path]:
-    """Yield the folders outside to which links in a folder, and in its folders, lead."""
+def _link_targets(folder: Path) -> Iterator[Path]:
+    """Yield the folders to which links in a folder, and in its folders, lead."""
     for path in _entries(folder):
         with suppress(OSError):
             if path.is_symlink() and not {path.name, path.parent.name} & _SKIPPED and path.exists():
@@ -290,19 +292,19 @@ def _links(folder: Path) -> Iterator[Path]:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """Yield what lies in a folder and in its folders, up to 10,000 paths: a folder of data has no end."""
+    """Yield the paths in a folder and in its folders, at most 10,000: a folder of data has no end."""
     return islice(chain(folder.glob("*"), folder.glob("*/*")), 10_000)
 
 
 def _mounts() -> list[Path]:
-    """Return where file systems are mounted (proc(5), /proc/PID/mountinfo), the innermost last."""
+    """Return the folders at which file systems are mounted (proc(5), /proc/PID/mountinfo), the innermost last."""
     lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     places = {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines}
     return sorted(map(Path, places), key=lambda path: len(path.parts))
 
 
 def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Return the folders of an overlay for each folder: what is written, and what the kernel needs beside it."""
+    """Return folder → the folders `upper` and `work` of its overlay; see `private_view`."""
     return {
         str(folder): [str(store / f"{number}" / name) for name in (_UPPER, _WORK)]
         for number, folder in enumerate(folders)
@@ -310,15 +312,16 @@ def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
 
 
 def _starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
+    """Return the words that start a command in a view; see `private_view`."""
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
     return (sys.executable, "-I", "-S", private_view.__file__, view)
 
 
 @cache
-def _place(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
-    """Return the folder for what is written in views of some folders; None where no view can be had.
+def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
+    """Return a temporary folder in which a view of some folders works, by trying; None if no view can be had.
 
-    Raises OSError where no folder can be it.
+    Raises OSError if all temporary folders lie in the folders.
     """
     parents = keeping.outside(folders)
     if not keeping.has_views:
@@ -329,23 +332,23 @@ def _place(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
         store = Store(parent, folders)
         try:
             starter = _starter(_layers(store.path, folders), ())
-            tried = subprocess.run([*starter, "true"], capture_output=True, check=False)
+            trial = subprocess.run([*starter, "true"], capture_output=True, check=False)
         finally:
             store.close()
-        if tried.returncode == 0:
+        if trial.returncode == 0:
             return parent
     return None
 
 
 class Store:
-    """A folder for temporary files, which its process holds. Without a holder it is what a killed tuner has left."""
+    """A folder for temporary files, which its process holds by a lock. A store without a lock is of a killed tuner."""
 
     def __init__(self, parent: Path, folders: Sequence[Path] = ()) -> None:
         """Make a store below `parent` with the layers of some folders. Raises OSError."""
-        made = Path(tempfile.mkdtemp(prefix="tuner-new-", dir=parent))
-        self._handle: int | None = os.open(made, os.O_RDONLY)
-        fcntl.flock(self._handle, fcntl.LOCK_EX)  # the kernel lets it go with the process, whatever ends that
-        self.path = made.rename(made.with_name(f"{_PREFIX}{os.getpid()}{made.name.removeprefix('tuner-new')}"))
+        new = Path(tempfile.mkdtemp(prefix="tuner-new-", dir=parent))
+        self._handle: int | None = os.open(new, os.O_RDONLY)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)  # the kernel frees it when the process ends in any way
+        self.path = new.rename(new.with_name(f"{_PREFIX}{os.getpid()}{new.name.removeprefix('tuner-new')}"))
         for path in (path for paths in _layers(self.path, folders).values() for path in paths):
             Path(path).mkdir(parents=True)
 
@@ -356,14 +359,14 @@ class Store:
             self.leave()
 
     def leave(self) -> None:
-        """Hold the store no longer."""
+        """Free the lock, and leave the store as it is."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
 
 def _keep_caches(upper: Path, folder: Path) -> None:
-    """Move the new files of caches to where they belong."""
+    """Move the new files of caches from the layer `upper` of a folder into the folder itself."""
     for path in upper.rglob("*"):
         place = path.relative_to(upper)
         is_file = stat.S_ISREG(path.lstat().st_mode) or path.is_symlink()
@@ -381,7 +384,7 @@ def _remove(store: Path) -> None:
 
 
 def clean_up(temporary: Sequence[Path] | None = None) -> None:
-    """Put back and remove what killed tuners of this user have left in the folders for temporary files."""
+    """Restore files from the stores that killed tuners of this user have left, and remove these stores."""
     parents = temporary_folders() if temporary is None else temporary
     for store in (path for parent in parents for path in parent.glob(f"{_PREFIX}*")):
         with suppress(OSError), ExitStack() as stack:
@@ -390,5 +393,5 @@ def clean_up(temporary: Sequence[Path] | None = None) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(handle).st_uid == os.geteuid():
                 if (store / "index").exists():
-                    put_back(store)
+                    restore(store)
                 _remove(store)

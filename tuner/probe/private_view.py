@@ -4,7 +4,7 @@ The guard starts this file as a script, `python -I -S private_view.py VIEW COMMA
 so that it keeps its process id. `VIEW` is JSON:
 
 - `layers`: folder → the folders `upper`, which gets what is written, and `work`, which the kernel needs.
-- `shown`: the folders that stay as they are, although they lie below others, such as that of the probe.
+- `shown`: the folders that stay as they are, although they lie below others, such as the folder of the probe.
 
 The view is an overlay (`Documentation/filesystems/overlayfs.rst` of Linux) in a mount namespace of its own, so it ends
 with the command. A user who is not root gets a user namespace as well, in which all ids stay as they are.
@@ -24,7 +24,7 @@ MS_SLAVE = 0x8_0000
 
 
 def main() -> None:
-    """Enter the view and become the command. Where the view cannot be had, end with exit code 1 and say why."""
+    """Enter the view and become the command. If the view cannot be had, end with exit code 1 and say why."""
     view, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         enter(view["layers"], view["shown"])
@@ -48,8 +48,8 @@ def enter(layers: dict[str, list[str]], shown: list[str]) -> None:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - pathlib takes long to import
                 file.write(text)
-    mount("none", "/", None, MS_REC | MS_SLAVE)
-    handles = {path: os.open(path, os.O_PATH) for path in shown}
+    mount("none", "/", None, MS_REC | MS_SLAVE)  # no mount below shows outside of this view
+    handles = {path: os.open(path, os.O_PATH) for path in shown}  # of the folders as they are before the layers
     for folder, (upper, work) in layers.items():
         escaped = [re.sub(r"([\\,:])", r"\\\1", path) for path in (folder, upper, work)]
         mount("tuner", folder, "overlay", 0, "lowerdir={},upperdir={},workdir={},userxattr".format(*escaped))

@@ -12,8 +12,10 @@ from typing import Any, Literal
 from tuner.count import counting
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
 
-NVIDIA, AMD = "nvidia", "amd"
-"""The makers of cards."""
+NVIDIA = "nvidia"
+"""A maker of cards."""
+AMD = "amd"
+"""A maker of cards."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +27,7 @@ class Device:
     uuid: str | None = None
     mem_total_mib: float | None = None
     maker: str = NVIDIA
-    """Whose driver knows a card."""
+    """The maker of a card, whose driver knows it."""
 
     @property
     def label(self) -> str:
@@ -68,7 +70,7 @@ class Slot:
     nodes: int = 1
     """The machines that the probe runs on, each with as many of the devices."""
     part: str = ""
-    """The folder below `out_dir` for what is watched on one of several nodes; empty for the whole probe."""
+    """The folder below `out_dir` for the log files of one of several nodes; empty for the whole probe."""
 
     @property
     def local_devices(self) -> tuple[Device, ...]:
@@ -87,7 +89,7 @@ class Slot:
 
     @property
     def counts(self) -> Path:
-        """The folder in which the trainer's processes tell what they count."""
+        """The folder into which the trainer's processes write their counts."""
         return self.out_dir / self.part / "counts"
 
 
@@ -104,9 +106,9 @@ SCORE_GROUP = "return"
 class LinePatterns:
     """How progress is recognised in a trainer's printed lines, and counted.
 
-    A pattern may have the named groups `iteration`, `samples`, `rank` and `epoch`. The patterns are
-    tried in turn, and a mark is complete when the last pattern has matched. If no pattern has the group `iteration`,
-    each completed match counts as one iteration.
+    A pattern may have the named groups `iteration`, `samples`, `rank` and `epoch`. The patterns are tried in turn, and
+    a mark is complete when the last pattern has matched. If no pattern has the group `iteration`, each completed match
+    counts as one iteration.
 
     The group `return` says how well the trained agent does, see `Score`. A pattern with this group alone completes no
     mark.
@@ -121,8 +123,8 @@ class LinePatterns:
 
 def search_path(programs: Path | None) -> str:
     """Return PATH as a trainer gets it: the folder of its Python first, if there is one."""
-    usual = os.environ.get("PATH", os.defpath)
-    return os.pathsep.join([str(programs), usual]) if programs else usual
+    inherited = os.environ.get("PATH", os.defpath)
+    return os.pathsep.join([str(programs), inherited]) if programs else inherited
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,16 +199,16 @@ class ProbePlan:
         return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return what no log may hold: name → value.
+        """Return the values that no log may hold: name → value.
 
         These are the variables that references in `argv` and `env` look up, and the literals there that are keys.
         """
-        referred = looked_up((*self.argv, *self.env.values()), inherited)
-        return {**literal_keys(self.argv, self.env), **referred}
+        references = looked_up((*self.argv, *self.env.values()), inherited)
+        return {**literal_keys(self.argv, self.env), **references}
 
     @property
     def digest(self) -> str:
-        """Return 12 hexadecimal digits that identify the plan; the out dir and the port do not count."""
+        """Return 12 hexadecimal digits that identify the plan; the folder of the probe and its port do not count."""
         files = sorted((str(path), text) for path, text in self.files.items())
         parts = [self.argv, sorted(self.env.items()), files, *([self.request] if self.request is not None else [])]
         out_dir = json.dumps(str(self.slot.out_dir))[1:-1]  # with the same escapes as inside `parts`

@@ -1,4 +1,4 @@
-"""Follows the files in which a training tells its progress: rows of CSV or JSON, and what is counted inside."""
+"""Follows the files in which a training tells its progress: rows of CSV or JSON, and the counts from inside."""
 
 import csv
 import json
@@ -29,14 +29,16 @@ class TextRows:
         self._tail = Tail(path, most_bytes)
         self._is_csv = is_csv
         self._starts = 0
+        """How often the file had been started when it was read last."""
         self.number = 0
         """The place in the file of the row that was read last, from 1."""
         self._columns: list[str] = []
+        """The names of the columns; empty for JSON, and before the first line of CSV."""
 
     @property
     def is_behind(self) -> bool:
         """Whether the last call has left bytes unread."""
-        return self._tail.left > 0
+        return self._tail.unread_bytes > 0
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Yield the rows since the last call, at most a bounded number. Raises OSError."""
@@ -52,7 +54,7 @@ class TextRows:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line of CSV; none where it is none."""
+    """Return the cells of a line of CSV; empty for any other line."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:
@@ -62,32 +64,36 @@ def _cells(line: str) -> list[str]:
 class ProgressFileReader:
     """Follows one progress file: from before it exists, to its last row.
 
-    Rows that appear together count as one iteration, because it is not known when each of them was written. A count
-    that falls to its first value goes on, because a new epoch has begun. While more rows wait than are read at once,
-    nothing is known of speeds.
+    Of rows that appear together only the last one counts, because it is not known when each of them was written. A
+    count that falls to its first value goes on, because a new epoch has begun. While more rows wait than are read at
+    once, nothing is known of speeds.
     """
 
     def __init__(self, file: ProgressFile, most_bytes: int) -> None:
         self._file = file
         self._most_bytes = most_bytes
         self._rows: TextRows | None = None
+        """The rows of the file; None before it has appeared."""
         self._name = file.pattern
         self._counters: dict[str, EpochCounter] = {}
+        """`iteration` or `samples` → what continues it."""
         self._complaints: set[str] = set()
+        """The kinds of complaint that were made."""
         self._messages: list[dict[str, Any]] = []
+        """The complaints that `read` returns next."""
 
     def read(self) -> list[str]:
-        """Return the new messages as JSON texts: the iterations, and once each why there are none."""
+        """Return the new messages as JSON texts: the newest iteration, and each reason why there are none once."""
         reports: list[dict[str, Any]] = []
         try:
-            if rows := self._found():
+            if rows := self._open_rows():
                 reports = [report for row in rows.read() if (report := self._report(row, rows))]
         except OSError as error:
             self._complain("broken", str(error))
         messages, self._messages = [*self._messages, *reports[-1:]], []
         return [json.dumps(message) for message in messages]
 
-    def _found(self) -> TextRows | None:
+    def _open_rows(self) -> TextRows | None:
         """Return the rows of the first file that has appeared; None before that."""
         if self._rows is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
             self._name = path.name
@@ -103,16 +109,15 @@ class ProgressFileReader:
         report: dict[str, Any] = {"type": "iteration", "iteration": rows.number}
         for field, column in self._file.columns.items():
             value = row.get(column)
-            if (read := number(value)) is None:
+            if (parsed := number(value)) is None:
                 if column not in row:
                     self._complain("column", f"it has no column {column!r}; found: {', '.join(row) or 'no columns'}")
                 elif value not in (None, ""):  # a row may leave a column empty
                     self._complain("number", f"row {rows.number}: {value!r} in column {column!r} is no number")
                 return None
-            report[field] = self._counters[field](read) if field in self._counters else read
-        fields = [field for field in ("samples", "iteration") if field in self._file.columns]
-        counter = self._counters.get(fields[0]) if fields else None
-        doubt = counter and counter.doubt
+            report[field] = self._counters[field](parsed) if field in self._counters else parsed
+        counted = next((field for field in ("samples", "iteration") if field in self._file.columns), None)
+        doubt = self._counters[counted].doubt if counted in self._counters else None
         if rows.is_behind:
             doubt = "rows come faster than they are read"
         if doubt:
@@ -120,7 +125,7 @@ class ProgressFileReader:
         return report
 
     def _complain(self, kind: str, detail: str) -> None:
-        """Add a complaint of this kind, if it is the first one."""
+        """Add a message that says why there is no iteration, if it is the first of its kind."""
         if kind not in self._complaints:
             self._complaints.add(kind)
             text = plain(quoted(f"progress_file {self._name}: {detail}"))
@@ -128,15 +133,15 @@ class ProgressFileReader:
 
 
 TRAINING = "training"
-"""The type of the message that says what is trained and what was counted."""
+"""The type of the message about the training: its counts, its beginning, a pause, or why nothing is counted."""
 COUNTED = "counted"
 """The field of a message whose samples were counted inside the training."""
 NOT_OURS = "a record of the counts has another form, so another program has written it"
-"""Why nothing is counted where a program writes into the folder of the counts."""
+"""Why nothing is counted if another program writes into the folder of the counts."""
 
 
 class CountLine(NamedTuple):
-    """A line that a process has written about what it counts."""
+    """A line that a process has written about its counts."""
 
     name: str
     """The file of the process."""
@@ -144,7 +149,7 @@ class CountLine(NamedTuple):
 
 
 class CountLines:
-    """The lines of the files in which the processes of one probe count, from before the files exist."""
+    """Reads the files into which the processes of one probe write their counts, from before the files exist."""
 
     MOST_FILES = 4096
     """Files beyond this number are left out: there is one for each rank, and for each helper beside it."""
@@ -168,14 +173,18 @@ class CountLines:
 
 
 class MergedCounts:
-    """Merges what the processes of one probe count."""
+    """Merges the counts of the processes of one probe."""
 
     def __init__(self, new_lines: Callable[[], Iterable[CountLine]]) -> None:
         """`new_lines` returns the lines since its last call."""
         self._new_lines = new_lines
         self._merger = Merger()
-        self._said: str | None = None
-        self._has_begun = self._paused = False
+        self._last_why: str | None = None
+        """The last reason that was told why nothing is counted."""
+        self._has_begun = False
+        """Whether it was told that the training has begun."""
+        self._is_paused = False
+        """Whether the newest lines tell of a pause."""
 
     @property
     def processes(self) -> list[ProcessCounts]:
@@ -183,35 +192,36 @@ class MergedCounts:
         return list(self._merger.processes.values())
 
     def read(self) -> list[str]:
-        """Return the new messages as JSON texts: iterations of all ranks, and what is trained."""
+        """Return the new messages as JSON texts: iterations of all ranks, and facts about the training."""
         try:
-            return self._new_messages() if self._said != NOT_OURS and self._feed() else []
+            return self._new_messages() if self._last_why != NOT_OURS and self._merge_new_lines() else []
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
-            self._merger, self._said = Merger(), NOT_OURS
+            self._merger, self._last_why = Merger(), NOT_OURS
             return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
 
     def _new_messages(self) -> list[str]:
-        marks = list(self._merger.marks())
+        """Return the messages that follow from the lines so far and were not returned before."""
+        marks = list(self._merger.new_marks())
         messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
         if marks and (training := self._merger.training()):
             messages.append({"type": TRAINING, "counts": asdict(training)})
         if not self._has_begun and self._merger.trainers:
             self._has_begun = True
             messages.append({"type": TRAINING, "begun": True})
-        if self._paused:
+        if self._is_paused:
             messages.append({"type": TRAINING, "paused": True})
-        if self._merger.why != self._said:
-            self._said = self._merger.why
-            messages.append({"type": TRAINING, "why": self._said})
+        if self._merger.why != self._last_why:
+            self._last_why = self._merger.why
+            messages.append({"type": TRAINING, "why": self._last_why})
         return [json.dumps(message) for message in messages]
 
-    def _feed(self) -> bool:
-        """Return whether there are new lines; they are merged now."""
-        has_new = self._paused = False
+    def _merge_new_lines(self) -> bool:
+        """Merge the new lines, and return whether there are any."""
+        has_new = self._is_paused = False
         for name, text in self._new_lines():
             if message := record(text):
                 self._merger.feed(name, message)
-                self._paused |= message.get("type") == "pause"
+                self._is_paused |= message.get("type") == "pause"
                 has_new = True
         return has_new
 
@@ -225,12 +235,12 @@ def read_processes(folder: Path) -> list[ProcessCounts]:
 
 @cache
 def _adapter() -> TypeAdapter[TrainingCounts]:
-    """Return the adapter that checks counts; to build it takes long, and most commands read none."""
+    """Return the adapter that checks counts; it is built late, because that takes long and most commands read none."""
     return TypeAdapter(TrainingCounts)
 
 
 def counts(message: object) -> TrainingCounts | None:
-    """Return the counts that a message holds; None for any other message."""
+    """Return the counts in a part of a message; None for anything else."""
     try:
         return _adapter().validate_python(message) if message else None
     except ValidationError:

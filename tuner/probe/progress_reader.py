@@ -1,4 +1,4 @@
-"""Reads a trainer's progress from its lines, and finds lines that look like progress that no pattern matches."""
+"""Reads a trainer's progress from its lines, and collects lines that look like progress and match no pattern."""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -23,23 +23,21 @@ FORMS = tuple(
 
 
 class Unmatched:
-    """Collects lines that look like progress: those of a plain form, or bars, whose count grows."""
+    """Collects lines that look like progress: plain forms or progress bars whose count grows."""
 
     def __init__(self) -> None:
         forms = (*FORMS, r"(?P<iteration>\d+)/\d+ \[")
         self._readers = [ProgressReader(LinePatterns(patterns=(form,)), 0.0) for form in forms]
-        self._grown = 0
         self._latest: deque[str] = deque(maxlen=3)
 
     @property
     def lines(self) -> Sequence[str]:
         """The last lines that look like progress. Empty until three lines have shown a growing count."""
-        return list(self._latest) if self._grown >= 3 else []
+        return list(self._latest) if len(self._latest) == self._latest.maxlen else []
 
     def feed(self, text: str) -> None:
         """Consider a line that no pattern has matched."""
         if any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers):
-            self._grown += 1
             self._latest.append(quoted(text.strip()))
 
 
@@ -61,28 +59,34 @@ class ProgressReader:
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         self.patterns = patterns
         compiled = [re.compile(_with_any_score(pattern)) for pattern in patterns.patterns]
-        self._marks = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
-        self._scores = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
-        self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._marks)
-        self._counted: Counter[int | None] = Counter()
+        # a pattern of a score alone completes no mark; a pattern of a mark may have a score, too
+        self._mark_patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
+        self._score_patterns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
+        self._counts_lines = not any("iteration" in pattern.groupindex for pattern in self._mark_patterns)
+        self._lines_by_rank: Counter[int | None] = Counter()
+        """Rank → the matches that have counted as iterations."""
         self._origin_s = origin_s
         self._partial: dict[str, Any] = {}
+        """The fields that patterns have found since the last pattern has matched."""
         self._counters: dict[tuple[str | None, str], EpochCounter] = defaultdict(EpochCounter)
+        """Rank and one of `COUNTS` → what continues the count over epochs."""
         self.score: Score | None = None
         """The newest score; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
-        """Why the samples may be wrong: something that was counted once made no sense, so no later count is trusted."""
+        """Why the samples may be wrong. It stays: after one count that made no sense, no later count is trusted."""
         self._pause: Pause | None = None
-        """What the lines since the last report tell of."""
+        """The pause that lines since the last report tell of; None without one."""
         self.counts_inside = False
         """Whether iterations and samples are counted inside the training."""
-        self._reports = False
+        self._trainer_reports = False
+        """Whether the trainer has reported an iteration itself."""
         self._highest: dict[tuple[int | None, str], float] = {}
+        """Rank and field → the highest value so far."""
 
     @property
-    def pauses(self) -> bool:
+    def has_pause(self) -> bool:
         """Whether a line since the last report tells of something else than training, such as an evaluation."""
         return self._pause is not None
 
@@ -91,10 +95,10 @@ class ProgressReader:
         if line.stream == "progress":
             message = record(line.text)
             self._note_score(line.t_s, None if message.get("rank") else message.get("score"))
-            return self._reported(message, line)
-        match = next(filter(None, (pattern.search(line.text) for pattern in self._scores)), None)
+            return self._feed_message(message, line)
+        match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
         self._note_score(line.t_s, match and match[SCORE_GROUP])
-        fields = self._printed(line.text)
+        fields = self._feed_printed(line.text)
         if fields is None or self.counts_inside:
             self._note_pause(line.text)
             return None
@@ -102,58 +106,55 @@ class ProgressReader:
             fields["iteration"] = self._count_line(_count(fields.get("rank")), _count(fields.get("samples")))
         return self._report(fields, line)
 
-    def _reported(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
-        """Return the report of a message: what the trainer reports itself goes before what is counted inside."""
+    def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
+        """Return the report of a message. Counts from inside are left out if the trainer reports iterations itself.
+
+        With the first count from inside, all that was printed before is forgotten.
+        """
         if message.get("doubt"):
             self._suspect(str(message["doubt"]))
-        begins_anew = bool(message.get(COUNTED)) and not self._reports and not self.counts_inside
+        begins_anew = bool(message.get(COUNTED)) and not self._trainer_reports and not self.counts_inside
         if begins_anew:
             self.counts_inside, self.doubt = True, None
             self._highest.clear()
         elif message.get(COUNTED) and not self.counts_inside:
             return None
         if not message.get(COUNTED):
-            self._reports = self._reports or "iteration" in message
+            self._trainer_reports = self._trainer_reports or "iteration" in message
         if self.counts_inside:
             self._pause = _pause(message.get("pause"))
         return self._report(message, line, begins_anew=begins_anew)
 
     def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
-        """Return the report of these fields; None where their iteration has not grown, or the rank is none."""
+        """Return the report of some fields; None if the iteration has not grown, or the rank is not a number."""
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
-        before = self._highest.get((rank, "iteration"), -1)
-        iteration = self._grown(rank, "iteration", _count(fields.get("iteration"), counting.MOST_ITERATIONS))
-        if iteration is None or iteration == before:
+        iteration_before = self._highest.get((rank, "iteration"), -1)
+        iteration = self._raised(rank, "iteration", _count(fields.get("iteration"), counting.MOST_ITERATIONS))
+        if iteration is None or iteration == iteration_before:
             return None
         pause, self._pause = self._pause, None
-        began_s = self._highest.get((rank, "t_s"), 0.0)
-        t_s = self._time_s(rank, number(fields.get("t_s")), line)
+        began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
+        t_s = self._raised_time_s(rank, number(fields.get("t_s")), line)
         return Progress(
             iteration=int(iteration),
             rank=rank,
-            samples=self._total(rank, _count(fields.get("samples"))),
-            busy_s=self._grown(rank, "busy_s", number(fields.get("busy_s"))),
-            alloc_retries=_whole(self._grown(rank, "alloc_retries", _count(fields.get("alloc_retries")))),
+            samples=self._raised_samples(rank, _count(fields.get("samples"))),
+            busy_s=self._raised(rank, "busy_s", number(fields.get("busy_s"))),
+            alloc_retries=_whole(self._raised(rank, "alloc_retries", _count(fields.get("alloc_retries")))),
             t_s=t_s,
             thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
             pause=pause,
             begins_anew=begins_anew,
         )
 
-    def _total(self, rank: int | None, samples: int | None) -> int | None:
-        """Return the samples so far; None for a number that is below an earlier one, so that it is no total."""
-        before = self._highest.get((rank, "samples"), 0)
-        if samples is not None and samples < before:
-            self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
-        return _whole(self._grown(rank, "samples", samples))
-
     def _suspect(self, why: str | None) -> None:
+        """Keep the first doubt about the samples."""
         self.doubt = self.doubt or why
 
     def _note_pause(self, text: str) -> None:
-        """Remember what a line that reports no iteration tells of; the end of an epoch goes before all else."""
+        """Note the pause that a line without an iteration tells of, unless one is noted, such as an epoch's end."""
         if self._pause is None and counting.EVALUATES.search(text):
             self._pause = Pause("an evaluation")
         elif self._pause is None and self.SAVES.search(text):
@@ -164,38 +165,48 @@ class ProgressReader:
             self.score = Score(t_s, score)
 
     def _count_line(self, rank: int | None, samples: int | None) -> int:
-        """Return the iteration of a match: one more than before, unless its samples are those of an earlier match."""
+        """Count a match as an iteration unless it repeats the samples of an earlier match, and return the count."""
         if samples is None or samples > self._highest.get((rank, "samples"), -1):
-            self._counted[rank] += 1
-        return self._counted[rank]
+            self._lines_by_rank[rank] += 1
+        return self._lines_by_rank[rank]
 
-    def _grown(self, rank: int | None, name: str, value: float | None) -> float | None:
-        """Return the value, or None when it is below the rank's earlier values of the same name."""
-        if value is None or value < self._highest.get((rank, name), 0):
+    def _raised(self, rank: int | None, field: str, value: float | None) -> float | None:
+        """Raise the highest value of a rank's field to a value, and return it; None if it is lower, or unknown."""
+        if value is None or value < self._highest.get((rank, field), 0):
             return None
-        self._highest[rank, name] = value
+        self._highest[rank, field] = value
         return value
 
-    def _time_s(self, rank: int | None, stamp_s: float | None, line: OutputLine) -> float:
-        """Return the rank's time stamp on the probe's clock.
+    def _raised_samples(self, rank: int | None, samples: int | None) -> int | None:
+        """Raise the samples of a rank and return them; None for fewer than before, which raises a doubt."""
+        before = self._highest.get((rank, "samples"), 0)
+        if samples is not None and samples < before:
+            self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
+        return _whole(self._raised(rank, "samples", samples))
 
-        Returns the time at which the tuner read the line instead, if the stamp did not grow or lies in the future.
+    def _raised_time_s(self, rank: int | None, stamp_s: float | None, line: OutputLine) -> float:
+        """Raise the time of a rank to its time stamp, and return it on the probe's clock.
+
+        If the stamp did not grow or lies in the future, the time at which the tuner read the line is taken instead.
         """
         before_s = self._highest.get((rank, "t_s"), 0.0)
-        own_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
-        t_s = own_s if before_s < own_s <= line.t_s else line.t_s
+        stamp_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
+        t_s = stamp_s if before_s < stamp_s <= line.t_s else line.t_s
         self._highest[rank, "t_s"] = t_s
         return t_s
 
     def _thin(self, stamp_s: float | None, by: float | None, began_s: float, t_s: float) -> Thin | None:
-        """Return the thin part of the iteration from `began_s` to `t_s`, or None when it begins outside."""
+        """Return the thin part of the iteration from `began_s` to `t_s`; None without one, or if it begins outside."""
         if stamp_s is None or by is None or by <= 1:
             return None
         from_s = stamp_s - self._origin_s
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return printed fields with counts that go on where the trainer starts them again at a new epoch."""
+        """Return printed fields with counts that go on where the trainer starts them again at a new epoch.
+
+        The iteration of a bar that does not train is None. Doubts and pauses that the fields show are noted.
+        """
         epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get("name", "")
         for count in self.COUNTS:
             text, end, counter = fields.get(count, ""), fields.get(f"{count} end"), self._counters[rank, count]
@@ -215,12 +226,12 @@ class ProgressReader:
                 self._note_pause(name)
         return fields
 
-    def _printed(self, text: str) -> dict[str, Any] | None:
+    def _feed_printed(self, text: str) -> dict[str, Any] | None:
         """Return the fields that the patterns have found, once the last pattern matches; None before that.
 
         `name` and `after` are the texts before and after the iteration, such as the name of a bar.
         """
-        for pattern in self._marks:
+        for pattern in self._mark_patterns:
             if match := pattern.search(text):
                 self.matched += 1
                 for group in (name for name, value in match.groupdict().items() if value is not None):
@@ -230,14 +241,14 @@ class ProgressReader:
                         self._partial[f"{group} end"] = counting.printed_end(text, begin + len(self._partial[group]))
                     if group == "iteration":
                         self._partial |= {"name": text[:begin], "after": text[end:]}
-                if pattern is self._marks[-1]:
+                if pattern is self._mark_patterns[-1]:
                     fields, self._partial = self._partial, {}
                     return self._over_epochs(fields)
         return None
 
 
 def _pause(message: object) -> Pause | None:
-    """Return the pause that a part of a message tells of; None where it tells of none."""
+    """Return the pause in a part of a message; None for anything else."""
     return Pause(str(message.get("what")), number(message.get("every"))) if isinstance(message, dict) else None
 
 
@@ -248,9 +259,9 @@ def _with_any_score(pattern: str) -> str:
 
 
 def _score(value: object) -> float | None:
-    """Return a printed score; NaN where it is not finite, or larger than any score; None where it is no number."""
-    if (known := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
-        return known
+    """Return a printed score; NaN if it is not finite, or too large for a score; None if it is not a number."""
+    if (score := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
+        return score
     try:
         float(value)
     except ValueError:

@@ -30,10 +30,11 @@ class Next(Enum):
 
 
 class Answer(NamedTuple):
-    """What a probe does next, and why it is given up if it is."""
+    """What a probe does next."""
 
     next: Next
     why: str | None = None
+    """Why it is given up; None if it is not."""
 
 
 Stop = Callable[[ProbeResult | None], Answer]
@@ -45,22 +46,22 @@ def never(_: ProbeResult | None) -> Answer:
     return Answer(Next.GO)
 
 
-def remembering(stop: Stop) -> Stop:
+def ending_after_last(stop: Stop) -> Stop:
     """Return a `stop` that answers `ENOUGH` one iteration after `stop` has answered `LAST_ITERATION`."""
     was_last_announced = False
 
-    def answer(so_far: ProbeResult | None) -> Answer:
+    def stop_after_last(so_far: ProbeResult | None) -> Answer:
         """Return the answer of `stop`, or that it is enough."""
         nonlocal was_last_announced
-        given = stop(so_far)
+        answer = stop(so_far)
         if so_far is None:
-            return given
-        if was_last_announced and given.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
+            return answer
+        if was_last_announced and answer.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
             return Answer(Next.ENOUGH)
-        was_last_announced = given.next is Next.LAST_ITERATION
-        return given
+        was_last_announced = answer.next is Next.LAST_ITERATION
+        return answer
 
-    return answer
+    return stop_after_last
 
 
 class DeviceSource(Protocol):
@@ -127,14 +128,14 @@ class RunningTrainer(Protocol):
         ...
 
     def release(self) -> int:
-        """Return the exit code after the run of a healthy probe has ended, 0 where its session stays open.
+        """Wait until the run of a healthy probe has ended, and return the exit code, 0 if its session stays open.
 
         Harmless to repeat.
         """
         ...
 
     def end(self) -> int:
-        """Return the exit code, after every process of the probe has ended (TERM, then KILL).
+        """End every process of the probe (TERM, then KILL), wait for that, and return the exit code.
 
         The wait for a process that cannot be killed ends after some seconds. Harmless to repeat.
         """
@@ -158,7 +159,7 @@ class StartedProcess(RunningTrainer, Protocol):
 
 
 StartProcess = Callable[[ProbePlan], StartedProcess]
-"""Starts a plan's command as a process. Raises the errors of `Launch`. Another one may do so on another machine."""
+"""Starts a plan's command as a process, here or on another machine. Raises the errors of `Launch`."""
 
 
 class Prober(Protocol):
@@ -177,7 +178,7 @@ class Prober(Protocol):
         ...
 
     def utilisation(self) -> Sequence[float | None]:
-        """Return how busy each device was since the last call, in percent; empty where nothing was measured.
+        """Return how busy each device was since the last call, in percent; empty if nothing was measured.
 
         This is for people who watch a probe. The result of a probe does not depend on it.
         """

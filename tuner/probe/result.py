@@ -1,4 +1,4 @@
-"""What a probe returns: progress marks, device samples and their summaries, failures, and the whole result."""
+"""The results of a probe: progress marks, device samples and their summaries, failures, and the whole result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,17 @@ from tuner.study import Config
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why a probe gave no number: the kind, the rule that found it, and the line or measurement that shows it."""
+    """Why a probe gave no number."""
 
     kind: FailureKind
     rule: str
+    """The name of the rule that found it."""
     detail: str
+    """The line or measurement that shows it."""
     rank: int | None = None
+    """The rank that failed; None if it is unknown."""
     overshoot_mib: float | None = None
-    """The memory that was requested beyond the free memory, where the message names sizes."""
+    """The memory that was requested beyond the free memory; None if no message names sizes."""
 
 
 STOPPED = Failure(kind=FailureKind.INTERRUPTED, rule="request", detail="stopped on request")
@@ -37,7 +40,7 @@ def unreadable(why: str) -> Failure:
 
 
 class Thin(NamedTuple):
-    """The last part of an iteration, where a session does only a share of the work, because all of it is alike."""
+    """The last part of an iteration, of which a session does only a share, because all of the work is alike."""
 
     from_s: float
     """When this part began, on the clock of `Progress.t_s`."""
@@ -46,12 +49,12 @@ class Thin(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """What the output tells of within an iteration beside training; it counts only if the iteration was long."""
+    """Something beside training within an iteration, as the output tells; it counts only if the iteration was long."""
 
     what: str
     """Such as `an epoch's end`."""
     every: float | None = None
-    """The iterations from one such pause to the next, where they are known."""
+    """The iterations from one such pause to the next; None if they are unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,17 +67,17 @@ class Progress:
     rank: int | None = None
     """The reporting rank; None when one report speaks for all ranks."""
     samples: int | None = None
-    """Samples collected so far: by `rank` where it is set, else by all ranks together."""
+    """Samples collected so far: by `rank` if it is set, else by all ranks together."""
     busy_s: float | None = None
-    """For how many seconds so far the rank's device did tensor work."""
+    """The seconds so far in which the rank's device did tensor work."""
     alloc_retries: int | None = None
     """How often so far the rank's allocator freed its cache and tried again."""
     thin: Thin | None = None
     """The part of the iteration that was not run in full."""
     pause: Pause | None = None
-    """What else the trainer did in the iteration, as far as its output tells."""
+    """What else the trainer did in the iteration, as its output tells; None if nothing."""
     begins_anew: bool = False
-    """Whether all reports before it do not count, because counting inside the training has begun."""
+    """Whether no report before it counts, because counting inside the training has begun."""
 
 
 class Score(NamedTuple):
@@ -100,13 +103,13 @@ class DeviceSample:
     dram_pct: float | None = None
     mem_used_mib: float | None = None
     mem_peak_mib: float | None = None
-    """The largest memory in use so far, where the system tells it."""
+    """The largest memory in use so far; None if the system does not tell it."""
     mem_total_mib: float | None = None
     power_w: float | None = None
     energy_j: float | None = None
-    """What the device's own counter of energy shows; only differences mean something."""
+    """The reading of the device's own counter of energy; only differences mean something."""
     others_pct: float | None = None
-    """The share of the machine's processors that other processes used; known only where the CPU is measured."""
+    """The share of the machine's processors that other processes used; known only if the CPU is measured."""
     delayed_pct: float | None = None
     """The share of the time in which others made the rank's longest waiting thread wait for a processor."""
 
@@ -120,7 +123,7 @@ class DeviceSummary:
 
     device: str
     source: str
-    """What measured utilisation: `nvml`, `process_cpu` or `busy_share`; sources are never compared."""
+    """The source of utilisation: `nvml`, `amdsmi`, `process_cpu` or `busy_share`; sources are never compared."""
     window_s: float = 0.0
     util_mean_pct: float | None = None
     util_se_pct: float | None = None
@@ -141,7 +144,7 @@ class DeviceSummary:
     mem_rises: tuple[tuple[float, float], ...] = ()
     """When the memory in use rose above its largest value so far: seconds since the first mark, and the MiB.
 
-    The first is the value at the first mark, and the last that at the end. See `summaries.rises`.
+    The first pair is of the first mark, and the last pair of the end. See `summaries.rises`.
     """
     mem_floors: tuple[float, ...] = ()
     """The least memory in use in each of equally long parts of the time since the first mark, in MiB."""
@@ -150,15 +153,15 @@ class DeviceSummary:
     power_mean_w: float | None = None
     power_max_w: float | None = None
     others_mean_pct: float | None = None
-    """The mean share of the machine's processors that other processes used; known only where the CPU is measured."""
+    """The mean share of the machine's processors that other processes used; known only if the CPU is measured."""
     delayed_mean_pct: float | None = None
     """The mean share of the time in which the rank waited for a processor that others used."""
     energy_j: float | None = None
     """The energy that the window's iterations take in training."""
     energy_se_j: float | None = None
-    """Its standard error."""
+    """The standard error of `energy_j`."""
     energy_source: str | None = None
-    """What measured it: `counter`, `rapl` or `sampled_power`."""
+    """The source of `energy_j`: `counter`, `rapl` or `sampled_power`."""
 
     @property
     def is_gpu(self) -> bool:
@@ -173,32 +176,32 @@ class Change:
     iteration: int
     """The iteration at which it came."""
     seconds: float
-    """The time from the first mark to it."""
+    """The time from the first mark to the change."""
     times: float
     """How many times as fast the later iterations are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeNumbers:
-    """What a probe showed, in its result and in the record of it; None where it is unknown."""
+    """The numbers of a probe, in its result and in its record; None where a number is unknown."""
 
     start_up_s: float | None = None
     """The seconds from the launch to the end of the first iteration."""
     window_s: float | None = None
     trained_s: float | None = None
-    """The seconds that the window's iterations take in training: more than `window_s` where a session thins them."""
+    """The seconds that the window's iterations take in training: more than `window_s` if a session thins them."""
     iteration: int | None = None
     """The trainer's number of the last iteration."""
     change: Change | None = None
-    """Where the window begins because the speed has changed there."""
+    """The change of speed at which the window begins; None if it begins for another reason."""
     samples: int | None = None
     """The samples of all ranks at the last mark."""
     total_batch: float | None = None
-    """The samples of one step of the optimizer on all ranks together, where the study says it."""
+    """The samples of one step of the optimizer on all ranks together; None if the study does not say it."""
     samples_per_s: float | None = None
     """The samples per second of all ranks together, over the window."""
     mfu_pct: float | None = None
-    """The share of the cards' bf16 peak that the training uses, where the study says what a sample takes."""
+    """The share of the cards' bf16 peak that the training uses; None if the operations of a sample are unknown."""
     samples_per_s_se: float | None = None
     """The standard error of `samples_per_s`."""
     iterations_per_s: float | None = None
@@ -210,34 +213,34 @@ class ProbeNumbers:
     samples_per_joule_se: float | None = None
     """The standard error of `samples_per_joule`."""
     samples_per_price: float | None = None
-    """The samples for one unit of the currency, where the study has prices."""
+    """The samples for one unit of the currency; None if the study has no prices."""
     samples_per_price_se: float | None = None
     """The standard error of `samples_per_price`."""
     step_share: float | None = None
-    """The share of a whole training's time that its steps take beside pauses such as evaluations, which no speed holds.
+    """The share of a whole training's time that its steps take beside pauses such as evaluations.
 
-    None where the window shows no pause, or not how often one comes.
+    Speeds are without pauses. None if the window shows no pause, or not how often one comes.
     """
     busy_spread_pct: float | None = None
     """The spread between the busy shares that the ranks report."""
     alloc_retries: int | None = None
-    """The allocator retries of all ranks, where the ranks report them."""
+    """The allocator retries of all ranks; None if nothing tells them."""
     devices: tuple[DeviceSummary, ...] = ()
     failure: Failure | None = None
     stopped: str | None = None
-    """Why a pruner stopped the probe; None where no pruner did."""
+    """Why a pruner stopped the probe; None if no pruner did."""
     notes: tuple[str, ...] = ()
     """What a reader of the numbers should know, such as a change of level within the window."""
     host: Mapping[str, str] = field(default_factory=dict)
     """The `name` and `system` of the machine, and the `devices` that measured, as `Device.identity` names them."""
     training: TrainingCounts | None = None
-    """What was counted inside the training; None where nothing was."""
+    """The counts from inside the training; None without any."""
     ready_s: float | None = None
     """The part of `total_s` until the session was ready: 0 for an open session, None without a session."""
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What may change a speed beside the config: facts about the machine, the script and torch, as far as known."""
+        """The known facts that may change a speed beside the config: about the machine, the script and torch."""
         return {**self.host, **({"torch": self.training.torch} if self.training and self.training.torch else {})}
 
 
@@ -247,7 +250,7 @@ class ProbeResult(ProbeNumbers):
 
     config: Config
     plan_digest: str
-    """The digest of the plan that was probed; empty where there was no plan."""
+    """The digest of the plan that was probed; empty if there was no plan."""
     started_at: str
     """UTC, ISO 8601."""
     total_s: float

@@ -32,7 +32,7 @@ _HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
 def kernel_oom_kills() -> int:
     """Return how many processes the kernel has killed for lack of memory since boot (proc(5), /proc/vmstat oom_kill).
 
-    Returns 0 where the file cannot be read.
+    Returns 0 if the file cannot be read.
     """
     try:
         rows = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
@@ -50,7 +50,7 @@ def run(
     stop: protocols.Stop,
     oom_kills: Callable[[], int] = kernel_oom_kills,
 ) -> ProbeResult:
-    """Return the result of one probe, whatever happens to the trainer.
+    """Run one probe, and return its result, whatever happens to the trainer.
 
     When this returns or raises, no process of the trainer runs any more. There are two exceptions: a healthy session
     stays open, and a process that hangs inside the kernel cannot be killed.
@@ -61,10 +61,11 @@ def run(
 
 
 class _Ending(NamedTuple):
-    """How a probe ended, and why it was given up if it was."""
+    """How a probe ended."""
 
     end: ProbeEnd
     why: str | None = None
+    """Why it was given up; None if it was not."""
 
 
 class _Probe:
@@ -93,12 +94,12 @@ class _Probe:
         )
 
     def run(self, launch: protocols.Launch, stop: protocols.Stop, oom_kills: Callable[[], int]) -> ProbeResult:
-        """Return the result of the probe, once its trainer has ended or a session is free for the next probe."""
+        """Run the probe until its trainer has ended or a session is free for the next probe, and return its result."""
         oom_kills_before = oom_kills()
         trainer = launch(self._plan)
         try:
             self._recorder.start(trainer.pid, self._origin_s)
-            end, why = self._follow(trainer, protocols.remembering(stop))
+            end, why = self._follow(trainer, protocols.ending_after_last(stop))
             exit_code = trainer.release() if end in _HEALTHY else trainer.end()
         except BaseException:
             trainer.end()
@@ -106,7 +107,7 @@ class _Probe:
         finally:
             self._recorder.stop()
         ran_out = end is ProbeEnd.EXITED
-        result, window = self._measured(ran_out=ran_out, ended=True), self._window(ran_out=ran_out)
+        result, window = self._result(ran_out=ran_out, is_over=True), self._window(ran_out=ran_out)
         samples, devices = self._recorder.samples(), self._recorder.source.devices
         write_series(self._plan.slot.out_dir, samples, devices, marks=self._watch.marks, window=window)
         if end is ProbeEnd.OTHER_TRAINING:
@@ -135,26 +136,26 @@ class _Probe:
             )
             for device in result.devices
         )
-        known = self._known(result.total_s)
-        return replace(known, failure=failure, devices=peaks, notes=result.notes, alloc_retries=result.alloc_retries)
+        blank = self._without_window(result.total_s)
+        return replace(blank, failure=failure, devices=peaks, notes=result.notes, alloc_retries=result.alloc_retries)
 
     def _now_s(self) -> float:
         return self._clock.now() - self._origin_s
 
     def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
-        """Return how the probe ended, once it is over; read the trainer's lines until then."""
+        """Read the trainer's lines until the probe is over, and return how it ended."""
         while True:
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
             lines = trainer.lines(0.0 if exited else self.POLL_S)
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
             advanced = self._watch.feed(lines)
-            answer = stop(self._measured(ran_out=False) if advanced else None)
+            answer = stop(self._result(ran_out=False) if advanced else None)
             wants_more = answer.next is protocols.Next.MORE
             if end := _END_OF_ANSWER.get(answer.next):
                 return _Ending(end, answer.why)
             if advanced and self._watch.has_enough and not wants_more:
                 return _Ending(ProbeEnd.ENOUGH)
-            if end := self._watch.over(now_s):
+            if end := self._watch.end(now_s):
                 return _Ending(end)
             if self._recorder.lost is not None:
                 return _Ending(ProbeEnd.LOST)
@@ -163,22 +164,25 @@ class _Probe:
             if exited:
                 return _Ending(ProbeEnd.EXITED)
 
-    def _measured(self, *, ran_out: bool, ended: bool = False) -> ProbeResult:
+    def _result(self, *, ran_out: bool, is_over: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it.
 
-        `ran_out`: the trainer ended by itself; `ended`: the probe is over, so even a window of a loader's queue counts.
+        Args:
+            ran_out: whether the trainer ended by itself.
+            is_over: whether the probe is over. Then even batches count that the loader had ready before.
         """
-        window, known = self._window(ran_out=ran_out), self._known(self._now_s())
-        if window is None or (window.is_queued and not ended):
-            return known
+        window, blank = self._window(ran_out=ran_out), self._without_window(self._now_s())
+        if window is None or (window.is_queued and not is_over):
+            return blank
         shares = summaries.busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
-        doubt = self._reader.doubt or summaries.doubtful(window)
-        speed, devices = summaries.Estimate() if doubt else summaries.rate(window), self._summaries(window, shares)
+        doubt = self._reader.doubt or summaries.doubt(window)
+        speed = summaries.Estimate() if doubt else summaries.rate(window)
         steps = summaries.Estimate() if self._reader.doubt or window.is_queued else summaries.pace(window)
+        devices = self._summaries(window, shares)
         per_joule = summaries.per_joule(speed, devices, window.trained_s)
         per_price = summaries.per_price(speed, self._plan.slot.price_per_hour)
         return replace(
-            known,
+            blank,
             window_s=window.seconds,
             trained_s=window.trained_s,
             iterations=window.iterations,
@@ -199,8 +203,8 @@ class _Probe:
             notes=tuple(summaries.notes(window, shares, devices, doubt)),
         )
 
-    def _known(self, total_s: float) -> ProbeResult:
-        """Return what is known of the probe without a window."""
+    def _without_window(self, total_s: float) -> ProbeResult:
+        """Return the part of the result that needs no window."""
         marks = self._watch.marks
         return replace(
             self._blank,
@@ -232,11 +236,13 @@ class _Probe:
         of_devices = summaries.summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
         is_reported = any(report.busy_s is not None for report in self._watch.progress)
         is_cpu = not any(device.is_gpu for device in source.devices)
-        return summaries.with_reported(of_devices, shares) if is_reported and is_cpu else of_devices
+        return summaries.with_busy_shares(of_devices, shares) if is_reported and is_cpu else of_devices
 
     def _alloc_retries(self) -> int | None:
-        """Return the allocator retries of all ranks, as they report them or as they were counted; None without any."""
-        known = [(report.rank, report.alloc_retries) for report in self._watch.progress]
-        newest = {rank: retries for rank, retries in known if retries is not None}
+        """Return the allocator retries of all ranks, as they report them or else as they were counted inside."""
+        newest: dict[int | None, int] = {}
+        for report in self._watch.progress:
+            if report.alloc_retries is not None:
+                newest[report.rank] = report.alloc_retries
         counted = self._watch.training.alloc_retries if self._watch.training else None
         return sum(newest.values()) if newest else counted

@@ -1,4 +1,4 @@
-"""What the devices of a probe show over time: sampled at a steady pace, and kept as one CSV file in its folder."""
+"""The devices of a probe over time: sampled at a steady pace, and kept as one CSV file in its folder."""
 
 import csv
 import math
@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
@@ -22,13 +22,15 @@ from tuner.probe.steady import over
 from tuner.probe.window import Mark, Window
 from tuner.study import open_anew, open_regular
 
+_Item = TypeVar("_Item")
+
 
 class SamplingRecorder:
     """Samples `source` every `interval_s` seconds, at multiples of `interval_s` after the origin: delays do not add up.
 
     A tick that passes while a sample is taken is skipped, so that samples never bunch. A failed sample is left out.
-    The recording ends after `MOST_MISSED` failed samples in a row, or at once where a device is gone. A recorder
-    records one probe. Its thread appends whole samples, so a copy of the list is always consistent.
+    The recording ends after `MOST_MISSED` failed samples in a row, or at once if a device is gone. A recorder records
+    one probe. Its thread appends whole samples, so a copy of the list is always consistent.
     """
 
     MOST_MISSED = 20
@@ -40,11 +42,12 @@ class SamplingRecorder:
         """The devices that are sampled."""
         self._clock, self._interval_s, self._stop_s = clock, interval_s, stop_s
         self._samples: list[DeviceSample] = []
-        self._used = 0
-        """How many samples `fresh` has returned."""
+        self._taken = 0
+        """How many samples `take_new` has returned."""
         self.lost: str | None = None
         """Why the devices cannot be sampled any more; None while they can."""
         self._error: Exception | None = None
+        """The error that has ended the recording; None without one."""
         self._stopped = Event()
         self._thread: Thread | None = None
 
@@ -60,15 +63,15 @@ class SamplingRecorder:
             raise self._error
         return list(self._samples)
 
-    def fresh(self) -> list[DeviceSample]:
+    def take_new(self) -> list[DeviceSample]:
         """Return the samples since the last call. Raises the error that has ended the recording, if any."""
-        new = self.samples()[self._used :]
-        self._used += len(new)
+        new = self.samples()[self._taken :]
+        self._taken += len(new)
         return new
 
-    def taken(self) -> tuple[float | None, ...]:
-        """Return the mean utilisation of each device in the fresh samples, in percent; empty without any."""
-        return busy_pct(self.fresh(), len(self.source.devices))
+    def take_utilisation(self) -> tuple[float | None, ...]:
+        """Return the mean utilisation of each device in the samples of `take_new`, in percent; empty without any."""
+        return busy_pct(self.take_new(), len(self.source.devices))
 
     def stop(self) -> None:
         """End the recording at once; its samples remain. Harmless to repeat."""
@@ -101,8 +104,8 @@ def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
 
 def busy_pct(samples: Sequence[DeviceSample], devices: int) -> tuple[float | None, ...]:
     """Return the mean utilisation of each device in percent; empty without a sample."""
-    shares = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
-    return tuple(over(fmean, own) for own in shares) if samples else ()
+    by_device = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
+    return tuple(over(fmean, shares) for shares in by_device) if samples else ()
 
 
 SERIES_FILE = "devices.csv"
@@ -118,7 +121,7 @@ MEASURED = ("util_pct", "sm_pct", "occupancy_pct", "tensor_pct", "dram_pct", "po
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeriesRow:
-    """What one device showed at one moment; a number that nobody measured is missing from `measured`."""
+    """A reading of one device at one moment."""
 
     t_s: float
     """Seconds since the probe started."""
@@ -127,6 +130,7 @@ class SeriesRow:
     """The iterations that all ranks had finished."""
     in_window: bool
     measured: dict[str, float]
+    """One of `MEASURED` → its value; a value that nobody measured is missing."""
 
 
 class Curve(NamedTuple):
@@ -154,20 +158,25 @@ class DeviceSeries:
 
     @property
     def window_s(self) -> tuple[float, float] | None:
-        """When the window began and ended; None where the probe has no window."""
+        """When the window began and ended; None if the probe has no window."""
         inside = [reading.t_s for reading in self.readings if reading.in_window]
         return (inside[0], inside[-1]) if inside else None
 
     def of(self, device: str, quantity: str, most: int = MOST_ROWS) -> Curve:
         """Return one quantity of `MEASURED` on one device over time.
 
-        Of more than `most` readings, those that follow each other are averaged.
+        Neighbouring readings are averaged, so that there are at most `most` values.
         """
         known = [reading for reading in self.readings if reading.device == device and quantity in reading.measured]
-        every = max(1, math.ceil(len(known) / most))
-        parts = [known[begin : begin + every] for begin in range(0, len(known), every)]
+        parts = _parts(known, most)
         means = [round(fmean(reading.measured[quantity] for reading in part), 1) for part in parts]
         return Curve([part[-1].t_s for part in parts], means)
+
+
+def _parts(items: Sequence[_Item], most: int) -> list[Sequence[_Item]]:
+    """Return items in at most so many parts of neighbours, all equally long but the last."""
+    length = max(1, math.ceil(len(items) / most))
+    return [items[begin : begin + length] for begin in range(0, len(items), length)]
 
 
 def write_series(
@@ -180,8 +189,8 @@ def write_series(
 ) -> None:
     """Write the samples of a probe, sorted by time, to `SERIES_FILE` in the probe's folder.
 
-    A trainer may have put a link there; it is replaced.
-    A file that cannot be written is left out: the result of the probe counts more.
+    A trainer may have put a link there; it is replaced. If the file cannot be written, there is none: the result of the
+    probe counts more.
     """
     rows = sorted(_rows(samples, devices, marks, window), key=attrgetter("t_s"))
     if not rows:
@@ -195,7 +204,7 @@ def write_series(
 
 
 def read_series(folder: Path) -> DeviceSeries | None:
-    """Return the series in a probe's folder; None where there is none. Lines that are not whole are left out."""
+    """Return the series in a probe's folder; None if there is none. Lines that are not whole are left out."""
     try:
         with open_regular(folder / SERIES_FILE, follow=False) as file:
             text = file.read().decode(errors="replace")
@@ -219,7 +228,7 @@ def _readings(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
 
 
 def _finite(text: str) -> float:
-    """Return the number in a text. Raises ValueError where it is none, or not finite."""
+    """Return the number in a text. Raises ValueError if it is not a finite number."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
@@ -229,15 +238,12 @@ def _finite(text: str) -> float:
 def _rows(
     samples: Sequence[DeviceSample], devices: Sequence[Device], marks: Sequence[Mark], window: Window | None
 ) -> Iterator[SeriesRow]:
-    """Yield the rows of one device after another; samples are averaged where they are more than `MOST_ROWS`."""
+    """Yield the rows of one device after another; neighbouring samples are averaged to at most `MOST_ROWS`."""
     ends_s = sorted(mark.t_s for mark in marks)
     for position, device in enumerate(devices):
-        own = [sample for sample in samples if sample.device == position]
-        every = max(1, math.ceil(len(own) / MOST_ROWS))
-        for begin in range(0, len(own), every):
-            averaged = own[begin : begin + every]
-            t_s = averaged[-1].t_s
-            means = {name: _mean(averaged, name) for name in MEASURED}
+        for neighbours in _parts([sample for sample in samples if sample.device == position], MOST_ROWS):
+            t_s = neighbours[-1].t_s
+            means = {name: _mean(neighbours, name) for name in MEASURED}
             yield SeriesRow(
                 t_s=round(t_s, 2),
                 device=device.name,
@@ -248,6 +254,6 @@ def _rows(
 
 
 def _mean(samples: Sequence[DeviceSample], name: str) -> float | None:
-    """Return the mean of a quantity over some samples, or the largest where it is memory; None where none is known."""
+    """Return the mean of a quantity over some samples, for memory the largest value; None if no value is known."""
     value = over(max if name == "mem_used_mib" else fmean, (getattr(sample, name) for sample in samples))
     return None if value is None else round(value, 1)

@@ -26,6 +26,7 @@ class Requests:
         """Create the pipe at `path`. Raises OutputError when it cannot be created."""
         self.path = path
         self._waiting = b""
+        """The bytes that the pipe had no room for."""
         try:
             os.mkfifo(path)
             self._pipe = FileIO(path, "r+", opener=open_at_once)  # "r+": opening for writing only needs a reader
@@ -35,9 +36,9 @@ class Requests:
                 "or set probe.warm: false"
             ) from error
 
-    def send(self, what: str, **fields: Any) -> None:
-        """Send a message with `what` as its type."""
-        self._waiting += json.dumps({"type": what, **fields}).encode() + b"\n"
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send a message of a kind."""
+        self._waiting += json.dumps({"type": kind, **fields}).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
@@ -46,7 +47,7 @@ class Requests:
             self._waiting = self._waiting[written:]
 
     def close(self) -> None:
-        """Close and remove the pipe, which its reader sees as the end of the file. A second call does nothing."""
+        """Close and remove the pipe: its reader comes to the end of the file. Harmless to repeat."""
         self._waiting = b""
         self._pipe.close()
         self.path.unlink(missing_ok=True)
@@ -79,11 +80,11 @@ class Sessions:
     @property
     def open_key(self) -> str | None:
         """The key of the open session; None where no healthy session is open."""
-        return self._session.key if self._session and self._session.healthy else None
+        return self._session.key if self._session and self._session.is_healthy else None
 
     @property
     def ready_s(self) -> float | None:
-        """Seconds from the launch of the last run until its session was ready; 0 where the session was already open.
+        """Seconds from the launch of the last run until its session was ready; 0 if the session was already open.
 
         None for a cold plan, and for a session that never became ready.
         """
@@ -95,7 +96,7 @@ class Sessions:
         return self._process.left if self._process else None
 
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
-        """Return the plan's command, started, or its run in the open session; see `Launch`."""
+        """Start the plan's command, or its run in a session, and return it; see `Launch`."""
         origin_s = self._clock.now()
         if self._run is not None:
             self._run.lines(0.0)  # drops late lines of the last run, which must not count for the next run
@@ -125,6 +126,7 @@ class SessionRun:
     def __init__(self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float) -> None:
         """Send the request for the run; the run's time 0 is `origin_s` on the clock.
 
+        `stop_s` is the least time that the trainer has to end the run when it is asked to.
         Raises OutputError when the run's console log cannot be opened.
         """
         self._stop_s = stop_s
@@ -134,10 +136,12 @@ class SessionRun:
         self._session = session
         self._clock = clock
         self._origin_s = origin_s
-        self._iteration_at_s = math.inf
-        self._longest_s = 0.0
-        self._done = False
-        self._asked_to_stop = False
+        self._last_iteration_s = math.inf
+        """When the last iteration ended; infinite before the first."""
+        self._longest_iteration_s = 0.0
+        self._is_done = False
+        """Whether the trainer has ended the run."""
+        self._was_asked_to_stop = False
         try:
             self._log = Log(plan.slot.console)
         except OSError as error:
@@ -146,10 +150,10 @@ class SessionRun:
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return new console lines and progress records; a breach of the protocol appears as a console line."""
-        has_left = self._session.process.exit_code() == 0  # asked first: `done` may be the last line before exit
-        later_s = self._session.origin_s - self._origin_s
-        lines = [self._heard(replace(line, t_s=line.t_s + later_s)) for line in self._session.lines(timeout_s)]
-        if has_left and not (self._done or self._session.failed):
+        has_exited = self._session.process.exit_code() == 0  # read first: `done` may be the last line before the exit
+        shift_s = self._session.origin_s - self._origin_s  # from the session's clock to that of this run
+        lines = [self._take(replace(line, t_s=line.t_s + shift_s)) for line in self._session.lines(timeout_s)]
+        if has_exited and not (self._is_done or self._session.failed):
             lines.append(self._breach("exit code 0 in the middle of a run"))
         self._log.write(line.text for line in lines if line.stream == "console")
         self._log.check()
@@ -157,44 +161,44 @@ class SessionRun:
 
     def exit_code(self) -> int | None:
         """Return 0 once the run is done. A trainer that exits earlier has failed, whatever its exit code says."""
-        if self._done:
+        if self._is_done:
             return 0
         code = self._session.process.exit_code()
         return os.EX_PROTOCOL if code == 0 else code
 
     def last_iteration(self, iteration: int) -> None:
         """Ask the trainer to end the run after this iteration."""
-        if self._under_way() and not self._asked_to_stop:
+        if self._is_under_way() and not self._was_asked_to_stop:
             self._session.requests.send("stop", after=iteration)
-            self._asked_to_stop = True
+            self._was_asked_to_stop = True
 
     def release(self) -> int:
-        """Return the exit code, 0 where the trainer has ended the run as asked, after its current iteration at most.
+        """Let the trainer end the run, after its current iteration at most, and return 0.
 
-        A trainer that does not end the run in time is ended itself.
+        A trainer that does not end the run in time is ended itself, and its exit code is returned.
         """
-        if self._under_way():
+        if self._is_under_way():
             self._session.requests.send("stop", at_once=True)
-            until_s = self._clock.now() + max(self._stop_s, 3 * self._longest_s)
-            while self._under_way() and self._clock.now() < until_s:
+            until_s = self._clock.now() + max(self._stop_s, 3 * self._longest_iteration_s)
+            while self._is_under_way() and self._clock.now() < until_s:
                 self.lines(0.05)
-        if not self._done:
+        if not self._is_done:
             return self.end()
         self._log.close()
         return 0
 
     def end(self) -> int:
-        """Return the exit code of the session, which is ended at once."""
+        """End the session at once, and return its exit code."""
         self._session.end()
         self._log.close()
         return self.exit_code() or 0
 
-    def _under_way(self) -> bool:
+    def _is_under_way(self) -> bool:
         """Return whether the run goes on in a session that works."""
-        return not self._done and self._session.healthy
+        return not self._is_done and self._session.is_healthy
 
-    def _heard(self, line: OutputLine) -> OutputLine:
-        """Return a line, or the breach of the protocol in its place; note what a message says of the run."""
+    def _take(self, line: OutputLine) -> OutputLine:
+        """Take a message of the trainer into account, and return its line; a breach of the protocol replaces it."""
         if line.stream == "console":
             return line
         match record(line.text).get("type"):
@@ -204,10 +208,10 @@ class SessionRun:
             case "iteration" if not self._session.ready:
                 return self._breach("an iteration before `ready`; a session's program must ask `requests()` for runs")
             case "iteration":
-                self._longest_s = max(self._longest_s, line.t_s - self._iteration_at_s)
-                self._iteration_at_s = line.t_s
+                self._longest_iteration_s = max(self._longest_iteration_s, line.t_s - self._last_iteration_s)
+                self._last_iteration_s = line.t_s
             case "done":
-                self._done = True
+                self._is_done = True
             case "failed":
                 self._session.failed = True
             case _:
@@ -215,6 +219,7 @@ class SessionRun:
         return line
 
     def _breach(self, what: str) -> OutputLine:
+        """Return a console line about a breach of the protocol, which a rule for failures matches."""
         return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + what)
 
 
@@ -222,30 +227,35 @@ class _Session:
     """A started trainer that accepts requests."""
 
     def __init__(self, plan: ProbePlan, clock: Clock, start: StartProcess) -> None:
+        """Start the trainer, with log files in a folder of the session: each run has log files of its own."""
         self.key = plan.session_key
         self.ready = False
+        """Whether the trainer has told that it takes requests."""
         self.failed = False
-        self._ended = False
+        """Whether the trainer has told of a failure."""
+        self._has_ended = False
         self.requests = Requests(plan.slot.out_dir / "requests")
         slot = replace(plan.slot, out_dir=plan.slot.out_dir / "session")
-        own = {PROGRESS: escaped(str(slot.progress)), REQUESTS: escaped(str(self.requests.path))}
+        files = {PROGRESS: escaped(str(slot.progress)), REQUESTS: escaped(str(self.requests.path))}
         self.origin_s = clock.now()
         try:
-            self.process = start(replace(plan, slot=slot, env={**plan.env, **own}, files={}))
+            self.process = start(replace(plan, slot=slot, env={**plan.env, **files}, files={}))
         except BaseException:
             self.requests.close()
             raise
 
     @property
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the session can serve a run."""
-        return not (self.failed or self._ended) and self.process.exit_code() is None
+        return not (self.failed or self._has_ended) and self.process.exit_code() is None
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
+        """Return the new lines of the process, after waiting requests were sent."""
         self.requests.flush()
         return self.process.lines(timeout_s)
 
     def end(self) -> None:
-        self._ended = True
+        """End the process, wait for it, and remove the pipe."""
+        self._has_ended = True
         self.process.end()
         self.requests.close()

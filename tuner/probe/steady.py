@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 
 def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
-    """Return what a rule gives for the numbers that are known; None where none is known."""
+    """Return the result of a rule such as `max` for the numbers that are known; None if none is known."""
     known = [number for number in numbers if number is not None]
     return rule(known) if known else None
 
 
 LEVEL_WEIGHT = 2
-"""The weight of the usual scatter, in iterations: a few equal ones prove little."""
+"""The weight of the usual scatter, in iterations: a few equal iterations prove little (chosen)."""
 
 
 def last_level(durations_s: Sequence[float]) -> int:
-    """Return the position of the first iteration of the last level, or 0 where the durations show a single level.
+    """Return the position of the first iteration of the last level, or 0 if the durations show a single level.
 
     The last part is split again and again while it contains a change (binary segmentation; Scott and Knott, 1974).
     """
@@ -32,9 +32,9 @@ def last_level(durations_s: Sequence[float]) -> int:
 
 
 def _groups(durations_s: Sequence[float]) -> list[range]:
-    """Return the positions of neighbouring iterations, group by group. A rest below 0.05 s is left out.
+    """Return groups of neighbouring iterations by their positions. A rest below 0.05 s is left out.
 
-    A group takes at least 0.05 s and a hundredth of all, because reports may come in bursts.
+    A group takes at least 0.05 s and a hundredth of all time, because reports may come in bursts.
     """
     shortest_s = 0.05
     least_s = max(shortest_s, 0.01 * sum(durations_s))
@@ -49,9 +49,9 @@ def _groups(durations_s: Sequence[float]) -> list[range]:
 
 
 def change_point(values: Sequence[float]) -> int | None:
-    """Return the position at which the mean of some logarithms of durations changes most clearly; None if at none.
+    """Return the position at which the mean of logarithms of durations changes most clearly; None without a change.
 
-    A change of less than a quarter is left to the scatter. A clear change is one that pure scatter would show with a
+    A change of less than a quarter is taken for scatter. A clear change is a change that pure scatter would show with a
     probability of at most a thousandth.
 
     The test is the likelihood ratio test for one change of a normal mean (Worsley, Journal of the American Statistical
@@ -62,42 +62,41 @@ def change_point(values: Sequence[float]) -> int | None:
     count = len(values)
     sums = list(accumulate(values, initial=0.0))
     squares = list(accumulate((value**2 for value in values), initial=0.0))
-    best: tuple[float, int] | None = None
+    best_t, best_place = 0.0, None
     for place in range(1, count):
         before, after = sums[place] / place, (sums[-1] - sums[place]) / (count - place)
-        inside = squares[-1] - place * before**2 - (count - place) * after**2
-        variance = (max(inside, 0.0) + LEVEL_WEIGHT * 0.1**2) / (count - 2 + LEVEL_WEIGHT)
+        residual_squares = squares[-1] - place * before**2 - (count - place) * after**2
+        variance = (max(residual_squares, 0.0) + LEVEL_WEIGHT * 0.1**2) / (count - 2 + LEVEL_WEIGHT)
         t = abs(after - before) / math.sqrt(variance * (1 / place + 1 / (count - place)))
-        is_pause = place == count - 1 and after > before
-        if abs(after - before) >= math.log(1.25) and not is_pause and (best is None or t > best[0]):
-            best = t, place
-    if best is None or (count - 1) * student_tail(best[0], count - 2 + LEVEL_WEIGHT) > 0.001:
-        return None
-    return best[1]
+        may_be_pause = place == count - 1 and after > before
+        if abs(after - before) >= math.log(1.25) and not may_be_pause and t > best_t:
+            best_t, best_place = t, place
+    probability = (count - 1) * student_tail(best_t, count - 2 + LEVEL_WEIGHT)
+    return best_place if probability <= 0.001 else None
 
 
 def student_tail(t: float, freedom: int) -> float:
-    """Return the probability that a Student t variate lies further from 0 than `t`.
+    """Return the probability that a Student t variate with some degrees of freedom lies further from 0 than `t`.
 
     The finite sums are those of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """
     angle = math.atan2(t, math.sqrt(freedom))
     odd = freedom % 2
-    term, total = (math.cos(angle), math.cos(angle)) if odd else (1.0, 1.0)
+    term = total = math.cos(angle) if odd else 1.0
     for place in range(2 + odd, freedom - 1, 2):
         term *= math.cos(angle) ** 2 * (place - 1) / place
         total += term
-    inside = (
-        2 / math.pi * (angle + (math.sin(angle) * total if freedom > 1 else 0.0)) if odd else math.sin(angle) * total
-    )
+    inside = math.sin(angle) * total
+    if odd:
+        inside = 2 / math.pi * (angle + (inside if freedom > 1 else 0.0))
     return max(0.0, 1.0 - inside)
 
 
 CORRELATION_WEIGHT = 10
-"""The weight of `Usual.correlation` in blocks.
+"""The weight of `Usual.correlation` in blocks (chosen).
 
 The few blocks of one probe would give mostly noise, so the estimate is a mean of the usual correlation and the probe's
-own, weighted by blocks.
+own correlation, weighted by blocks.
 """
 USUAL_IDLE_SCATTER = 0.12
 """The usual standard deviation of an iteration's mean, as a share of the idle rest.
@@ -106,7 +105,7 @@ The smaller of this and `Usual.scatter` applies. On two H200s, iterations scatte
 utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
 """
 SCATTER_WEIGHT = 2
-"""The weight of the usual scatter, in blocks: three blocks with equal values do not prove that a run is steady."""
+"""The weight of the usual scatter, in blocks: three equal blocks do not prove that a run is steady (chosen)."""
 FULL_PCT = 100.0
 """The busy share of a device that is never idle, in percent."""
 
@@ -154,7 +153,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The mean of a quantity over a window or a piece of it, and its standard error; None where it is unknown."""
+    """The mean of a quantity over a window or a piece of it, and the standard error; None where unknown."""
 
     mean: float | None = None
     error: float | None = None
@@ -163,7 +162,7 @@ class Estimate:
 
 
 def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: Usual = OF_UTILISATION) -> float | None:
-    """Return the standard error of the time-weighted mean of blocks, estimated; None where there is no block.
+    """Return the standard error of the time-weighted mean of blocks, estimated; None without a block.
 
     `full` is the largest possible value of a block, for example `FULL_PCT` for a busy share. `varies` says how much the
     quantity usually varies. A single block has no scatter of its own, so its error is the usual scatter of such blocks.
@@ -206,7 +205,7 @@ def lone_error(value: float, *, full: float = math.inf) -> float:
 
 
 def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> float | None:
-    """Return the standard error of the mean of several measurements, estimated; None where no error is known.
+    """Return the standard error of the mean of several measurements, estimated; None if no error is known.
 
     There are two estimates: one from the errors of the measurements, and one from the scatter of their values. The
     larger estimate is returned, because two starts of a trainer may differ by more than their windows show. The
@@ -215,15 +214,15 @@ def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> fl
     """
     count = len(values)
     known = [error for error in errors if error is not None]
-    of_errors = math.hypot(*known) / count if known and len(known) == count else None
-    of_scatter = stdev(values) / math.sqrt(count) if count > 1 else None
-    return max((error for error in (of_errors, of_scatter) if error is not None), default=None)
+    by_errors = math.hypot(*known) / count if known and len(known) == count else None
+    by_scatter = stdev(values) / math.sqrt(count) if count > 1 else None
+    return over(max, (by_errors, by_scatter))
 
 
 def known_well_enough(value: float, error: float, *, target: float, best: float | None) -> bool:
     """Return whether a probe needs no more iterations: its error is at most `target`, or the probe clearly loses.
 
-    It clearly loses four of its standard errors below the best. `best` is the value of the best config so far; None
+    Four of its standard errors below the best, it clearly loses. `best` is the value of the best config so far; None
     means that there is none.
     """
     return error <= target or (best is not None and best - value >= 4.0 * error)

@@ -1,11 +1,11 @@
-"""Summarises the measurements of a window, energy included, and says what a reader of the numbers should know. Pure."""
+"""Summarises the measurements of a window, with notes for a reader of the numbers. Pure."""
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ Measured on H200s, where the driver takes a value every 0.2 s. The NVML referenc
 """
 
 
-class Averaged(NamedTuple):
+class Reading(NamedTuple):
     """A value that averages a quantity over an interval."""
 
     begin_s: float
@@ -37,26 +37,27 @@ class Averaged(NamedTuple):
 
 def averages(
     samples: Iterable[DeviceSample], read: Callable[[DeviceSample], float | None], past_s: float | None
-) -> list[Averaged]:
+) -> list[Reading]:
     """Return the known values of a quantity with their intervals. `samples` are sorted by time.
 
-    An interval begins `past_s` before its sample, or at the value before it where `past_s` is None. GPM and CPU times
+    An interval begins `past_s` before its sample, or at the value before it if `past_s` is None. GPM and CPU times
     are means since the value before.
     """
     known = [(sample.t_s, value) for sample in samples if (value := read(sample)) is not None]
     if past_s is not None:
-        return [Averaged(t_s - past_s, t_s, value) for t_s, value in known]
-    return [Averaged(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
+        return [Reading(t_s - past_s, t_s, value) for t_s, value in known]
+    return [Reading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
 
 
-def level(known: Sequence[Averaged], piece: Piece) -> Estimate:
-    """Return the mean over a piece from the readings that lie wholly inside; unknown where no reading says anything.
+def level(readings: Sequence[Reading], piece: Piece) -> Estimate:
+    """Return the mean over a piece from the readings that lie wholly inside; unknown without such a reading.
 
     A reading that reaches beyond the piece mixes two levels, so it is left out. Each moment of the piece takes the
-    value of the nearest reading inside. Where no reading lies wholly inside, those whose middle lies inside count.
+    value of the nearest reading inside. If no reading lies wholly inside, readings whose middle lies inside count. The
+    edge error is from the ends of the piece, which lie beyond the middles of all readings.
     """
-    inside = [reading for reading in known if reading.begin_s >= piece.begin_s and reading.end_s <= piece.end_s]
-    inside = inside or [reading for reading in known if piece.begin_s < reading.middle_s <= piece.end_s]
+    inside = [reading for reading in readings if reading.begin_s >= piece.begin_s and reading.end_s <= piece.end_s]
+    inside = inside or [reading for reading in readings if piece.begin_s < reading.middle_s <= piece.end_s]
     if not inside:
         return Estimate()
     middles = [reading.middle_s for reading in inside]
@@ -70,11 +71,11 @@ def level(known: Sequence[Averaged], piece: Piece) -> Estimate:
 
 
 AROUND_S = 60.0
-"""How long before a window the reading may lie from which the window's first reading began."""
+"""The longest time in seconds from the reading before a window to the window's first reading (chosen)."""
 RISE = 0.0005
-"""The smallest rise of memory that is told apart, as a share of the device's memory."""
+"""The smallest rise of memory that is told apart, as a share of the device's memory (chosen)."""
 FLOORS = 12
-"""The parts of a run of each of which the least and the largest memory is kept."""
+"""The parts of a run for each of which the least and the largest memory is kept (chosen)."""
 
 
 def summarise(
@@ -92,16 +93,16 @@ def summarise(
         window: the iterations that count.
         devices: in the order of `DeviceSample.device`.
         source: the name of what measures utilisation.
-        until_s: the probe's last mark; None for that of the window.
+        until_s: the probe's last mark; None for the last mark of the window.
     """
     until_s = window.last.t_s if until_s is None else until_s
-    own: list[list[DeviceSample]] = [[] for _ in devices]
+    by_device: list[list[DeviceSample]] = [[] for _ in devices]
     for sample in samples:
-        own[sample.device].append(sample)
+        by_device[sample.device].append(sample)
     spans = window.spans()
     return tuple(
-        _summary(readings, window, spans, device=device, source=source, until_s=until_s)
-        for device, readings in zip(devices, own, strict=True)
+        _summary(of_device, window, spans, device=device, source=source, until_s=until_s)
+        for device, of_device in zip(devices, by_device, strict=True)
     )
 
 
@@ -120,22 +121,24 @@ def _summary(
     from_s = (window.origin or window.first).t_s
 
     def mean(field: str, past_s: float | None = None) -> float | None:
-        """Return the mean of a field of the samples; None where nothing measured it."""
+        """Return the mean of a field of the samples; None if nothing measured it."""
         return _mean(samples, window, attrgetter(field), past_s).mean
 
-    def measure(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Estimate:
-        """Return the mean of a field of the samples and its error; unknown where nothing measured it."""
+    def estimate(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Estimate:
+        """Return the mean of a field of the samples and its error; unknown if nothing measured it."""
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return Estimate()
         return _of_share(lambda part: _mean(samples, part, read, past_s), window, spans, varies)
 
-    util, sm = measure("util_pct", NVML_PAST_S if device.is_gpu else None), measure("sm_pct", varies=steady.OF_SM)
+    util = estimate("util_pct", NVML_PAST_S if device.is_gpu else None)
+    sm = estimate("sm_pct", varies=steady.OF_SM)
     memory = memory_parts(samples, from_s, until_s)
-    counted = by_counter(samples)
-    power_w = counted or (lambda part: Estimate(_mean(samples, part, attrgetter("power_w"), NVML_PAST_S).mean))
+    counted_w = by_counter(samples)
+    power_w = counted_w or (lambda part: Estimate(_mean(samples, part, attrgetter("power_w"), NVML_PAST_S).mean))
     power = _estimate(power_w, window, _blocks(power_w, spans))
-    source_of_power = SAMPLED if counted is None else COUNTER if device.is_gpu else RAPL
+    counter = COUNTER if device.is_gpu else RAPL
+    energy_source = SAMPLED if counted_w is None else counter
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -161,22 +164,23 @@ def _summary(
         power_max_w=over(max, (sample.power_w for sample in samples)),
         energy_j=power.mean and power.mean * window.trained_s,
         energy_se_j=power.error and power.error * window.trained_s,
-        energy_source=None if power.mean is None else source_of_power,
+        energy_source=None if power.mean is None else energy_source,
     )
 
 
 def _at_most_full(shares: Sequence[float]) -> float:
+    """Return the largest share in percent, at most 100: a CPU share may exceed that for a moment."""
     return min(max(shares), FULL_PCT)
 
 
 def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
     """Return when the memory of one device rose above its largest value so far: see `DeviceSummary.mem_rises`.
 
-    `samples` are sorted by time; `from_s` is the first mark. Rises below `RISE` are joined with the next one, and so
-    are neighbours where there are more than 400.
+    `samples` are sorted by time; `from_s` is the first mark. A rise below `RISE` is joined with the next rise. Of many
+    rises, only every second, third and so on is kept, so that at most about 400 are left.
     """
-    rising: list[tuple[float, float]] = []
-    largest, last_s = 0.0, from_s
+    found: list[tuple[float, float]] = []
+    largest, largest_found, last_s = 0.0, 0.0, from_s
     for sample in samples:
         if sample.mem_used_mib is None:
             continue
@@ -184,19 +188,23 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
         largest = max(largest, sample.mem_used_mib, sample.mem_peak_mib or 0.0)
         if sample.t_s <= from_s:
             continue
-        rising = rising or [(0.0, before or largest)]
-        if largest > rising[-1][1] + RISE * (sample.mem_total_mib or 0.0):
-            rising.append((sample.t_s - from_s, largest))
-    every = max(1, math.ceil(len(rising) / 400))
-    return (*rising[:1], *rising[1::every], (last_s - from_s, largest)) if rising else ()
+        if not found:
+            largest_found = before or largest
+            found.append((0.0, largest_found))
+        if largest > largest_found + RISE * (sample.mem_total_mib or 0.0):
+            largest_found = largest
+            found.append((sample.t_s - from_s, largest))
+    step = max(1, math.ceil(len(found) / 400))
+    return (*found[:1], *found[1::step], (last_s - from_s, largest)) if found else ()
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
     """Return the memory of one device in MiB that was read in each of `FLOORS` parts of the time between two marks.
 
-    Empty unless each part has a reading. What leaks or grows raises the least of each part, and a longer batch or an
-    evaluation does not. What comes again, such as an evaluation, shows in the largest of several parts. A card is read
-    until its trainer has ended, and an ending trainer has given back its memory; so the last mark ends the parts.
+    Empty unless each part has a reading. A leak raises the least memory of each part, and a longer batch or an
+    evaluation does not. Whatever comes again, such as an evaluation, shows in the largest memory of several parts. A
+    card is read until its trainer has ended, and an ending trainer gives back its memory; so the last mark ends the
+    parts.
     """
     between = [sample for sample in samples if from_s < sample.t_s <= until_s]
     known = [(sample.t_s, sample.mem_used_mib) for sample in between if sample.mem_used_mib is not None]
@@ -212,19 +220,19 @@ def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float)
 def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Estimate] | None:
     """Return each rank's busy share over the window in percent, as the rank itself reports it.
 
-    Returns None unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A
-    share above 100 % is unknown, because the reported seconds cannot be right.
+    None unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A share above
+    100 % is unknown, because the reported seconds cannot be right.
     """
     shares: list[Estimate] = []
     inside = [report for report in progress if window.first.iteration <= report.iteration <= window.last.iteration]
+    level_iteration = window.marks[window.level_from].iteration if window.level_from else None
     for rank in range(ranks):
-        own = [report for report in inside if report.rank == rank]
-        if len(own) < 2 or own[-1].t_s <= own[0].t_s:
+        reports = [report for report in inside if report.rank == rank]
+        if len(reports) < 2 or reports[-1].t_s <= reports[0].t_s:
             return None
-        busy_s = {report.iteration: report.busy_s for report in own if report.busy_s is not None}
-        begins = window.marks[window.level_from].iteration if window.level_from else None
-        level_from = next((place for place, report in enumerate(own) if report.iteration == begins), 0)
-        marks = (Mark(iteration=report.iteration, t_s=report.t_s, thin=report.thin) for report in own)
+        busy_s = {report.iteration: report.busy_s for report in reports if report.busy_s is not None}
+        level_from = next((place for place, report in enumerate(reports) if report.iteration == level_iteration), 0)
+        marks = (Mark(iteration=report.iteration, t_s=report.t_s, thin=report.thin) for report in reports)
         times = Window(tuple(marks), level_from)
         if not {times.first.iteration, *(span.last.iteration for span in times.spans())} <= busy_s.keys():
             return None
@@ -233,7 +241,12 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
 
 
 def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
-    """Return a rank's busy share in percent, from its busy seconds at each iteration; unknown above 100 %."""
+    """Return a rank's busy share in percent; unknown above 100 %.
+
+    Args:
+        busy_s: iteration → the busy seconds of the rank up to its end.
+        times: the rank's own marks in the window.
+    """
 
     def busy_pct(part: Window) -> Estimate:
         """Return the share over a part of the window."""
@@ -243,15 +256,17 @@ def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
         return Estimate(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
     share = busy_pct(times).mean
-    if share is None or share > 1.02 * FULL_PCT:  # two clocks are read one after the other
+    if share is None or share > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return Estimate()
     return replace(_of_share(busy_pct, times, times.spans()), mean=min(share, FULL_PCT))
 
 
-def with_reported(summaries: Sequence[DeviceSummary], shares: Sequence[Estimate] | None) -> tuple[DeviceSummary, ...]:
+def with_busy_shares(
+    summaries: Sequence[DeviceSummary], shares: Sequence[Estimate] | None
+) -> tuple[DeviceSummary, ...]:
     """Return summaries whose utilisation is the busy share that each rank reports.
 
-    Utilisation is unknown where the reported busy times do not cover the window: the two numbers cannot be mixed.
+    Utilisation is unknown if the reported busy times do not cover the window: the two numbers cannot be mixed.
     """
     return tuple(
         replace(
@@ -272,11 +287,12 @@ def rate(window: Window) -> Estimate:
 
 
 def pace(window: Window) -> Estimate:
-    """Return the iterations per second of training; unknown where they jump as lines of an earlier run do."""
+    """Return the iterations per second of training; unknown if they jump as lines of an earlier run do."""
     return Estimate() if window.has_jumps else _rate(window, window.paces(), attrgetter("iterations_per_s"))
 
 
 def _rate(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Estimate:
+    """Return a number per second over the window, with its error from the blocks."""
     varies = steady.OF_BURSTS if window.round > 1 else OF_UTILISATION
     return _estimate(lambda part: Estimate(mean_of(part)), window, blocks, varies=varies)
 
@@ -289,6 +305,7 @@ def _of_share(
 
 
 def _blocks(mean_of: Callable[[Window], Estimate], spans: Sequence[Window]) -> list[Block]:
+    """Return the known means of a quantity over spans, as blocks."""
     means = [(span.trained_s, mean_of(span).mean) for span in spans]
     return [Block(span_s, mean) for span_s, mean in means if mean is not None]
 
@@ -301,11 +318,11 @@ def _estimate(
     full: float = math.inf,
     varies: Usual = OF_UTILISATION,
 ) -> Estimate:
-    """Return the mean of a quantity over the window, with its error from the blocks.
+    """Return the mean of a quantity over the window, with its error from the blocks; see `steady.standard_error`.
 
-    The error also holds two differences that no further iteration averages out: what the ends of the pieces add, which
-    are alike in each iteration, and how far the mean after the last change of level is from that of the window. Where
-    nothing is known of the last level, the mean may be wrong by its full size.
+    The error also holds two differences that no further iteration averages out: the edge error, which is alike in each
+    iteration, and the difference between the means of the last level and of the whole window. If the mean of the last
+    level is unknown, the mean of the window may be wrong by its full size.
     """
     over_window = mean_of(window)
     error = steady.standard_error(blocks, full=full, varies=varies)
@@ -316,24 +333,28 @@ def _estimate(
 
 
 def _mean(
-    samples: Sequence[DeviceSample], window: Window, read: Callable[[DeviceSample], float | None], past_s: float | None
+    samples: Sequence[DeviceSample],
+    window: Window,
+    read: Callable[[DeviceSample], float | None],
+    past_s: float | None,
 ) -> Estimate:
-    """Return the mean over a window, and the standard error that the ends of its pieces add.
+    """Return the mean of a quantity over a window, and the edge error that the ends of its pieces add.
 
     Each piece is weighted by the seconds of training that it stands for. In a window of a single piece, every reading
-    counts alike: its ends are few and no second stands for many.
+    counts alike: it has only two ends, and no second stands for many.
     """
     pieces = window.pieces()
     if len(pieces) == 1:
         return Estimate(over(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
-    known = averages(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
-    levels = [(piece.trained_s, level(known, piece)) for piece in pieces]
-    weighted = [(trained_s, estimate) for trained_s, estimate in levels if estimate.mean is not None]
-    total_s = sum(trained_s for trained_s, _ in weighted)
-    if not total_s:
-        return Estimate()
-    mean = sum(trained_s * (estimate.mean or 0.0) for trained_s, estimate in weighted) / total_s
-    return Estimate(mean, edge_error=sum(trained_s * estimate.edge_error for trained_s, estimate in weighted) / total_s)
+    readings = averages(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
+    trained_s = mean_sum = edge_error_sum = 0.0
+    for piece in pieces:
+        of_piece = level(readings, piece)
+        if of_piece.mean is not None:
+            trained_s += piece.trained_s
+            mean_sum += piece.trained_s * of_piece.mean
+            edge_error_sum += piece.trained_s * of_piece.edge_error
+    return Estimate(mean_sum / trained_s, edge_error=edge_error_sum / trained_s) if trained_s else Estimate()
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:
@@ -345,15 +366,15 @@ def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> S
 NO_RATE = "samples/s is unknown"
 """A note begins with these words if the trainer prints samples that do not count."""
 WITHOUT_PAUSE = "the numbers are those without it"
-"""The end of the note about what a pause costs."""
+"""The end of the note about the cost of a pause."""
 LOADED = "other processes used"
 """The beginning of the note about a processor that others used, too."""
 BUSY_PCT = 10.0
-"""From this share of the processors on, in percent, the result of a probe on the CPU says what others used."""
+"""From this share of the processors on, in percent, a note of a probe on the CPU says how much others used (chosen)."""
 
 
-def doubtful(window: Window) -> str | None:
-    """Return why the samples of a window may be wrong; None where nothing speaks against them."""
+def doubt(window: Window) -> str | None:
+    """Return why the samples of a window may be wrong; None if nothing speaks against them."""
     if window.is_queued:
         return "the batches that the loader had ready before the first iteration were not used up"
     if window.counts_samples and window.has_jumps:
@@ -366,13 +387,13 @@ def doubtful(window: Window) -> str | None:
 def notes(
     window: Window, shares: list[Estimate] | None, devices: Sequence[DeviceSummary], doubt: str | None = None
 ) -> Iterator[str]:
-    """Yield what a reader of the window's numbers should know; `doubt` says why its samples may be wrong."""
-    if (level := window.last_level) is not None:
-        before_s, after_s = (part.trained_s / part.iterations for part in (window.before_change, level))
+    """Yield notes for a reader of the window's numbers; `doubt` says why its samples may be wrong."""
+    if (last_level := window.last_level) is not None:
+        before_s, after_s = (part.trained_s / part.iterations for part in (window.before_change, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s, and the error holds the difference"
     if doubt:
         yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
-    yield from _costs(window)
+    yield from _pause_costs(window)
     if shares and any(share.mean is None for share in shares):
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
@@ -385,9 +406,9 @@ def notes(
 def step_share(window: Window) -> float | None:
     """Return the share of a whole training's time that its steps take beside its pauses.
 
-    None where the window has no pause, or not every pause's period is known.
+    None if the window has no pause, or if the period of a pause is unknown.
     """
-    kinds = _pauses(window)
+    kinds = _pause_kinds(window)
     if not kinds or not all(kind.every for kind in kinds):
         return None
     step_s = 1 / (window.iterations_per_s or math.inf)
@@ -395,14 +416,16 @@ def step_share(window: Window) -> float | None:
 
 
 class _PauseKind(NamedTuple):
+    """The pauses of one kind, such as evaluations."""
+
     what: str
     seconds: float
     """The mean length of a pause."""
     every: float | None
-    """The iterations from one to the next, where these are known."""
+    """The iterations from one pause to the next; None if they are unknown."""
 
 
-def _pauses(window: Window) -> list[_PauseKind]:
+def _pause_kinds(window: Window) -> list[_PauseKind]:
     """Return the kinds of pauses in a window, with their mean lengths and periods."""
     by_kind: dict[str, list[Mark]] = {}
     periods: dict[str, float | None] = {}
@@ -417,13 +440,15 @@ def _pauses(window: Window) -> list[_PauseKind]:
     return kinds
 
 
-def _costs(window: Window) -> Iterator[str]:
-    """Yield what each kind of pause costs. No pause is part of the window's numbers."""
-    for what, cost_s, every in _pauses(window):
-        steps_s = (every or 0.0) / (window.iterations_per_s or math.inf)
-        each = "an epoch" if "epoch" in what else "between two"
-        share = f", {100 * cost_s / (cost_s + steps_s):.0f} % at {every:.0f} iterations {each}" if every else ""
-        yield f"{what} costs {cost_s:.1f} s{share}; {WITHOUT_PAUSE}"
+def _pause_costs(window: Window) -> Iterator[str]:
+    """Yield a note about the cost of each kind of pause. No pause is part of the window's numbers."""
+    for kind in _pause_kinds(window):
+        share = ""
+        if kind.every:
+            steps_s = kind.every / (window.iterations_per_s or math.inf)
+            per = "an epoch" if "epoch" in kind.what else "between two"
+            share = f", {100 * kind.seconds / (kind.seconds + steps_s):.0f} % at {kind.every:.0f} iterations {per}"
+        yield f"{kind.what} costs {kind.seconds:.1f} s{share}; {WITHOUT_PAUSE}"
 
 
 COUNTER = "counter"
@@ -434,52 +459,59 @@ SAMPLED = "sampled_power"
 """Power that was sampled, where a card has no counter."""
 
 
-def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] | None:
-    """Return what gives the mean power of one device over a window, in watts, by its own counter of energy.
+class EnergyReading(NamedTuple):
+    """A reading of a counter of energy."""
 
-    None where the device has no counter, or one that stands still.
+    t_s: float
+    energy_j: float
+
+
+def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] | None:
+    """Return a function for the mean power of one device over a window, in watts, by its own counter of energy.
+
+    None if the device has no counter, or if the counter stands still or falls.
 
     Each piece of a window counts by the seconds of training that it stands for.
     """
-    known = [(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
-    falls = any(later < before for (_, before), (_, later) in pairwise(known))
-    if falls or len(known) < 2 or known[-1][1] <= known[0][1]:
+    readings = [EnergyReading(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
+    falls = any(later.energy_j < earlier.energy_j for earlier, later in pairwise(readings))
+    if falls or len(readings) < 2 or readings[-1].energy_j <= readings[0].energy_j:
         return None
 
     def power_w(window: Window) -> Estimate:
         """Return the mean power over a window."""
-        parts: list[tuple[float, float]] = []
+        trained_s = trained_ws = 0.0  # W s: the power of each piece times its seconds of training
         for piece in window.pieces():
-            begin_s, end_s = max(piece.begin_s, known[0][0]), min(piece.end_s, known[-1][0])
+            begin_s, end_s = max(piece.begin_s, readings[0].t_s), min(piece.end_s, readings[-1].t_s)
             if end_s > begin_s:
-                parts.append((piece.trained_s, (_at(known, end_s) - _at(known, begin_s)) / (end_s - begin_s)))
-        trained_s = sum(part_s for part_s, _ in parts)
-        return Estimate(sum(part_s * part_w for part_s, part_w in parts) / trained_s if trained_s else None)
+                piece_w = (_energy_at(readings, end_s) - _energy_at(readings, begin_s)) / (end_s - begin_s)
+                trained_s += piece.trained_s
+                trained_ws += piece.trained_s * piece_w
+        return Estimate(trained_ws / trained_s if trained_s else None)
 
     return power_w
 
 
-def _at(known: Sequence[tuple[float, float]], t_s: float) -> float:
+def _energy_at(readings: Sequence[EnergyReading], t_s: float) -> float:
     """Return a counter in joules at a time between its first and its last reading."""
-    place = min(max(bisect_right(known, t_s, key=itemgetter(0)), 1), len(known) - 1)
-    (before_s, before_j), (after_s, after_j) = known[place - 1 : place + 1]
-    return before_j + (after_j - before_j) * (t_s - before_s) / (after_s - before_s)
+    place = min(max(bisect_right(readings, t_s, key=attrgetter("t_s")), 1), len(readings) - 1)
+    before, after = readings[place - 1 : place + 1]
+    return before.energy_j + (after.energy_j - before.energy_j) * (t_s - before.t_s) / (after.t_s - before.t_s)
 
 
 def per_joule(speed: Estimate, devices: Sequence[DeviceSummary], trained_s: float) -> Estimate:
-    """Return the samples of all ranks for a joule of all devices; unknown where that of one device is unknown."""
-    energies = [(device.energy_j, device.energy_se_j) for device in devices]
-    joules = sum(energy or 0.0 for energy, _ in energies)
-    if not speed.mean or not joules or any(energy is None for energy, _ in energies):
+    """Return the samples of all ranks for a joule of all devices; unknown if the energy of one device is unknown."""
+    joules = sum(device.energy_j or 0.0 for device in devices)
+    if not speed.mean or not joules or any(device.energy_j is None for device in devices):
         return Estimate()
     mean = speed.mean * trained_s / joules
-    share = sum(error_j or 0.0 for _, error_j in energies) / joules
-    return Estimate(mean, None if speed.error is None else mean * ((speed.error / speed.mean) ** 2 + share**2) ** 0.5)
+    relative_error = sum(device.energy_se_j or 0.0 for device in devices) / joules  # all cards err alike
+    return Estimate(mean, None if speed.error is None else mean * math.hypot(speed.error / speed.mean, relative_error))
 
 
 def per_price(speed: Estimate, per_hour: float | None) -> Estimate:
     """Return the samples for one unit of the currency, at the price of all devices for an hour."""
     if speed.mean is None or per_hour is None:
         return Estimate()
-    by = 3600.0 / per_hour
-    return Estimate(speed.mean * by, None if speed.error is None else speed.error * by)
+    seconds = 3600.0 / per_hour  # for one unit of the currency
+    return Estimate(speed.mean * seconds, None if speed.error is None else speed.error * seconds)

@@ -1,4 +1,4 @@
-"""Follows the lines of a probe, and decides when the probe is over, and whether it has failed and why.
+"""Follows the lines of a probe, decides when the probe is over, and says why it has failed.
 
 Pure: the caller passes the time in with the lines.
 """
@@ -19,7 +19,7 @@ from tuner.probe.progress_files import counts
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
-from tuner.probe.window import Mark, counted, first_mark, marks
+from tuner.probe.window import Mark, first_mark, marks, with_samples
 from tuner.study import ProbeSpec
 
 
@@ -27,7 +27,7 @@ class ProbeEnd(StrEnum):
     """Why a probe is over."""
 
     ENOUGH = "enough"
-    """All iterations that were asked for have been seen."""
+    """All iterations of a usual probe have come, or the value is known well enough."""
     EXITED = "exited"
     """The trainer ended by itself."""
     FATAL = "fatal"
@@ -49,16 +49,16 @@ class ProbeEnd(StrEnum):
 
 
 class Watch:
-    """Follows the lines of one probe, decides when the probe is over, and why it has failed."""
+    """Follows the lines of one probe, decides when the probe is over, and says why it has failed."""
 
     STALL_FACTOR = 20
-    """A trainer stalls when it completes no iteration for this many median iterations: twice the longest pause that was
-    seen in a healthy trainer."""
+    """A trainer stalls when it completes no iteration for this many median iterations: twice the longest pause of any
+    healthy trainer so far."""
     HICCUP_FACTOR = 15
     """A trainer may print nothing for this many median iterations. At the time limit, a trainer that has made no
     iteration for that long counts as hanging, not as slow."""
     LEAST_STALL_FACTOR = 2
-    """A stall takes at least this many grace times, however short the iterations are; after an evaluation or a
+    """A stall takes at least this many grace times, however short the iterations are. After an evaluation or a
     checkpoint it takes at least `silence_seconds`."""
     CERTAIN_FACTOR = 2
     """A rank that is certainly dead ends the probe after this many grace times, even while its peers still print."""
@@ -68,7 +68,9 @@ class Watch:
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
         self._limits, self._reader, self._ranks = limits, reader, ranks
         self._first_line_s: float | None = None
-        self._last_line_s = self._paused_s = 0.0
+        self._last_line_s = 0.0
+        self._paused_s = 0.0
+        """When a process last told that it evaluates or saves."""
         self.evidence = Evidence()
         self._unmatched = Unmatched()
         self._unread: str | None = None
@@ -76,13 +78,15 @@ class Watch:
         self._has_wrong_rows = False
         """Whether the file has rows, and they cannot be used."""
         self.training: TrainingCounts | None = None
-        """What was counted inside the training; None where nothing was."""
+        """The counts from inside the training; None without any."""
         self.progress: list[Progress] = []
+        """The reports that count."""
         self.marks: list[Mark] = []
+        """The iterations that all ranks have completed."""
 
     def feed(self, lines: Sequence[OutputLine]) -> bool:
-        """Return whether all ranks have completed another iteration with these lines."""
-        before, latest = len(self.marks), self.progress[-1:]
+        """Take new lines into account, and return whether all ranks have completed another iteration with them."""
+        marks_before, latest = len(self.marks), self.progress[-1:]
         for line in lines:
             self._last_line_s = line.t_s
             self._first_line_s = line.t_s if self._first_line_s is None else self._first_line_s
@@ -95,15 +99,15 @@ class Watch:
                 if self._has_no_progress:
                     self._unmatched.feed(line.text)
             else:
-                self._hear(record(line.text), line.t_s)
+                self._feed_message(record(line.text), line.t_s)
         if self.progress[-1:] != latest:
-            self.marks = counted(marks(self.progress, self._ranks), self._reader.patterns.samples_per_iteration)
-            if len(self.marks) > max(before, 1):
+            self.marks = with_samples(marks(self.progress, self._ranks), self._reader.patterns.samples_per_iteration)
+            if len(self.marks) > max(marks_before, 1):
                 self.evidence.forget(before_s=self.marks[-2].t_s)
-        return len(self.marks) > before
+        return len(self.marks) > marks_before
 
-    def _hear(self, message: Mapping[str, Any], t_s: float) -> None:
-        """Note what a message says beside progress: a failure, an unreadable file, what is trained, or a pause."""
+    def _feed_message(self, message: Mapping[str, Any], t_s: float) -> None:
+        """Take a message about something beside progress into account: a failure, a file, counts, or a pause."""
         match message.get("type"):
             case "failed":
                 self.evidence.feed_report(message, t_s)
@@ -118,17 +122,17 @@ class Watch:
         """Whether the window is long enough and has all iterations of a usual probe."""
         return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
-    def over(self, now_s: float) -> ProbeEnd | None:
+    def end(self, now_s: float) -> ProbeEnd | None:
         """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
         if now_s >= self._limits.longest_start_s and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
         if now_s >= self._limits.max_seconds:
-            return ProbeEnd.HANG if self._stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
+            return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
         if self._is_long_enough and self.evidence.fatal_t_s is None and not self._has_time_for(1):
             return ProbeEnd.ENOUGH
-        return ProbeEnd.HANG if self._stalled(now_s, self.STALL_FACTOR) else None
+        return ProbeEnd.HANG if self._is_stalled(now_s, self.STALL_FACTOR) else None
 
     def next_is_last(self, *, more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.
@@ -136,7 +140,7 @@ class Watch:
         The running iteration is assumed to take at least half as long as the shortest iteration. `more` says that the
         probe needs more iterations than usual.
         """
-        if len(self._inside) < 2:
+        if len(self._window_marks) < 2:
             return False
         shortest_s = min(later.t_s - earlier.t_s for earlier, later in pairwise(self.marks))
         will_be_long_enough = self._window_s + shortest_s / 2 >= self._limits.window_seconds
@@ -145,7 +149,7 @@ class Watch:
 
     @property
     def unmatched_lines(self) -> Sequence[str]:
-        """Why the rows of the progress file cannot be used, and the last lines that look like progress.
+        """Why the rows of the progress file cannot be used, followed by the last lines that look like progress.
 
         Empty as soon as anything has reported progress.
         """
@@ -154,7 +158,7 @@ class Watch:
 
     @property
     def unread(self) -> str | None:
-        """Why the progress file gives no iteration; None where it gives some, or the plan names no file."""
+        """Why the progress file gives no iteration; None if it gives some, or if the plan names no file."""
         return self._unread if self._has_no_progress else None
 
     @property
@@ -176,39 +180,39 @@ class Watch:
         """Return why the probe failed; None when its window counts.
 
         Args:
-            end: How the probe ended.
-            exit_code: The trainer's exit code, where it ended by itself.
-            missing: Expected files that do not exist.
-            measured: Whether there is a window.
-            oom_kills: The number of processes that the kernel killed for lack of memory during the probe.
-            lost: Why the devices can no longer be read.
-            in_session: Whether a session served the probe.
+            end: how the probe ended.
+            exit_code: the trainer's exit code; None if it did not end by itself.
+            missing: expected files that do not exist.
+            measured: whether there is a window.
+            oom_kills: the number of processes that the kernel killed for lack of memory during the probe.
+            lost: why the devices can no longer be read; None if they can.
+            in_session: whether a session served the probe.
         """
         if end is ProbeEnd.INTERRUPTED:
             return STOPPED
         end = ProbeEnd.FATAL if self._hides_a_death(end) else end
-        named, behind = self.evidence.failure(), self._behind()
+        shown, behind = self.evidence.failure(), self._rank_behind()
         finished = end is ProbeEnd.EXITED and exit_code == 0
-        out_of_memory = self.evidence.certain and named is not None and named.kind in OUT_OF_MEMORY
+        out_of_memory = self.evidence.is_certain and shown is not None and shown.kind in OUT_OF_MEMORY
         is_complete = finished and not missing and behind is None
-        ran = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
-        if not out_of_memory and (ran or end is ProbeEnd.STOPPED):
+        window_counts = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
+        if not out_of_memory and (window_counts or end is ProbeEnd.STOPPED):
             return None
         if lost is not None and not out_of_memory:
             return unreadable(lost)
-        if oom_kills and (named is None or named.rule == KILLED):
+        if oom_kills and (shown is None or shown.rule == KILLED):
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
         silent = self._first_line_s is None and not in_session
         without_iteration = self._without_iteration(end, finished, silent)
-        return named or without_iteration or self._unexplained(end, exit_code, missing, behind)
+        return shown or without_iteration or self._unexplained(end, exit_code, missing, behind)
 
     def _hides_a_death(self, end: ProbeEnd) -> bool:
-        """Return whether a rank died although the probe ended otherwise: its peers wrote on, or it said so itself."""
+        """Return whether a rank died, although the probe ended in another way."""
         match end:
             case ProbeEnd.HANG:
                 return self.evidence.fatal_t_s is not None
             case ProbeEnd.OUT_OF_TIME:
-                return self.evidence.certain
+                return self.evidence.is_certain
             case _:
                 return end is ProbeEnd.EXITED and bool(self.evidence.reported)
 
@@ -217,9 +221,9 @@ class Watch:
 
         `silent`: a plain command has neither printed nor reported anything.
         """
-        shown = [self.unread] if self.unread and finished and not self.unmatched_lines else self.unmatched_lines
-        if shown and (finished or end in {ProbeEnd.UNMATCHED, ProbeEnd.OUT_OF_TIME}):
-            detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(shown)}"
+        lines = self.unmatched_lines or ([self.unread] if self.unread and finished else [])
+        if lines and (finished or end in {ProbeEnd.UNMATCHED, ProbeEnd.OUT_OF_TIME}):
+            detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(lines)}"
             return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
         if silent and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
             detail = f"the trainer {'ended with exit code 0; it ' if finished else ''}printed nothing"
@@ -232,41 +236,44 @@ class Watch:
     def _unexplained(
         self, end: ProbeEnd, exit_code: int | None, missing: Sequence[str], behind: Failure | None
     ) -> Failure:
-        """Return the failure of a probe whose output names none, by how it ended.
+        """Return the failure of a probe whose output shows none, by how it ended.
 
         `missing` names expected files that do not exist, and `behind` is the failure of a rank that fell behind.
         """
         last_words, count = self.evidence.last_words(), len(self.marks)
-        shown = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
-        shown = f"{self.unread}; {shown}" if self.unread else shown
-        too_early = f"before {f'enough iterations ({count} seen)' if count else 'an iteration was seen'}; {shown}"
+        last_line = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
+        last_line = f"{self.unread}; {last_line}" if self.unread else last_line
+        too_early = f"before {f'enough iterations ({count} seen)' if count else 'an iteration was seen'}; {last_line}"
         finished = end is ProbeEnd.EXITED and exit_code == 0
         if behind is not None and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
-            return replace(behind, detail=f"{behind.detail}; {shown}")
-        known = {
-            ProbeEnd.HANG: (FailureKind.HANG, "silence", f"no new iteration; {shown}"),
-            ProbeEnd.ENOUGH: (FailureKind.CRASH, "no window", f"the window is too short {too_early}"),
-            ProbeEnd.OUT_OF_TIME: (FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"),
-        }
-        if finished and count and not missing and self.evidence.fatal_t_s is None:
-            done = f"the trainer was done after {count} iteration(s), before the window was long enough; {shown}"
-            known[end] = (FailureKind.NO_READING, "too short", done)
-        if end in known:
-            kind, rule, detail = known[end]
-            return Failure(kind=kind, rule=rule, detail=detail)
-        if finished:
-            lack = f"without {', '.join(missing)}" if missing else too_early
-            detail = f"the trainer ended with exit code 0, {lack}"
-            return Failure(kind=FailureKind.CRASH, rule="incomplete", detail=detail)
-        rank = self.evidence.cause.rank if self.evidence.cause else None
-        code = "" if end is ProbeEnd.FATAL else f"exit code {exit_code}: "
-        return Failure(kind=FailureKind.CRASH, rule="exit", detail=f"{code}{last_words}", rank=rank)
+            return replace(behind, detail=f"{behind.detail}; {last_line}")
+        rank = None
+        match end:
+            case ProbeEnd.HANG:
+                kind, rule, detail = FailureKind.HANG, "silence", f"no new iteration; {last_line}"
+            case ProbeEnd.ENOUGH:
+                kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
+            case ProbeEnd.OUT_OF_TIME:
+                kind, rule, detail = FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"
+            case _ if finished and count and not missing and self.evidence.fatal_t_s is None:
+                kind, rule = FailureKind.NO_READING, "too short"
+                detail = (
+                    f"the trainer was done after {count} iteration(s), before the window was long enough; {last_line}"
+                )
+            case _ if finished:
+                lack = f"without {', '.join(missing)}" if missing else too_early
+                kind, rule, detail = FailureKind.CRASH, "incomplete", f"the trainer ended with exit code 0, {lack}"
+            case _:
+                kind, rule = FailureKind.CRASH, "exit"
+                detail = last_words if end is ProbeEnd.FATAL else f"exit code {exit_code}: {last_words}"
+                rank = self.evidence.cause.rank if self.evidence.cause else None
+        return Failure(kind=kind, rule=rule, detail=detail, rank=rank)
 
-    def _behind(self) -> Failure | None:
-        """Return the failure of a rank that is more than one iteration behind another; None where all are in step.
+    def _rank_behind(self) -> Failure | None:
+        """Return the failure of a rank that is more than one iteration behind another; None if all are in step.
 
-        Where a rank of the plan is silent and a rank that the plan does not have reports, the failure is that of the
-        latter: one of the plan's ranks can never report.
+        If a rank of the plan is silent while a rank reports that the plan does not have, the failure is of the latter:
+        the plan's rank can never report.
         """
         reported = {report.rank: report.iteration for report in self.progress if report.rank is not None}
         reached = {rank: reported.get(rank, -1) for rank in range(self._ranks)}
@@ -274,37 +281,38 @@ class Watch:
         is_silent = reached[slowest] < 0
         stray = max(reported.keys() - reached.keys(), default=None)
         if is_silent and stray is not None:
-            wrong = f"rank {stray} reports iterations, but the ranks of {self._ranks} device(s) are counted from 0"
-            return Failure(kind=FailureKind.CRASH, rule="ranks", detail=wrong, rank=stray)
+            detail = f"rank {stray} reports iterations, but the ranks of {self._ranks} device(s) are counted from 0"
+            return Failure(kind=FailureKind.CRASH, rule="ranks", detail=detail, rank=stray)
         if reached[slowest] >= max(reached.values()) - 1:
             return None
-        silent = "has reported no iteration; leave `rank` out if one rank reports for all ranks"
-        behind = f"rank {slowest} {silent if is_silent else 'fell behind'}"
-        return Failure(kind=FailureKind.HANG, rule="silence", detail=behind, rank=slowest)
+        why = "has reported no iteration; leave `rank` out if one rank reports for all ranks"
+        detail = f"rank {slowest} {why if is_silent else 'fell behind'}"
+        return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=slowest)
 
     def _has_time_for(self, more: int) -> bool:
         """Return whether `more` iterations are expected to end before the time limit."""
         return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
 
     @property
-    def _inside(self) -> Sequence[Mark]:
-        """The marks from the one on at which the window begins."""
+    def _window_marks(self) -> Sequence[Mark]:
+        """The marks of the window so far; empty before it begins."""
         begin = first_mark(self.marks, self._limits.warmup_iterations, self._reader.patterns.queue)
         return () if begin is None else self.marks[begin:]
 
     @property
     def _window_s(self) -> float:
         """The length of the window so far."""
-        return self._inside[-1].t_s - self._inside[0].t_s if self._inside else 0.0
+        inside = self._window_marks
+        return inside[-1].t_s - inside[0].t_s if inside else 0.0
 
     @property
     def _is_long_enough(self) -> bool:
         """Whether the window has an iteration, and lasts as long as a window must."""
-        return len(self._inside) > 1 and self._window_s >= self._limits.window_seconds
+        return len(self._window_marks) > 1 and self._window_s >= self._limits.window_seconds
 
     def _has_iterations(self, count: int) -> bool:
-        """Return whether so many iterations are complete, those of the warm-up included."""
-        return len(self._inside) + self._limits.warmup_iterations >= count
+        """Return whether so many iterations are complete, with the warm-up."""
+        return len(self._window_marks) + self._limits.warmup_iterations >= count
 
     def _rank_is_dead(self, now_s: float) -> bool:
         """Return whether a rank has died, and its peers have had time to say so or to die as well."""
@@ -312,17 +320,17 @@ class Watch:
         if fatal_s is None:
             return False
         quiet_s = now_s - self._last_line_s
-        if self.evidence.certain:
+        if self.evidence.is_certain:
             return quiet_s >= grace_s or now_s - max(fatal_s, self._last_mark_s) >= self.CERTAIN_FACTOR * grace_s
         return quiet_s >= max(grace_s, self.QUIET_FACTOR * (self._median_iteration_s() or grace_s))
 
-    def _stalled(self, now_s: float, factor: float) -> bool:
+    def _is_stalled(self, now_s: float, factor: float) -> bool:
         """Return whether no line has come for long, or no iteration for `factor` median iterations."""
         limits, usual_s = self._limits, self._median_iteration_s()
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, self.HICCUP_FACTOR * usual_s):
             return True
-        is_paused = self._reader.pauses or self._paused_s > self._last_mark_s
+        is_paused = self._reader.has_pause or self._paused_s > self._last_mark_s
         least_s = limits.silence_seconds if is_paused else self.LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
         return usual_s > 0 and now_s - max(self._last_mark_s, self._paused_s) >= stall_s
@@ -335,25 +343,34 @@ class Watch:
     def _median_iteration_s(self) -> float:
         """Return the median length of an iteration.
 
-        It is 0 where it is not known yet, and where marks come in bursts, as they do out of a buffered output.
+        It is 0 before two marks, and if marks come in bursts, as they do out of a buffered output.
         """
         return median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])
 
 
 IDLE_PCT = 0.5
-"""A CPU rank below this share, in percent, is idle: a launcher that only waits takes less. A GPU is idle at 0 alone."""
+"""A CPU rank below this share, in percent, is idle: a launcher that only waits takes less.
+
+A GPU is idle at 0 alone, because a launcher takes nothing of it.
+"""
+
+
+def _did_nothing(device: Device, util_pct: float | None) -> bool:
+    """Return whether a device was idle with this mean utilisation; an unknown one says nothing."""
+    if util_pct is None:
+        return False
+    return util_pct <= 0.0 if device.is_gpu else util_pct < IDLE_PCT
 
 
 def idle_device(result: ProbeResult, devices: Sequence[Device]) -> Failure | None:
-    """Return the failure of a probe that advanced while a device did nothing; None where every device worked.
+    """Return the failure of a probe that advanced while a device did nothing; None if every device worked.
 
     `devices` are those of the plan, in the order of `result.devices`. On a single device, idleness is no failure: that
-    device must have made the iterations. Neither does a window of less than a second show any.
+    device must have made the iterations. A window of less than a second shows no idleness.
     """
     if len(devices) < 2 or (result.window_s or 0.0) < 1.0:
         return None
-    shares = [(device, summary.util_mean_pct) for device, summary in zip(devices, result.devices, strict=False)]
-    known = [(device, mean_pct) for device, mean_pct in shares if mean_pct is not None]
-    idle = [device.name for device, pct in known if pct <= 0.0 or (pct < IDLE_PCT and not device.is_gpu)]
+    pairs = zip(devices, result.devices, strict=False)  # a result without a window has no devices
+    idle = [device.name for device, summary in pairs if _did_nothing(device, summary.util_mean_pct)]
     detail = f"{', '.join(idle)} did nothing while iterations advanced"
     return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail) if idle else None

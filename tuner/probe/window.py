@@ -1,4 +1,4 @@
-"""The marks at which all ranks had finished an iteration, and the window of them that is evaluated. Pure."""
+"""The marks at which all ranks had finished an iteration, and the window between marks that is evaluated. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ class Mark:
     thin: Thin | None = None
     """The part of the iteration that was shortened on all ranks at the same time, if there was one."""
     pause: Pause | None = None
-    """What else the trainer may have done in the iteration."""
+    """What else the trainer may have done in the iteration; None if nothing tells of it."""
     pause_s: float = 0.0
     """The seconds at the beginning of the iteration in which nothing was trained."""
 
@@ -49,18 +49,18 @@ def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
 def _mark(reports: Sequence[Progress], ranks: int) -> Mark:
     """Return the mark of an iteration that its ranks have reported."""
     counts = [report.samples for report in reports if report.samples is not None]
-    thin = [report.thin for report in reports if report.thin is not None]
+    thin_parts = [report.thin for report in reports if report.thin is not None]
     return Mark(
         iteration=reports[0].iteration,
         t_s=max(report.t_s for report in reports),
         samples=sum(counts) if len(counts) == ranks else None,
         # a part is thin once the last rank has reached it: until then the other ranks wait
-        thin=max(thin, key=attrgetter("from_s")) if len(thin) == len(reports) else None,
+        thin=max(thin_parts, key=attrgetter("from_s")) if len(thin_parts) == len(reports) else None,
         pause=next((report.pause for report in reports if report.pause), None),
     )
 
 
-def counted(marks: Sequence[Mark], samples_per_iteration: float | None) -> list[Mark]:
+def with_samples(marks: Sequence[Mark], samples_per_iteration: float | None) -> list[Mark]:
     """Return the marks with samples counted by their iterations, if the trainer counts no samples itself.
 
     The iteration of a mark is the number that the trainer prints. Iterations between two marks therefore count, too.
@@ -98,30 +98,30 @@ class Window:
     JUMP: ClassVar = 10.0
     """A span in which iterations came so many times as fast as in the median span shows that they were miscounted."""
     LEAST_SPANS: ClassVar = 4
-    """The fewest spans that show a usual speed, and the fewest iterations that show how long a usual one is."""
+    """The fewest spans that show a usual speed, and the fewest iterations that show a usual length (chosen)."""
 
     marks: tuple[Mark, ...]
     level_from: int = 0
-    """The position of the mark at which the iterations change to their last level; 0 where they do not change."""
+    """The position of the mark at which the iterations change to their last level; 0 if they do not change."""
     round: int = 1
-    """The iterations of a whole round of the loader's workers, if batches come in bursts."""
+    """The iterations of a whole round of the loader's workers if batches come in bursts; otherwise 1."""
     is_queued: bool = False
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
     change: Change | None = None
-    """The change of the speed at which the window begins; None where it begins for another reason."""
+    """The change of the speed at which the window begins; None if it begins for another reason."""
     is_counted: bool = False
-    """Whether the iterations were counted inside the training, where nothing of an earlier run is."""
+    """Whether the iterations were counted inside the training, so that none is of an earlier run."""
     origin: Mark | None = None
-    """The trainer's first mark, which lies before the window; None where it is unknown."""
+    """The trainer's first mark, which lies before the window; None if it is unknown."""
 
     @property
     def last_level(self) -> "Window | None":
-        """The part after the last change of level; None where the iterations do not change."""
+        """The part after the last change of level; None if the iterations do not change."""
         return Window(self.marks[self.level_from :], origin=self.origin) if self.level_from else None
 
     @property
     def before_change(self) -> "Window":
-        """The part up to the last change of level, or the whole window where there is none."""
+        """The part up to the last change of level, or the whole window without a change."""
         return Window(self.marks[: self.level_from + 1], origin=self.origin) if self.level_from else self
 
     @property
@@ -141,7 +141,7 @@ class Window:
 
     @property
     def trained_s(self) -> float:
-        """The seconds that the iterations take in ordinary training, where no iteration is thin."""
+        """The seconds that the iterations take in ordinary training, in which no iteration is thin."""
         return sum(piece.trained_s for piece in self.pieces())
 
     @property
@@ -151,15 +151,15 @@ class Window:
 
     @property
     def iterations_per_s(self) -> float | None:
-        """The iterations per second of training, as the trainer numbers them; None where they take no time."""
+        """The iterations per second of training, as the trainer numbers them; None if they take no time."""
         seconds = self.trained_s
         return (self.last.iteration - self.first.iteration) / seconds if seconds > 0 else None
 
     @property
     def samples_per_s(self) -> float | None:
-        """The samples of all ranks per second of training; None where the trainer tells no total."""
-        counted = self._counted
-        return (counted._made or 0) / counted.trained_s if counted._is_total else None
+        """The samples of all ranks per second of training; None if the trainer tells no total."""
+        part = self._part_with_samples
+        return (part._samples or 0) / part.trained_s if part._has_total_samples else None
 
     @property
     def counts_samples(self) -> bool:
@@ -173,34 +173,34 @@ class Window:
         return not self.is_counted and len(speeds) >= self.LEAST_SPANS and max(speeds) >= self.JUMP * median(speeds)
 
     @property
-    def _counted(self) -> "Window":
-        """The part from the first mark with samples to the last, if that is most of the window.
+    def _part_with_samples(self) -> "Window":
+        """The part from the first to the last mark with samples, or the whole window if that is below 80 % of it.
 
-        An iteration may tell none, as in reinforcement learning where no episode ends.
+        An iteration may tell no samples, as in reinforcement learning when no episode ends.
         """
-        counted = [place for place, mark in enumerate(self.marks) if mark.samples is not None] or [0]
-        part = Window(self.marks[counted[0] : counted[-1] + 1], round=self.round, origin=self.origin)
+        places = [place for place, mark in enumerate(self.marks) if mark.samples is not None] or [0]
+        part = Window(self.marks[places[0] : places[-1] + 1], round=self.round, origin=self.origin)
         return part if part.seconds >= 0.8 * self.seconds else self
 
     @property
-    def _made(self) -> int | None:
-        """The samples of all ranks in the window; None where the trainer tells none."""
+    def _samples(self) -> int | None:
+        """The samples of all ranks in the window; None if its ends tell none."""
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before
 
     @property
-    def _is_total(self) -> bool:
-        """Whether the samples are the total since the start, not those of each iteration.
+    def _has_total_samples(self) -> bool:
+        """Whether the samples are the total since the start, not the number of each iteration.
 
-        A total of N iterations is about N times what an iteration adds. A count of each iteration's own starts far
-        above this, unless it soon grows to several times its first value. The factor leaves room, because a trainer may
-        number its iterations from 0 or from 1, and its first iteration may have more samples than the others.
+        A total after N iterations is about N times the growth of an iteration. The number of each iteration is far
+        above its growth, unless it soon grows to several times its first value. The factor leaves room, because a
+        trainer may number its iterations from 0 or from 1, and its first iteration may have more samples than others.
         """
-        if not self._made:
+        if not self._samples:
             return False
         begin = self.origin if self.origin and self.origin.samples is not None else self.first
-        each = self._made / max(self.last.iteration - self.first.iteration, 1)
-        return (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * each
+        growth = self._samples / max(self.last.iteration - self.first.iteration, 1)
+        return (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth
 
     def pieces(self) -> list[Piece]:
         """Return the pieces of the window, cut where a thin part or a pause begins or ends; one piece without any."""
@@ -216,11 +216,11 @@ class Window:
                 begin_s = mark.t_s
         return pieces if begin_s == self.last.t_s else [*pieces, Piece(begin_s, self.last.t_s, 1.0)]
 
-    def spans(self, known: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
+    def spans(self, may_cut: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
         """Return the spans of the window: from mark to mark, each of at least `LEAST_SPAN_S` and one round.
 
-        A span is also longer than the pause at its last mark, and of marks at the same time only the last cuts. The
-        last span has what is left. Only marks that are `known` cut the window.
+        A span is also longer than the pause at its last mark, and only the last of marks at the same time cuts. The
+        last span has all that is left. `may_cut` says whether a span may end at a mark.
         """
         cuts = [0]
         for place, mark in enumerate(self.marks):
@@ -229,85 +229,95 @@ class Window:
             comes_with_next = place + 1 < len(self.marks) and self.marks[place + 1].t_s <= mark.t_s
             is_whole_round = mark.iteration - begin.iteration >= self.round
             is_long = span_s >= LEAST_SPAN_S and span_s > mark.pause_s
-            if is_long and is_whole_round and not comes_with_next and known(mark):
+            if is_long and is_whole_round and not comes_with_next and may_cut(mark):
                 cuts.append(place)
         ends = [*cuts[:-1], len(self.marks) - 1] if len(cuts) > 1 else [0, len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
 
     def paces(self) -> list[Block]:
         """Return the iterations per second of each span that takes time."""
-        taken = [(span.last.iteration - span.first.iteration, span.trained_s) for span in self.spans()]
-        return [Block(seconds, iterations / seconds) for iterations, seconds in taken if seconds > 0]
+        speeds = [(span.iterations_per_s, span.trained_s) for span in self.spans()]
+        return [Block(seconds, per_s) for per_s, seconds in speeds if per_s is not None]
 
     def rates(self) -> list[Block]:
-        """Return the samples per second of each span, or nothing when `samples_per_s` is unknown."""
+        """Return the samples per second of each span; empty if `samples_per_s` is unknown."""
         if self.samples_per_s is None:
             return []
-        spans = self._counted.spans(lambda mark: mark.samples is not None)
-        return [Block(span.trained_s, (span._made or 0) / span.trained_s) for span in spans]
+        spans = self._part_with_samples.spans(lambda mark: mark.samples is not None)
+        return [Block(span.trained_s, (span._samples or 0) / span.trained_s) for span in spans]
 
 
 def _trained_s(before: Mark, mark: Mark) -> float:
     """Return the seconds of training that one iteration stands for."""
-    more_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
-    return mark.t_s - before.t_s - mark.pause_s + more_s
+    saved_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
+    return mark.t_s - before.t_s - mark.pause_s + saved_s
 
 
-def _lengths(marks: Sequence[Mark]) -> list[float]:
-    """Return the seconds of training of each iteration. Marks that came at once share the time before them."""
-    lengths: list[float] = []
+def _lengths_s(marks: Sequence[Mark]) -> list[float]:
+    """Return the seconds of training of each iteration. Marks at the same time share the time before them equally."""
+    lengths_s: list[float] = []
     begin = 0
     while begin + 1 < len(marks):
-        end = _last_at_once(marks, begin + 1)
+        end = _last_at_same_time(marks, begin + 1)
         seconds = sum(_trained_s(*pair) for pair in pairwise(marks[begin : end + 1]))
-        lengths += [seconds / (end - begin)] * (end - begin)
+        lengths_s += [seconds / (end - begin)] * (end - begin)
         begin = end
-    return lengths
+    return lengths_s
 
 
 def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) -> int | None:
-    """Return the position of the mark at which a window may begin; None where there is no such mark yet.
+    """Return the position of the mark at which a window may begin; None if there is no such mark yet.
 
-    A loader's `queue` of so many batches is used up by then: they were ready before the first iteration. It counts as
-    used up after a minute, however few batches have been taken.
+    By then a loader's `queue` of batches is used up, which were ready before the first iteration. It counts as used up
+    after a minute, however few batches have been taken.
     """
     begin = warmup_iterations - 1
     if queue and marks:
         first = marks[0]
-        after = (
+        after_queue = (
             place
             for place, mark in enumerate(marks)
-            if mark.iteration - first.iteration >= queue or mark.t_s - first.t_s >= 60.0
+            if mark.iteration - first.iteration >= queue or mark.t_s - first.t_s >= 60.0  # seconds
         )
-        begin = max(begin, next(after, len(marks)))
+        begin = max(begin, next(after_queue, len(marks)))
     return begin if begin < len(marks) else None
 
 
-def _last_at_once(marks: Sequence[Mark], begin: int) -> int:
-    """Return the last mark that came at the same time: lines that come at once were printed some time before."""
+def _last_at_same_time(marks: Sequence[Mark], begin: int) -> int:
+    """Return the position of the last mark at the time of mark `begin`: a buffer was printed then."""
     later = (place for place in range(begin, len(marks)) if marks[place].t_s > marks[begin].t_s)
     return next(later, len(marks)) - 1
+
+
+class _Step(NamedTuple):
+    """The iterations from one mark to the next."""
+
+    iterations: int
+    seconds: float
+    mark: Mark
 
 
 def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
     """Return the marks with the seconds of their pauses: ends of epochs, evaluations and checkpoints.
 
-    The output must tell of a pause. The iteration must take 1.5 times as long as the longest of which it tells nothing,
-    and half a second more than their mean. Of these there must be twice as many as of the others.
+    A pause counts if the output tells of it, and if its iteration takes 1.5 times as long as the longest usual one, and
+    half a second more than their mean. Usual iterations are those without a word of a pause; there must be twice as
+    many of them as of the others.
     """
     steps = [
-        (max(1, mark.iteration - before.iteration), mark.t_s - before.t_s, mark) for before, mark in pairwise(marks)
+        _Step(max(1, mark.iteration - before.iteration), mark.t_s - before.t_s, mark)
+        for before, mark in pairwise(marks)
     ]
-    usual_s = [seconds / count for count, seconds, mark in steps if mark.pause is None]
+    usual_s = [step.seconds / step.iterations for step in steps if step.mark.pause is None]
     pauses = len(steps) - len(usual_s)
     if not pauses or len(usual_s) < max(Window.LEAST_SPANS, 2 * pauses):
         return list(marks)
-    paused = [marks[0]]
-    for count, seconds, mark in steps:
-        more_s = seconds - count * fmean(usual_s)
-        is_long = more_s >= 0.5 and seconds > 1.5 * count * max(usual_s)
-        paused.append(replace(mark, pause_s=more_s) if mark.pause and is_long else mark)
-    return paused
+    result = [marks[0]]
+    for step in steps:
+        pause_s = step.seconds - step.iterations * fmean(usual_s)
+        is_long = pause_s >= 0.5 and step.seconds > 1.5 * step.iterations * max(usual_s)
+        result.append(replace(step.mark, pause_s=pause_s) if step.mark.pause and is_long else step.mark)
+    return result
 
 
 def find_window(
@@ -324,46 +334,45 @@ def find_window(
     If the trainer ended by itself (`ran_out`), the last iteration includes work at the end of training (in MimicKit, a
     test rollout). The window then leaves out that iteration.
 
-    Of marks that came at the same time, as out of a buffer, the window begins at the last one.
+    If several marks came at the same time, as out of a buffer, the window begins at the last of them.
 
-    The window begins once the loader's `queue` is used up. If what follows is shorter than `least_s` or
-    `least_iterations`, it begins before, and `is_queued` says so. Where batches come in bursts, the window has whole
-    rounds of the queue.
+    The window begins once the loader's `queue` is used up. If the rest is shorter than `least_s` or `least_iterations`,
+    it begins before, and `is_queued` says so. If batches come in bursts, the window has whole rounds of the queue.
 
-    If the iterations change to another level, the window begins after the change. If what follows is too short, the
-    window is the whole one, and its `level_from` says where the change is.
+    If the iterations change to another level, the window begins after the change. If the rest is too short, the window
+    is the whole one, and its `level_from` says where the change is.
     """
-    ended = marks[: len(marks) - 1 if ran_out else None]
+    complete = marks[: len(marks) - 1 if ran_out else None]
 
     def is_long(marks: Sequence[Mark]) -> bool:
         """Return whether marks may be a window."""
         return marks[-1].t_s - marks[0].t_s >= least_s and len(marks) > least_iterations
 
-    begin = first_mark(ended, warmup_iterations, queue)
-    is_queued = queue > 0 and (begin is None or not is_long(ended[begin:]))
+    begin = first_mark(complete, warmup_iterations, queue)
+    is_queued = queue > 0 and (begin is None or not is_long(complete[begin:]))
     if is_queued:
-        begin = first_mark(ended, warmup_iterations)
-    inside = with_pauses(ended[_last_at_once(ended, begin) :]) if begin is not None else []
+        begin = first_mark(complete, warmup_iterations)
+    inside = with_pauses(complete[_last_at_same_time(complete, begin) :]) if begin is not None else []
     if len(inside) < 2 or inside[-1].t_s <= inside[0].t_s:
         return None
-    lengths = _lengths(inside)
-    change = last_level(lengths)
-    level_from = _last_at_once(inside, change) if change else 0
-    level_from = level_from if level_from < len(lengths) else 0
+    lengths_s = _lengths_s(inside)
+    place = last_level(lengths_s)
+    level_from = _last_at_same_time(inside, place) if place else 0
+    level_from = level_from if level_from < len(lengths_s) else 0
     window = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
-    settled = window.last_level
-    if settled is not None:
-        times = fmean(lengths[:level_from]) / fmean(lengths[level_from:])
-        change = Change(settled.first.iteration, settled.first.t_s - marks[0].t_s, times)
-        return replace(settled, change=change) if is_long(settled.marks) else window
-    in_bursts = queue > 1 and len(lengths) > 1 and stdev(lengths) >= 0.3 * fmean(lengths)
+    after_change = window.last_level
+    if after_change is not None:
+        times = fmean(lengths_s[:level_from]) / fmean(lengths_s[level_from:])
+        change = Change(after_change.first.iteration, after_change.first.t_s - marks[0].t_s, times)
+        return replace(after_change, change=change) if is_long(after_change.marks) else window
+    in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)  # 30 % is chosen
     if not in_bursts:
         return window
-    in_rounds = _in_rounds(window.marks, queue)
-    return replace(window, marks=in_rounds if is_long(in_rounds) else window.marks, round=queue)
+    rounds = _whole_rounds(window.marks, queue)
+    return replace(window, marks=rounds if is_long(rounds) else window.marks, round=queue)
 
 
-def _in_rounds(marks: tuple[Mark, ...], queue: int) -> tuple[Mark, ...]:
+def _whole_rounds(marks: tuple[Mark, ...], queue: int) -> tuple[Mark, ...]:
     """Return the marks up to the end of the last whole round of a loader's queue."""
     end = 0
     for place, mark in enumerate(marks):

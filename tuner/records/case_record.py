@@ -25,12 +25,12 @@ def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
 
     These are the settings of the pruner called `none`, and the pruner's retired keys.
     """
-    pruner = _part(identity, "pruner")
-    read = {
-        key: value for key, value in pruner.items() if f"pruner.{key}" not in RETIRED and pruner.get("name") != "none"
-    }
     settings = {name: setting for name, setting in identity.items() if name != "pruner"}
-    return {**settings, "pruner": read} if read else settings
+    pruner = _part(identity, "pruner")
+    if pruner.get("name") == "none":
+        return settings
+    in_use = {key: value for key, value in pruner.items() if f"pruner.{key}" not in RETIRED}
+    return {**settings, "pruner": in_use} if in_use else settings
 
 
 def masked(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,6 +40,7 @@ def masked(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the settings of a part of an identity; empty where they are missing or unreadable."""
     part = identity.get(name)
     return part if isinstance(part, dict) else {}
 
@@ -73,7 +74,7 @@ class CaseRecord:
 
     @property
     def trainer_name(self) -> str | None:
-        """Return the name of the trainer."""
+        """The name of the trainer."""
         return self.trainer.get("name")
 
 
@@ -94,11 +95,11 @@ def decode(attribute: object) -> CaseRecord | None:
     return record_of(CaseRecord, {**masked(attribute), "files": files})
 
 
-def known_case(name: str, kept: CaseRecord | None) -> Case:
-    """Return a case as far as its record says what the case is like; its name says the rest."""
-    if kept is None or kept.robot is None:
+def known_case(name: str, record: CaseRecord | None) -> Case:
+    """Return the case that a record describes; without one, what the case's name says of it."""
+    if record is None or record.robot is None:
         return Case(name=name)
-    return Case(name=name, method=kept.method, robot=kept.robot)
+    return Case(name=name, method=record.method, robot=record.robot)
 
 
 Number = Annotated[float, Field(ge=-MOST, le=MOST)]
@@ -166,7 +167,7 @@ def read_claim(attribute: object) -> Claim | None:
 
 
 def place(name: str) -> int | None:
-    """Return the number of the run that a study's attribute of this name holds; None for other attributes."""
+    """Return the number of the run that the study attribute of this name holds; None for other attributes."""
     number = name.removeprefix(RACE)
     return int(number) if number != name and number.isdecimal() else None
 
@@ -187,40 +188,43 @@ class StudyAttributes:
     @property
     def identity(self) -> dict[str, Any] | None:
         """The settings that must not change; None before the study has any, empty where they are unreadable."""
-        known = self._attributes.get(IDENTITY)
-        return masked(known) if isinstance(known, dict) else None if known is None else {}
+        attribute = self._attributes.get(IDENTITY)
+        if attribute is None:
+            return None
+        return masked(attribute) if isinstance(attribute, dict) else {}
 
     @property
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
-        known = self._attributes.get(RUNGS)
-        is_readable = isinstance(known, list | tuple) and all(isinstance(rung, int) and rung > 0 for rung in known)
-        return tuple(known) if known and is_readable else None
+        rungs = self._attributes.get(RUNGS)
+        is_readable = isinstance(rungs, list | tuple) and all(isinstance(rung, int) and rung > 0 for rung in rungs)
+        return tuple(rungs) if rungs and is_readable else None
 
     @property
     def batch(self) -> BatchFit | None:
         """The batch size that is `auto`; None until it has been worked out."""
-        known = record_of(BatchFit, self._attributes.get(BATCH))
-        return known if known and known.size > 0 else None
+        batch = record_of(BatchFit, self._attributes.get(BATCH))
+        return batch if batch and batch.size > 0 else None
 
     @property
     def mended(self) -> int:
         """The number of trials from before the set-up was mended; 0 where it never was."""
-        known = self._attributes.get(MENDED)
-        return known if isinstance(known, int) else 0
+        count = self._attributes.get(MENDED)
+        return count if isinstance(count, int) else 0
 
     @property
     def ended(self) -> str | None:
         """Why nothing was left that is worth a probe; None while the case goes on."""
-        known = self._attributes.get(ENDED)
-        return known if isinstance(known, str) and known else None
+        reason = self._attributes.get(ENDED)
+        return reason if isinstance(reason, str) and reason else None
 
     @property
     def race(self) -> tuple[RunRecord, ...]:
         """The runs of the case's race, in their order."""
-        numbered = sorted((number, name) for name in self._attributes if (number := place(name)) is not None)
-        runs = (record_of(RunRecord, self._attributes[name]) for _, name in numbered)
-        return tuple(run for run in runs if run)
+        numbers = {name: number for name in self._attributes if (number := place(name)) is not None}
+        names = sorted(numbers, key=numbers.__getitem__)
+        runs = (record_of(RunRecord, self._attributes[name]) for name in names)
+        return tuple(run for run in runs if run)  # a claim in the place of a run is no record
 
 
 FACTS = {
@@ -243,7 +247,7 @@ FOLDER = "folder"
 
 
 def is_of_another(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether a study was measured with another script in another folder, such as another person's."""
+    """Return whether a study was measured with another script in another folder, such as a colleague's."""
     names = (FOLDER, "script")
     return all(name in before and name in now and before[name] != now[name] for name in names)
 

@@ -73,6 +73,7 @@ INELIGIBLE_BEFORE = "eligible"
 
 
 def _table(name: str, columns: str) -> TableClause:
+    """Return a table of Optuna with these columns, which are separated by spaces."""
     return table(name, *map(column, columns.split()))
 
 
@@ -107,9 +108,9 @@ class TrialQueries(NamedTuple):
 
 
 def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
-    """Return what reads the trials that meet a condition, with their rows of the tables.
+    """Return the queries that read the trials which meet a condition, with their rows of the tables.
 
-    To build it takes about as long as to read a few trials. So who reads again and again builds it once.
+    To build them takes about as long as to read a few trials. So who reads again and again builds them once.
     """
     columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
     times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
@@ -131,7 +132,7 @@ def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator
 
 
 def moment(stored: object) -> datetime | None:
-    """Return a stored moment, which SQLite keeps as text; None where it is missing or damaged."""
+    """Return a stored date and time, which SQLite keeps as text; None where it is missing or damaged."""
     if isinstance(stored, datetime):
         return stored
     try:
@@ -185,8 +186,8 @@ def read_json(document: object) -> Any:
     if not isinstance(document, str | bytes):
         return None
     try:
-        usual = isinstance(document, str) and len(document) <= MOST_CHARACTERS and not _UNUSUAL.search(document)
-        return json.loads(document) if usual else storable(json.loads(document))
+        is_storable = isinstance(document, str) and len(document) <= MOST_CHARACTERS and not _UNUSUAL.search(document)
+        return json.loads(document) if is_storable else storable(json.loads(document))
     except (ValueError, RecursionError):
         return None
 
@@ -195,7 +196,7 @@ Record = TypeVar("Record")
 
 
 def record_of(form: type[Record], attribute: object) -> Record | None:
-    """Return an attribute as a record of this form; None where it has another form."""
+    """Return the record of this form that an attribute holds; None where it has another form."""
     try:
         return adapter(form).validate_python(attribute)
     except (ValidationError, TypeError, RecursionError):
@@ -204,5 +205,5 @@ def record_of(form: type[Record], attribute: object) -> Record | None:
 
 @cache
 def adapter(form: type[Record]) -> TypeAdapter[Record]:
-    """Return what reads records of this form, made once."""
+    """Return pydantic's reader of records of this form, made once."""
     return TypeAdapter(form)

@@ -58,12 +58,12 @@ class ProbeRecord(ProbeNumbers):
 
     @property
     def measured_on(self) -> str | None:
-        """Return the identities of the devices that measured the probe."""
+        """The identities of the devices that measured the probe."""
         return self.host.get(DEVICES)
 
     @property
     def detail(self) -> str:
-        """Return why the probe failed, was stopped or does not count; otherwise what else there is to say about it."""
+        """Why the probe failed, was stopped or does not count; otherwise the notes about it."""
         return (self.failure and self.failure.detail) or self.stopped or self.ineligible or "; ".join(self.notes)
 
 
@@ -155,7 +155,7 @@ class TrialRecord:
     soaks: bool = False
     """Whether the trial shows if the config's memory lasts."""
     soak: SoakSettings | None = None
-    """How; None where it is no soak, or one of an older version."""
+    """How the trial soaks; None where it does not, or where an older version stored it."""
     grows_with: str | None = None
     """The parameter with whose value memory grows, or "", where a person has told that a training ran out of memory."""
     origin: str | None = None
@@ -214,7 +214,7 @@ class TrialRecord:
 
     @property
     def ran(self) -> bool:
-        """Whether a failed probe spent most of its time after its start."""
+        """Whether a probe that gave no number spent most of its time after its start."""
         return self.probe.status not in {OK, PRUNED} and mostly_ran(cost(self.probe))
 
     @property
@@ -292,15 +292,22 @@ def read(
 ) -> TrialRecord:
     """Return the trial that has these attributes and Optuna constraints.
 
-    A probe record may be decoded already. An attribute of another form than expected counts as unknown. `config`: that
-    of the record where it is None. `objective` names the first objective, whose error a record may say. `facts` are the
-    other fields of the trial.
+    An attribute of another form than expected counts as unknown.
+
+    Args:
+        attributes: Name → value of JSON. The record of the probe may be decoded already.
+        constraints: Name → Optuna constraint.
+        state: The state, as Optuna names it.
+        config: The config; None for that of the record.
+        objective: The name of the first objective, whose error a record may say.
+        **facts: The other fields of the trial.
     """
-    bounds, record = constraints or {}, attributes.get(schema.PROBE)
-    kept = record if isinstance(record, ProbeRecord) else decode(record)
+    bounds, stored = constraints or {}, attributes.get(schema.PROBE)
+    record = stored if isinstance(stored, ProbeRecord) else decode(stored)
     missing_gib = _number(bounds.get(schema.MEMORY)) or 0.0
-    probe = kept or _foreign(attributes, state, missing_gib)
+    probe = record or _substitute(attributes, state, missing_gib)
     error = _number(attributes.get(schema.ERROR))
+    barring = (schema.INELIGIBLE, schema.INELIGIBLE_BEFORE)
     return TrialRecord(
         state=state,
         config=probe.config if config is None else config,
@@ -315,27 +322,30 @@ def read(
         origin=_text(attributes.get(schema.ORIGIN)),
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,
-        is_barred=probe.ineligible is not None or any(map(bounds.get, (schema.INELIGIBLE, schema.INELIGIBLE_BEFORE))),
-        took=None if kept else _amounts(attributes.get(schema.COST)),
+        is_barred=probe.ineligible is not None or any(map(bounds.get, barring)),
+        took=None if record else _amounts(attributes.get(schema.COST)),
         **facts,
     )
 
 
-def _foreign(attributes: Mapping[str, Any], state: str, missing_gib: float) -> ProbeRecord:
-    """Return what the attributes say that stand in for a probe record."""
-    ran = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
-    where = _text(attributes.get(schema.MEASURED_ON))
+def _substitute(attributes: Mapping[str, Any], state: str, missing_gib: float) -> ProbeRecord:
+    """Return a probe record of a trial without one, by the attributes that another program has stored instead."""
+    status_of_state = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
+    devices = _text(attributes.get(schema.MEASURED_ON))
+    status = _text(attributes.get(schema.FAILURE)) or status_of_state
     return ProbeRecord(
-        status=FailureKind.GPU_OOM.value if missing_gib else _text(attributes.get(schema.FAILURE)) or ran,
+        status=FailureKind.GPU_OOM.value if missing_gib else status,
         warm=schema.WARM in attributes or None,
-        host={DEVICES: where} if where else {},
+        host={DEVICES: devices} if devices else {},
     )
 
 
 def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
-    """Return whether the tuner kept a trial: another program's trial has no such attributes, or no whole record.
+    """Return whether the tuner stored a trial, rather than another program.
 
-    Its record is decoded, and None where it cannot be read.
+    Args:
+        attributes: The attributes of the trial. The record of its probe is decoded: None where it cannot be read.
+        finished: Whether the trial has ended.
     """
     if schema.PROBE in attributes:
         return attributes[schema.PROBE] is not None
@@ -363,50 +373,55 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     """Return the newest of several trials of one config, with the numbers of all of them pooled.
 
     A number that was measured over a window becomes the mean, with its standard error. An extreme becomes the extreme
-    of all. Times, counts and files stay those of the newest trial; devices count where there are as many as it has.
+    of all. Times, counts and files stay those of the newest trial. Device summaries are pooled over the trials that
+    have as many devices as the newest.
     """
     newest = trials[-1]
     if len(trials) == 1:
         return newest
     metrics = [trial.metrics for trial in trials]
-    numbers = {metric.name: over(metric.over, [each.get(metric.name) for each in metrics]) for metric in METRICS}
+    means = {metric.name: over(metric.over, [of_trial.get(metric.name) for of_trial in metrics]) for metric in METRICS}
+    known = {name: number for name, number in means.items() if number is not None}
+    # an error is replaced even by None: the error of the newest trial alone is not that of a mean
     errors = {f"{metric.name}_se": _error(metric.name, metrics) for metric in METRICS if metric.error_of}
-    known = {name: number for name, number in numbers.items() if number is not None}
     alike = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
     probe = replace(
         newest.probe,
         samples_per_s=over(fmean, [trial.samples_per_s for trial in trials]),
         metrics={**newest.metrics, **known, **errors},
-        devices=tuple(map(_device, zip(*alike, strict=True))),
+        devices=tuple(map(_pooled_device, zip(*alike, strict=True))),
     )
     return replace(newest, probe=probe)
 
 
-def _device(same: Sequence[DeviceSummary]) -> DeviceSummary:
-    """Return the newest summary of one device with the numbers of all of them pooled."""
+def _pooled_device(summaries: Sequence[DeviceSummary]) -> DeviceSummary:
+    """Return the newest summary of one device with the numbers of all its summaries pooled."""
     return replace(
-        same[-1],
-        util_mean_pct=over(fmean, [device.util_mean_pct for device in same]),
-        util_max_pct=over(max, [device.util_max_pct for device in same]),
-        mem_peak_mib=over(max, [device.mem_peak_mib for device in same]),
-        power_max_w=over(max, [device.power_max_w for device in same]),
+        summaries[-1],
+        util_mean_pct=over(fmean, [device.util_mean_pct for device in summaries]),
+        util_max_pct=over(max, [device.util_max_pct for device in summaries]),
+        mem_peak_mib=over(max, [device.mem_peak_mib for device in summaries]),
+        power_max_w=over(max, [device.power_max_w for device in summaries]),
     )
 
 
 def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | None:
-    """Return the standard error of the mean of a metric; None where none is known."""
-    known = [(value, each.get(f"{name}_se")) for each in metrics if (value := each.get(name)) is not None]
+    """Return the standard error of the mean of a metric over some trials; None where none is known."""
+    known = [(value, of_trial.get(f"{name}_se")) for of_trial in metrics if (value := of_trial.get(name)) is not None]
     return error_of_mean([value for value, _ in known], [error for _, error in known])
 
 
-def _amounts(known: object) -> dict[str, float]:
-    numbers = {name: _number(amount) for name, amount in known.items()} if isinstance(known, dict) else {}
+def _amounts(attribute: object) -> dict[str, float]:
+    """Return the positive numbers of a mapping, by name; empty for anything else."""
+    numbers = {name: _number(amount) for name, amount in attribute.items()} if isinstance(attribute, dict) else {}
     return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
 
 
 def _text(value: object) -> str | None:
+    """Return a text; None for anything else."""
     return value if isinstance(value, str) else None
 
 
 def _number(value: object) -> float | None:
+    """Return a number that is not too large to compute with; None for anything else."""
     return value if isinstance(value, int | float) and abs(value) <= MOST else None

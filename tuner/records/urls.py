@@ -43,6 +43,20 @@ def checked_url(url: str) -> URL:
     return parsed
 
 
+def unguarded(url: str) -> str | None:
+    """Return why several workers are not safe on a database; None where it has a lock that keeps them apart."""
+    backend = _parsed(url).get_backend_name()
+    if backend in {"sqlite", "postgresql"}:
+        return None
+    return f"{backend} has no lock here that keeps workers apart: two could probe the same config, or end each other's"
+
+
+def check_guarded(url: str) -> None:
+    """Raise StoreError where several workers are not safe on a database."""
+    if why := unguarded(url):
+        raise StoreError(f"{shown(url)}: {why}; run `tuner optimize` alone on it, or name a database of {_FORM}")
+
+
 def of_sessions(url: URL) -> dict[str, Any]:
     """Return an engine's options that replace what a server of PostgreSQL sets for its sessions."""
     if url.get_backend_name() != "postgresql":
@@ -64,7 +78,7 @@ def remedy(url: URL) -> str:
 
 
 def _parsed(url: str | URL) -> URL:
-    """Return a URL, parsed. Raises StoreError for a text that is none."""
+    """Return a URL, parsed. Raises StoreError for a text that is no URL."""
     try:
         return make_url(url)
     except (ArgumentError, ValueError) as error:

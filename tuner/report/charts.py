@@ -1,4 +1,4 @@
-"""The pictures of a case: its configs, its search, its best's probe, its ladder, its race and all its trials."""
+"""The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order."""
 
 import html
 from collections.abc import Collection, Iterable, Sequence
@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from tuner.export import figure, in_words, race_row, runs_by_config, score_text, with_error
+from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS
-from tuner.records.trial import OK, RUNNING, TrialRecord
-from tuner.report.facts import CaseFacts, memory_end, named_default, when_found
+from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import DEFAULT, VARIANT, Value, launched, rung_of, written
+from tuner.study import DEFAULT, VARIANT, Value, launched, rung_of, value_text
 
 # Each colour has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11).
 BEST = "#cf4358"
@@ -48,10 +47,13 @@ def short(value: float | None) -> float | None:
 
 
 def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = None, **more: Any) -> Trace:
-    """Return a series of dots, or what `more` says, with short numbers; `hover` is what the pointer shows of a dot."""
-    numbers = ([short(value) if isinstance(value, float) else value for value in values] for values in (x, y))
-    shown = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
-    return {**dict(zip("xy", numbers, strict=True)), "name": name, "mode": "markers", **shown, **more}
+    """Return a series of dots with short numbers; `more` are keys of plotly's traces, such as another `mode`.
+
+    `hover` is what the pointer shows of a dot.
+    """
+    xs, ys = ([short(value) if isinstance(value, float) else value for value in values] for values in (x, y))
+    hovering = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
+    return {"x": xs, "y": ys, "name": name, "mode": "markers", **hovering, **more}
 
 
 def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
@@ -60,7 +62,7 @@ def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "c
 
 
 def errors(known: Iterable[float | None]) -> dict[str, Any]:
-    """Return the error bars of some values; an unknown error has no bar."""
+    """Return the error bars for the standard errors of some values; an unknown error has no bar."""
     return {"type": "data", "array": [short(error) or 0.0 for error in known], "thickness": 1, "width": 3}
 
 
@@ -93,7 +95,7 @@ def curves(case: CaseFacts) -> Picture | None:
             legendgroup=standing.entrant,
             showlegend=number == 0,
         )
-        for place, standing in enumerate(standings(runs))
+        for place, standing in enumerate(standings(runs))  # the best first
         for number, run in enumerate(standing.runs)
     ]
     caption = f"Each line is a run with a seed of its own. {winner(case) or ''}".strip()
@@ -103,31 +105,31 @@ def curves(case: CaseFacts) -> Picture | None:
 
 def winner(case: CaseFacts) -> str | None:
     """Return a sentence about the config that learnt most in the case's race; None where there was no race."""
-    won = race_row(case.view.race)
-    if not won:
+    row = race_row(case.view.race)
+    if not row:
         return None
     return (
-        f"In the race {won['race_winner']} learnt most: score {score_text(won['race_score'], won['race_score_se'])} "
-        f"after {won['race_s']:.0f} s of training, mean of {won['race_runs']} run(s)."
+        f"In the race {row['race_winner']} learnt most: score {score_text(row['race_score'], row['race_score_se'])} "
+        f"after {row['race_s']:.0f} s of training, mean of {row['race_runs']} run(s)."
     )
 
 
 def choices(case: CaseFacts) -> Picture | None:
     """Return a picture of all configs by objective and samples/s, with those that no other beats in both."""
-    known = [point for point in case.points if point.samples_per_s is not None]
-    if not known:
+    points = [point for point in case.points if point.samples_per_s is not None]
+    if not points:
         return None
-    front = sorted((point for point in known if case.on_front(point)), key=lambda point: point.samples_per_s or 0.0)
-    plain = [point for point in known if not case.on_front(point) and point.is_eligible]
-    barred = [point for point in known if not point.is_eligible]
-    stars = [point for point in known if case.is_best(point)]
+    front = sorted((point for point in points if case.on_front(point)), key=lambda point: point.samples_per_s or 0.0)
+    beaten = [point for point in points if not case.on_front(point) and point.is_eligible]
+    barred = [point for point in points if not point.is_eligible]
+    stars = [point for point in points if case.is_best(point)]
     data = [
-        _points(plain, "measured", OTHER),
+        _points(beaten, "measured", OTHER),
         _points(barred, "may not be the best", OTHER, symbol="circle-open"),
         _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
         _points(stars, "the best", BEST, size=STAR, symbol="star"),
     ]
-    is_above = any(point.is_warm and point.value > best.value for point in known for best in stars)
+    is_above = any(point.is_warm and point.value > best.value for point in points for best in stars)
     above = " Configs above the best were measured in sessions alone, which may read too high." if is_above else ""
     caption = (
         "Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
@@ -137,8 +139,8 @@ def choices(case: CaseFacts) -> Picture | None:
         "xaxis": axis("samples per second", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
     }
-    shown = [drawn for drawn in data if drawn["x"]]
-    return Picture(name="choices", title="What else could be chosen", caption=caption, data=shown, layout=layout)
+    filled = [series for series in data if series["x"]]
+    return Picture(name="choices", title="What else could be chosen", caption=caption, data=filled, layout=layout)
 
 
 def _points(
@@ -177,27 +179,27 @@ def history(case: CaseFacts) -> Picture | None:
     """Return a picture of each measurement and the best so far against time, with the user's own command as a line."""
     if not case.steps:
         return None
-    devices = max(1, len(case.view.kept.devices))
+    devices = max(1, len(case.view.record.devices))
     unit_s, unit = (60.0, "minutes") if case.device_s / devices > 180.0 else (1.0, "seconds")
     spent, values = [step.ended_s / devices / unit_s for step in case.steps], [step.value for step in case.steps]
     trials = [step.trial for step in case.steps]
     labels = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
     bars = errors(trial.error for trial in trials)
     marker = dots(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
-    each = trace(spent, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)
+    dots_of_trials = trace(spent, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)
     line = {"color": FRONT, "shape": "hv"}
     highest = trace(spent, accumulate(values, max), "highest so far", mode="lines", line=line)
     layout: dict[str, Any] = {
         "xaxis": axis(f"{unit} of probes", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
     }
-    data = [each, highest]
+    data = [dots_of_trials, highest]
     if case.view.default:
-        layout |= level(case.view.default.value, named_default(case))
-    if first := case.first_best:
-        name = f"the best, #{first.trial.number}"
+        layout |= level(case.view.default.value, default_name(case))
+    if step := case.first_best:
+        name = f"the best, #{step.trial.number}"
         data.append(
-            trace([first.ended_s / devices / unit_s], [first.value], name, marker=dots(BEST, size=STAR, symbol="star"))
+            trace([step.ended_s / devices / unit_s], [step.value], name, marker=dots(BEST, size=STAR, symbol="star"))
         )
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
@@ -205,51 +207,64 @@ def history(case: CaseFacts) -> Picture | None:
 
 
 def along_ladder(case: CaseFacts) -> Picture | None:
-    """Return a picture of utilisation, SM activity, samples/s and memory, one below the other, by rung."""
+    """Return a picture of the objective, SM activity, samples/s and memory, one below the other, against the rungs.
+
+    None where fewer than two rungs were measured.
+    """
     ladder = case.summary.ladder
-    at_rung = [(point, rung_of(point.config, ladder)) for point in case.points]
-    points = [point for point, rung in at_rung if rung is not None]
-    rungs = [rung for _, rung in at_rung if rung is not None]
-    if ladder is None or len(set(rungs)) < 2:
+    points = [point for point in case.points if rung_of(point.config, ladder) is not None]
+    rungs = [rung for point in points if (rung := rung_of(point.config, ladder)) is not None]
+    if ladder is None or len({*rungs}) < 2:
         return None
-    words = [text(in_words(point.config)) for point in points]
-    unlike = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
-
-    def along(name: str, values: list[float | None], colour: str, symbol: str) -> Trace:
-        """Return a series of values against the rungs."""
-        colours = [BEST if case.is_best(point) else colour for point in points]
-        plain = [symbol if not unlike or point.config.get(VARIANT) in unlike else f"{symbol}-open" for point in points]
-        marks = ["star" if case.is_best(point) else mark for point, mark in zip(points, plain, strict=True)]
-        marker = {**dots(colours, symbol=marks), "size": [STAR if mark == "star" else 7 for mark in marks]}
-        return trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
-
-    memory = along("memory in use", [point.memory_share_pct for point in points], FRONT, "triangle-up")
-    rows = [
-        (
-            of_objective(case.summary.objective),
-            [along(case.summary.objective, [point.value for point in points], FRONT, "square")],
-        ),
-        ("SM active, %", [along("SM active", [point.sm_pct for point in points], OTHER, "circle")]),
-        ("samples/s", [along("samples/s", [point.samples_per_s for point in points], THIRD, "diamond")]),
-        ("memory, %", [memory, *_memory(case)]),
-    ]
-    drawn = [(title, [line for line in traces if any(y is not None for y in line["y"])]) for title, traces in rows]
-    drawn = [(title, traces) for title, traces in drawn if traces]
-    ticks, share = _ticks(set(rungs)), 1.0 / len(drawn)
+    agents = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
+    rows = _rows_along(rungs, case, points, agents)
+    share = 1.0 / len(rows)  # of the height, for each row
     layout: dict[str, Any] = {"showlegend": False}
     data: list[Trace] = []
     number = ""
-    for place, (title, traces) in enumerate(drawn):
+    for place, (title, lines) in enumerate(rows.items()):
         number = str(place + 1) if place else ""
         layout[f"yaxis{number}"] = axis(title, domain=[1.0 - (place + 0.88) * share, 1.0 - place * share], nticks=4)
-        data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in traces]
+        data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in lines]
+    ticks = _ticks({*rungs})
     labels = [f"{rung:,}" for rung in ticks]
     layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")
-    filled = (
-        f" Filled: {VARIANT}={', '.join(map(written, sorted(unlike, key=str)))}; hollow: {DEFAULT}." if unlike else ""
-    )
-    caption, height = f"Each dot is a config.{filled} {memory_end(case)}".strip(), 120 + 120 * len(drawn)
+    names = ", ".join(map(value_text, sorted(agents, key=str)))
+    filled = f" Filled: {VARIANT}={names}; hollow: {DEFAULT}." if agents else ""
+    caption, height = f"Each dot is a config.{filled} {memory_end(case)}".strip(), 120 + 120 * len(rows)
     return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
+
+
+def _rows_along(
+    rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing], agents: Collection[Value]
+) -> dict[str, list[Trace]]:
+    """Return the rows of the picture along the ladder, the top one first: the title of the axis → its series.
+
+    Each of the `points` has a rung. The best has a star; configs of the default agent are hollow where there are other
+    `agents`. A row without a value is left out.
+    """
+    words = [text(in_words(point.config)) for point in points]
+
+    def series(name: str, values: list[float | None], colour: str, symbol: str) -> list[Trace]:
+        """Return a series of values against the rungs as a list, which is empty where no value is known."""
+        colours, symbols = [colour] * len(points), [symbol] * len(points)
+        for place, point in enumerate(points):
+            if case.is_best(point):
+                colours[place], symbols[place] = BEST, "star"
+            elif agents and point.config.get(VARIANT) not in agents:
+                symbols[place] = f"{symbol}-open"
+        marker = {**dots(colours, symbol=symbols), "size": [STAR if mark == "star" else 7 for mark in symbols]}
+        drawn = trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
+        return [drawn] if any(value is not None for value in values) else []
+
+    memory, objective = [point.memory_share_pct for point in points], case.summary.objective
+    rows = {
+        of_objective(objective): series(objective, [point.value for point in points], FRONT, "square"),
+        "SM active, %": series("SM active", [point.sm_pct for point in points], OTHER, "circle"),
+        "samples/s": series("samples/s", [point.samples_per_s for point in points], THIRD, "diamond"),
+        "memory, %": [*series("memory in use", memory, FRONT, "triangle-up"), *_out_of_memory(case)],
+    }
+    return {title: lines for title, lines in rows.items() if lines}
 
 
 def _ticks(rungs: Collection[int], most: int = 6) -> list[int]:
@@ -257,20 +272,20 @@ def _ticks(rungs: Collection[int], most: int = 6) -> list[int]:
 
     They are about `most`; more would not fit beside each other on a phone.
     """
-    apart = (max(rungs) / min(rungs)) ** (1 / most)
+    least_ratio = (max(rungs) / min(rungs)) ** (1 / most)
     chosen: list[int] = []
     for rung in sorted(rungs, reverse=True):
-        if not chosen or chosen[-1] >= apart * rung:
+        if not chosen or chosen[-1] >= least_ratio * rung:
             chosen.append(rung)
     return chosen
 
 
-def _memory(case: CaseFacts) -> list[Trace]:
-    """Return where configs ran out of memory."""
-    if not (ended := case.out_of_memory):
+def _out_of_memory(case: CaseFacts) -> list[Trace]:
+    """Return crosses at full memory for the rungs that ran out of it; an empty list where none did."""
+    if not (rungs := case.out_of_memory):
         return []
-    full, marker = [FULL_PCT] * len(ended), dots(BEST, size=9, symbol="x")
-    return [trace(ended, full, "ran out of memory", hover="%{x}: out of memory", marker=marker)]
+    full, marker = [FULL_PCT] * len(rungs), dots(BEST, size=9, symbol="x")
+    return [trace(rungs, full, "ran out of memory", hover="%{x}: out of memory", marker=marker)]
 
 
 def over_time(case: CaseFacts) -> Picture | None:
@@ -280,17 +295,16 @@ def over_time(case: CaseFacts) -> Picture | None:
         return None
     data: list[Trace] = []
     for place, device in enumerate(series.devices):
-        times, values = series.of(device, "util_pct", 600)  # more points would not be seen
+        times, values = series.of(device, "util_pct", 600)  # more points than a screen can show
         line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1}
         shares = [min(value, FULL_PCT) for value in values]
         data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
     if not any(line["x"] for line in data):
         return None
-    upright = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1}
-    dotted = {"line": {"color": OTHER, "width": 1, "dash": "dot"}}
-    shapes: list[dict[str, Any]] = [{**upright, "x0": t_s, "x1": t_s, **dotted} for t_s in series.marks_s[-200:]]
+    line, over_all = {"color": OTHER, "width": 1, "dash": "dot"}, {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    shapes = [{**over_all, "type": "line", "x0": t_s, "x1": t_s, "line": line} for t_s in series.marks_s[-200:]]
     if window := series.window_s:
-        box = {"type": "rect", "xref": "x", "yref": "paper", "x0": window[0], "x1": window[1], "y0": 0, "y1": 1}
+        box = {**over_all, "type": "rect", "x0": window[0], "x1": window[1]}
         shapes.insert(0, {**box, "fillcolor": "rgba(37,132,173,0.16)", "line": {"width": 0}, "layer": "below"})
     trial = case.summary.best.trial if case.summary.best else 0
     seconds, busy = axis("seconds since the start of the probe"), axis("utilisation, %", range=[0, 103])
@@ -308,58 +322,3 @@ def pictures(case: CaseFacts) -> list[Picture]:
     """Return the pictures of a case, as far as there is something to draw."""
     drawn = (draw(case) for draw in (history, choices, curves, over_time, along_ladder))
     return [picture for picture in drawn if picture]
-
-
-Axis = dict[str, Any]
-"""The name of an axis, the place of each trial from 0 at the bottom to 1, or None without a result, and its ticks."""
-
-
-def parallel(case: CaseFacts) -> dict[str, Any] | None:
-    """Return the picture of a case's trials; None where there are fewer than two.
-
-    It has the axes, and of each trial its kind (`best`, `ok` or `failed`) and the words that the pointer shows.
-    """
-    trials = [trial for trial in case.view.trials if trial.state != RUNNING and trial.config]
-    if len(trials) < 2:
-        return None
-    configs = [launched(trial.config) for trial in trials]
-    names = dict.fromkeys(name for config in configs for name in config)
-    axes = [_of_parameter(name, [config.get(name) for config in configs]) for name in names]
-    axes.append(_of_result(case.summary.objective, [trial.value if trial.status == OK else None for trial in trials]))
-    if case.summary.objective != "samples_per_s":
-        axes.append(_of_result("samples/s", [trial.samples_per_s for trial in trials]))
-    best = case.view.best.launch if case.view.best else None
-    kinds = ["best" if trial.launch == best else "ok" if trial.status == OK else "failed" for trial in trials]
-    shown = [axis for axis in axes if len(axis["ticks"]) > 1]
-    return {"axes": shown, "kinds": kinds, "words": list(map(_words, trials))}
-
-
-def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
-    """Return the axis of a parameter: its values have equal distances, numbers in their order."""
-    known = [value for value in dict.fromkeys(values) if value is not None]
-    if not any(isinstance(value, str) for value in known):
-        known.sort(key=float)
-    ordered = ([None] if None in values else []) + known
-    place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
-    step = -(-len(ordered) // 12)  # more ticks would not be readable beside each other
-    labels = ["-" if value is None else written(value) for value in ordered]
-    ticks = [(place[value], label) for value, label in zip(ordered, labels, strict=True)][::-step][::-1]
-    return {"name": name, "places": [place[value] for value in values], "ticks": ticks}
-
-
-def _of_result(name: str, values: Sequence[float | None]) -> Axis:
-    """Return the axis of a result."""
-    known = [value for value in values if value is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    width = high - low
-    if not width:
-        return {"name": name, "places": [None] * len(values), "ticks": []}
-    places = [None if value is None else round((value - low) / width, 4) for value in values]
-    ticks = [(at / 4, figure(low + at / 4 * width)) for at in range(5)]
-    return {"name": name, "places": places, "ticks": ticks}
-
-
-def _words(trial: TrialRecord) -> str:
-    """Return what the pointer shows of a trial."""
-    got = "" if trial.value is None else f" {with_error(trial.value, trial.error)}"
-    return f"#{trial.number} {trial.status}{got}: {in_words(launched(trial.config))}"

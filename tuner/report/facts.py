@@ -33,19 +33,19 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
     kinds = {kind.value for kind in FailureKind} - {INTERRUPTED}
     failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
     for kind, count in Counter(trial.status for trial in failed).most_common():
-        same = [trial for trial in reversed(failed) if trial.status == kind]
-        known = ((trial, _excerpt(folder, trial)) for trial in same)
-        example, excerpt = next((pair for pair in known if pair[1]), (same[0], None))
+        newest_first = [trial for trial in reversed(failed) if trial.status == kind]
+        excerpts = ((trial, _excerpt(folder, trial)) for trial in newest_first)
+        example, excerpt = next(((trial, text) for trial, text in excerpts if text), (newest_first[0], None))
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
-def _excerpt(
-    folder: Path, trial: TrialRecord, *, before: int = 4, after: int = 7, most_bytes: int = 2_000_000
-) -> str | None:
-    """Return the lines around the one that shows the failure, or the last lines; None where nothing can be read.
+def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
+    """Return twelve lines of a console log around the failure, or the last ones; None where nothing can be read.
 
-    Of a console log, the last `most_bytes` are searched. A line of more than 300 characters is cut off.
+    The last two megabytes of the log are searched for the detail of the failure; a detail of less than 12 characters
+    may stand anywhere. A line of more than 300 characters is cut off.
     """
+    before, after, most_bytes = 4, 7, 2_000_000
     probe = folder_of(folder, trial.probe.out_dir)
     if probe is None:
         return None
@@ -56,13 +56,14 @@ def _excerpt(
             lines = [without_keys(line) for line in file.read(most_bytes).decode(errors="replace").splitlines()]
     except OSError:
         return None
-    sought = trial.probe.detail.strip()
-    place = next((at for at, line in enumerate(lines) if len(sought) >= 12 and sought in line), len(lines))
-    shown = lines[max(0, place - before) : place + after + 1] if place < len(lines) else lines[-before - after - 1 :]
-    return "\n".join(line[:300] for line in shown).strip("\n") or None
+    detail = trial.probe.detail.strip()
+    place = next((at for at, line in enumerate(lines) if len(detail) >= 12 and detail in line), None)
+    first, last = (-before - after - 1, None) if place is None else (max(0, place - before), place + after + 1)
+    return "\n".join(line[:300] for line in lines[first:last]).strip("\n") or None
 
 
-class SearchStep(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchStep:
     """One trial that gave a number, as a step of the search."""
 
     trial: TrialRecord
@@ -164,7 +165,7 @@ def gather(reader: export.StudyReader, folder: Path, trainable: Iterable[str] | 
 
 
 def _gain(case: CaseFacts) -> float:
-    """Return by what cases are ranked: what the best gains over the default, 0 where unknown; -inf without a best."""
+    """Return what the best gains over the default, by which cases are ranked: 0 if unknown, -inf without a best."""
     if case.summary.best is None:
         return float("-inf")
     gain = case.summary.gain
@@ -173,7 +174,7 @@ def _gain(case: CaseFacts) -> float:
 
 def _case(view: export.CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
-    trials, best, devices = view.trials, view.best, max(1, len(view.kept.devices))
+    trials, best, devices = view.trials, view.best, max(1, len(view.record.devices))
     newest = pooled(best.trials) if best else None
     measured = tuple(sorted(view.configs, key=lambda point: -point.value))
     search_steps = steps(trials, devices)
@@ -216,13 +217,13 @@ def _missing(
 
 
 def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
-    """Return what the trials say of their machines, without names and folders: fact → its values."""
-    known: dict[str, dict[str, None]] = {}
+    """Return what the trials say of their machines, without names and folders: fact → its values, each once."""
+    values: dict[str, dict[str, None]] = {}  # dicts as ordered sets
     for trial in trials:
-        for name, fact in trial.probe.host.items():
+        for name, value in trial.probe.host.items():
             if name not in {"name", FOLDER}:
-                known.setdefault(name, {})[fact] = None
-    return {name: tuple(facts) for name, facts in known.items()}
+                values.setdefault(name, {})[value] = None
+    return {name: tuple(known) for name, known in values.items()}
 
 
 OBJECTIVES = {
@@ -241,31 +242,33 @@ class Headline(NamedTuple):
 
 
 def result(case: CaseFacts) -> Headline:
-    """Return what the search of a case has gained."""
-    best, own, objective = case.view.best, case.view.default, case.summary.objective
+    """Return what the search of a case has gained: speed, or else the objective, from the default to the best."""
+    best, default, objective = case.view.best, case.view.default, case.summary.objective
     if best is None:
         return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
     learning = ["this changes what is learnt"] if case.view.changes_learning(best.config) else []
-    name, shown = named_default(case), [f"its values: {export.in_words(best.config)}", *learning]
-    if own is None:
+    name, of_best = default_name(case), [f"its values: {export.in_words(best.config)}", *learning]
+    if default is None:
         return Headline(
-            f"{objective} {export.figure(best.value)}", export.sentences([f"{name} was not measured", *shown])
+            f"{objective} {export.figure(best.value)}", export.sentences([f"{name} was not measured", *of_best])
         )
-    if own.launch == best.launch:
-        return Headline(f"{name.capitalize()} is the best so far", export.sentences(shown))
+    if default.launch == best.launch:
+        return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
     if (gain := case.summary.gain) is None:
-        why = export.measured_otherwise(case.summary) or "; ".join(export.doubts(case.view, own, name))
-        return Headline(f"{objective} {export.figure(best.value)}", export.sentences([*filter(None, [why]), *shown]))
+        why = export.measured_otherwise(case.summary) or "; ".join(export.doubts(case.view, default, name))
+        return Headline(f"{objective} {export.figure(best.value)}", export.sentences([*filter(None, [why]), *of_best]))
     way = ["as sessions have measured both"] if gain.in_sessions else []
     if objective in export.SPEEDS and gain.times:
         speeds = f"{rounded(gain.before)} → {rounded(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
         text = f"{export.with_error(gain.times, gain.error, 2)} times {name}"
-        return Headline(f"{gain.times:.3g} times as fast{of_what}", export.sentences([", ".join([text, *way]), *shown]))
+        return Headline(
+            f"{gain.times:.3g} times as fast{of_what}", export.sentences([", ".join([text, *way]), *of_best])
+        )
     unit = " %" if objective in PERCENT else ""
     values = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
     speed = [f"it makes {gain.times:.2g} times the samples/s of {name}"] if gain.times else []
-    return Headline(values, export.sentences([*filter(None, [", ".join([*speed, *way])]), *shown]))
+    return Headline(values, export.sentences([*filter(None, [", ".join([*speed, *way])]), *of_best]))
 
 
 def rounded(speed: float) -> str:
@@ -273,9 +276,9 @@ def rounded(speed: float) -> str:
     return f"{speed:,.0f}" if speed >= 1000.0 else f"{speed:.3g}"
 
 
-def named_default(case: CaseFacts) -> str:
+def default_name(case: CaseFacts) -> str:
     """Return what the config is called with which the best is compared."""
-    return "your command" if case.view.kept.trainer_name == "command" else "the default"
+    return "your command" if case.view.record.trainer_name == "command" else "the default"
 
 
 PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
@@ -284,24 +287,24 @@ PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
 
 def headline(study: StudyFacts) -> list[str]:
     """Return the first sentences of a report: how many trainable cases have a best, the highest and the lowest."""
-    known = ((case.summary.case, case.summary.best) for case in study.cases)
-    best = sorted(((name, config.value) for name, config in known if config), key=lambda case: -case[1])
-    named = [f"{name} {value:.1f}" for name, value in best]
-    lines = [_success(study, len(best))]
-    if len(best) > 2 * 3:
-        lines += [f"Highest: {', '.join(named[:3])}.", f"Lowest: {', '.join(named[-3:])}."]
+    values = {case.summary.case: case.summary.best.value for case in study.cases if case.summary.best}
+    ranked = sorted(values, key=lambda name: -values[name])
+    texts = [f"{name} {values[name]:.1f}" for name in ranked]
+    lines = [_success(study, len(values))]
+    if len(values) > 2 * 3:  # otherwise the first table shows as much
+        lines += [f"Highest: {', '.join(texts[:3])}.", f"Lowest: {', '.join(texts[-3:])}."]
     return lines
 
 
-def _success(study: StudyFacts, best: int) -> str:
+def _success(study: StudyFacts, with_best: int) -> str:
     """Return how many of the trainable cases have a best, how many have none, and how many have not begun."""
     begun, waiting = len(study.cases), study.waiting
-    known = begun + len(waiting or ())
-    which = f"{'begun' if waiting is None else 'trainable'} case{'s' if known > 1 else ''}"
-    text = f"{best} of {known} {which} {'have' if known > 1 else 'has'} a best config"
-    ends = [f"{begun - best} tried without success"] if best < begun else []
-    ends += [f"{len(waiting)} not begun"] if waiting else []
-    return f"{text}; {', '.join(ends)}." if ends else f"{text}."
+    total = begun + len(waiting or ())
+    which = f"{'begun' if waiting is None else 'trainable'} case{'s' if total > 1 else ''}"
+    text = f"{with_best} of {total} {which} {'have' if total > 1 else 'has'} a best config"
+    endings = [f"{begun - with_best} tried without success"] if with_best < begun else []
+    endings += [f"{len(waiting)} not begun"] if waiting else []
+    return f"{text}; {', '.join(endings)}." if endings else f"{text}."
 
 
 def explained(study: StudyFacts) -> str:
@@ -324,7 +327,7 @@ def verdict(case: CaseFacts) -> str:
     """Return a few sentences about the result of a case."""
     row = case.summary
     known = export.findings(row)
-    texts = [str(finding) for finding in known if finding.topic is export.Topic.RESULT]
+    texts = [str(finding) for finding in known if finding.topic is export.Topic.RESULT]  # the others follow below
     if row.best and row.best.total_batch is not None:
         texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
@@ -333,17 +336,17 @@ def verdict(case: CaseFacts) -> str:
 
 
 def _of_gain(case: CaseFacts) -> Iterator[str]:
-    """Yield what a whole training gains, and why the gain may not hold, where the best is compared with a default."""
-    best, own, name = case.view.best, case.view.default, named_default(case)
-    if best is None or own is None or not (gain := case.summary.gain):
+    """Yield what a whole training gains, and why the gain may not hold; nothing where the gain is unknown."""
+    best, default, name = case.view.best, case.view.default, default_name(case)
+    if best is None or default is None or not (gain := case.summary.gain):
         return
-    yield from export.whole_training(gain, own, best, name)
-    yield from export.doubts(case.view, own, name)
+    yield from export.whole_training(gain, default, best, name)
+    yield from export.doubts(case.view, default, name)
 
 
 def cost(case: CaseFacts) -> str:
-    """Return a line with the number of trials of a case, how they ended, and how long its devices were in use."""
-    devices = max(1, len(case.view.kept.devices))
+    """Return a line with the number of a case's trials, how they ended, and how long the devices were in use."""
+    devices = max(1, len(case.view.record.devices))
     return f"{export.trials(case.summary) or 'no trials'}; {export.in_use(case.device_s / devices, devices)}"
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -15,8 +16,9 @@ from plotly.offline import get_plotlyjs
 from tuner.errors import TunerError
 from tuner.export import StudyReader, code, fenced, gain_text, in_words, markdown, trials, with_error
 from tuner.report import facts
-from tuner.report.charts import Picture, parallel, pictures, winner
+from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
+from tuner.report.parallel import parallel
 
 _FILTERS = {
     "winner": winner,
@@ -89,17 +91,18 @@ def _own_files() -> dict[str, Markup]:
 
 
 def _drawn(picture: Picture) -> Markup:
-    """Return a picture's data as JSON that cannot end the script element that holds it."""
+    """Return what plotly needs of a picture."""
     return _data({"data": picture.data, "layout": picture.layout})
 
 
 def _parallel(case: CaseFacts) -> Markup | None:
     """Return the data of the parallel coordinates of a case; None where there are none."""
-    drawn = parallel(case)
-    return _data(drawn) if drawn else None
+    coordinates = parallel(case)
+    return _data(asdict(coordinates)) if coordinates else None
 
 
 def _data(document: dict[str, object]) -> Markup:
+    """Return a document as JSON that cannot end the script element that holds it."""
     return _trusted(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))
 
 

@@ -1,4 +1,4 @@
-"""What happens while a study runs, and how a case ends: each event becomes text, a live view, or a line of JSON."""
+"""The events of a running study, and how a case ends: each event becomes text, a live view, or a line of JSON."""
 
 import json
 import re
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Phase = Literal["starting", "warm-up", "measuring"]
-"""What a running probe does: it starts its trainer, makes iterations that do not count, or is in its window."""
+"""A running probe starts its trainer, makes iterations that do not count, or is in its window."""
 
 
 class Event:
@@ -57,8 +57,8 @@ class BestSoFar:
 
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
-        """Return what is told of a case's best config; None where no config may be the best."""
-        view = CaseView(name=case.case, kept=case, trials=trials)
+        """Return the best config of a case so far; None where no config may be the best."""
+        view = CaseView(name=case.case, record=case, trials=trials)
         best, gained = view.best, gain(view)
         return best and cls(
             value=best.value,
@@ -84,6 +84,8 @@ class CaseStarted(Event):
     """The interrupted trials of an earlier run that will be repeated."""
     changed: tuple[str, ...] = ()
     """What has changed since the newest measurement beside configs, such as the driver."""
+    fixed: tuple[str, ...] = ()
+    """The parameters that have a single value in this search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +143,9 @@ class ProbeRunning(Event):
     trial: int
     phase: Phase
     seconds: float
-    """Since the probe began."""
+    """The seconds since the probe began."""
     iteration: int | None
-    """The completed iterations, of the window if the phase is `measuring`; None before the first."""
+    """The completed iterations, in the window if the phase is `measuring`; None before the first."""
     usual_iterations: int
     """The iterations of a usual window. A probe may need more."""
     value: float | None
@@ -175,7 +177,7 @@ class ProbeEnded(Event):
     notes: tuple[str, ...]
     """Why there is no value, why the config cannot be the best, and what to know of the numbers."""
     confirms: bool
-    """Whether the plain command has measured a session's best config again."""
+    """Whether the trial only measures the best config of a session again, by the plain command."""
     origin: str | None
     """The similar case whose best config this is."""
     seconds: float
@@ -201,10 +203,10 @@ class ProbeEnded(Event):
         target: int | None,
         left_s: float | None,
     ) -> "ProbeEnded":
-        """Return what is told of a trial that is stored."""
+        """Return the event of a trial that is stored; for `leads` and what follows, see the fields."""
         reason = result.failure.detail if result.failure else result.stopped
-        unfit = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
-        unread = f"no {', '.join(verdict.unread)}" if verdict.unread else None
+        not_eligible = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
+        not_measured = f"no {', '.join(verdict.unread)}" if verdict.unread else None
         return cls(
             case=case.name,
             trial=asked.number,
@@ -215,7 +217,7 @@ class ProbeEnded(Event):
             error=verdict.error,
             samples_per_s=result.samples_per_s,
             leads=leads,
-            notes=tuple(text for text in (reason, unfit, unread, *result.notes) if text),
+            notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
             confirms=asked.confirms,
             origin=asked.choice.origin,
             seconds=result.total_s,
@@ -236,8 +238,9 @@ class CaseEnded(Event):
     probed: int
     """The trials of this command."""
     why: str | None
+    """See `CaseOutcome`."""
     confirmed: int = 0
-    """Those of them that only measured a config again, beside the budget of trials."""
+    """See `CaseOutcome`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +272,7 @@ def to_json(event: Event, worker: str = "") -> str:
 
 
 def from_json(line: Mapping[str, Any]) -> Event | None:
-    """Return the event of a parsed line; None for any other object. Raises ValueError where a field is wrong."""
+    """Return the event of a parsed line; None for any other object. Raises ValueError if a field is wrong."""
     kind = KINDS.get(line.get("event", ""))
     return adapter(kind).validate_python(line) if kind else None
 
@@ -288,15 +291,22 @@ class Ending(StrEnum):
     INTERRUPTED = "not finished"
 
 
-def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
+MOST_CRASHES = 6
+"""A case that has had a result stops after so many unexplained failures in a row: three configs, each tried twice.
+
+The plain command tries again what has failed in a session.
+"""
+MOST_HOST_FAILURES = 4
+"""A case stops after so many failures in a row with the machine at fault: two configs tried twice, or a busy card."""
+
+
+def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
     """Return why a case stops after a probe; None to go on.
 
-    A failure in a session does not stop a case, because the plain command may still succeed. After a result, six
-    unexplained failures in a row do: three configs, each in a session and by the plain command. So do four failures
-    with the machine at fault: two configs tried twice, or a busy card.
+    A failure in a session does not stop a case, because the plain command may still succeed.
 
     Args:
-        result: what the newest probe showed.
+        result: the result of the newest probe.
         streak: the failures in a row that are no config's fault.
         has_run: whether any probe has measured the objective.
     """
@@ -307,9 +317,9 @@ def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | Non
     match result.failure.kind.blame:
         case Blame.SETUP:
             return Ending.SETUP
-        case Blame.UNKNOWN if streak >= (6 if has_run else BROKEN_AFTER):
+        case Blame.UNKNOWN if streak >= (MOST_CRASHES if has_run else BROKEN_AFTER):
             return Ending.CRASHES
-        case Blame.HOST if streak >= 4:
+        case Blame.HOST if streak >= MOST_HOST_FAILURES:
             return Ending.UNREAD if result.failure.kind is FailureKind.NO_READING else Ending.HOST
         case _:
             return None
@@ -317,14 +327,16 @@ def given_up(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | Non
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseOutcome:
-    """How the work on one case ended; `failure` says what to repair where the work stopped early."""
+    """How the work on one case ended."""
 
     case: Case
     ending: Ending
     probed: int
+    """The trials of this command."""
     confirmed: int = 0
-    """Those of them that only measured a config again by the plain command, beside the budget of trials."""
+    """The trials of this command that only measured a config again, by the plain command; no budget counts them."""
     failure: Failure | None = None
+    """What to repair, if the work stopped early."""
     why: str | None = None
     """Why no config is worth a probe any more, in the sampler's words; or which objective was not measured."""
 
@@ -335,7 +347,7 @@ class CaseOutcome:
 
     @property
     def event(self) -> CaseEnded:
-        """What is told of it."""
+        """The event that tells of it."""
         return CaseEnded(
             case=self.case.name, ending=self.ending, probed=self.probed, confirmed=self.confirmed, why=self.why
         )

@@ -1,10 +1,10 @@
-"""What the work on a study needs beside its bench: what it is for, who watches it, and the time that it may take."""
+"""The work on a study beside its bench: its purpose, its watcher, and the time that it may take."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import HOUR_S, Answer, Clock, MonotonicClock, ProbePlan, Prober, ProbeResult, Stop
@@ -31,11 +31,11 @@ class Purpose:
     """Whether the work ends at a number of finished trials; otherwise it ends when the strategy has nothing left."""
     competing: bool = True
     """Whether configs compete: a clear loser ends early, and the best is measured again cold."""
-    keeps_end: bool = True
-    """Whether the study keeps the reason why the work ended. It keeps none if other work on the case follows."""
+    stores_ending: bool = True
+    """Whether the database keeps why the work ended. It does not where other work on the case follows."""
     ineligible: Callable[[ProbeResult], str | None] = lambda _: None
     """Returns why a config that ran for this purpose may not be the best; None where it may."""
-    settled: Callable[[ProbeResult], Answer] | None = None
+    next_answer: Callable[[ProbeResult], Answer] | None = None
     """Returns whether a probe goes on; None where the objectives decide, with the study's limits and headroom."""
     limits: Callable[[ProbeSpec], ProbeSpec] = lambda limits: limits
     """Returns the limits of a probe, from those of the study."""
@@ -45,25 +45,25 @@ class Purpose:
 
 SEARCH = Purpose(strategy=searching)
 """Find the best config."""
-RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, keeps_end=False)
+RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, stores_ending=False)
 """Find one config that runs, for a case that has had no success."""
-CALIBRATE = Purpose(strategy=lambda space, *_: of_ladder(space), limited=False, competing=False, keeps_end=False)
+CALIBRATE = Purpose(strategy=lambda space, *_: of_ladder(space), limited=False, competing=False, stores_ending=False)
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
 
-def fit_batch(batch: BatchToFit) -> Purpose:
+def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
     """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out."""
     return Purpose(
         strategy=lambda *_: of_batch(batch),
         limited=False,
         competing=False,
-        keeps_end=False,
+        stores_ending=False,
         ineligible=lambda _: REASON,
     )
 
 
-def record(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
-    """Return the purpose of measuring all configs of a list fully."""
+def purpose_of_recording(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
+    """Return the purpose of measuring all configs of a list fully; for `limited` see `Purpose`."""
     return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), limited=limited, competing=False)
 
 
@@ -91,7 +91,7 @@ class Job:
     interrupted: Callable[[], bool]
     """Returns whether the user wants to stop, or the time is over."""
     is_late: Callable[[], bool] = lambda: False
-    """Returns whether the time is over: then a probe that has measured something gives its rough value."""
+    """Returns whether the time is over: then an interrupted probe with a full window gives its rough value."""
     watcher: Watcher = lambda _: None
     pulse: Pulse | None = None
     """How often the watcher hears of the running probe; None where it does not."""
@@ -101,7 +101,7 @@ class Job:
     """Returns the seconds that are left; infinite where the time has no limit."""
     purpose: Purpose = SEARCH
     trials: int | None = None
-    """The number of finished trials per case; None for the study's own number."""
+    """The number of finished trials per case; None for the number in the study file."""
     open_session: Callable[[], str | None] = lambda: None
     """Returns the key of the open session; None where no session is open."""
     wait: Callable[[], None] | None = None
@@ -109,7 +109,7 @@ class Job:
     simulated: bool = False
     """Whether probes take no time, because a recorded table answers them."""
     recording: Mapping[str, Any] | None = None
-    """How the case is recorded, where it is: the JSON of `Circumstances`, which the case's study keeps."""
+    """For a recording, the JSON of its `Circumstances`, which the case's study keeps; None for other work."""
 
     def target(self, spec: StudySpec) -> int | None:
         """Return the number of finished trials that ends the work on a case; None where no number does."""
@@ -119,8 +119,8 @@ class Job:
 def check(job: Job, case: Case) -> None:
     """Check whether a case can be searched and its study be resumed; this begins nothing.
 
-    Raises StudyError with the case's name where no sampler can be made, and StoreError where the case's study in the
-    database differs. The search itself makes a new sampler later, when the cases before it have shown their best.
+    Raises StudyError with the case's name if no sampler can be made, and StoreError if the case's study in the database
+    differs. The search itself makes a new sampler later, when the cases before it have shown their best.
     """
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
@@ -130,30 +130,43 @@ def check(job: Job, case: Case) -> None:
         raise StudyError(f"case {case.name}: {error}") from error
 
 
+class Shortage(NamedTuple):
+    """A budget's end before its time is over."""
+
+    probe_s: float
+    """The seconds that the next probe needed."""
+    left_s: float
+    """The seconds that were left."""
+
+
 class Budget:
     """The time that probes may take: `hours` from now on, or no limit where `hours` is None."""
 
     def __init__(self, clock: Clock, hours: float | None) -> None:
         self._clock = clock
-        self.whole_s = math.inf if hours is None else hours * HOUR_S
-        self._end_s = clock.now() + self.whole_s
-        self.short: tuple[float, float] | None = None
-        """The seconds that the next probe needed and the seconds that were left, where these ended the budget."""
+        self.total_s = math.inf if hours is None else hours * HOUR_S
+        """The seconds of the whole budget."""
+        self._end_s = clock.now() + self.total_s
+        self.shortage: Shortage | None = None
+        """Which probe was too long for the rest; None while the rest was enough."""
 
     def left_s(self) -> float:
         """Return the seconds that are left; infinite where there is no limit."""
         return self._end_s - self._clock.now()
 
-    def over(self) -> bool:
-        """Return whether the time is over, or the rest is too short for a probe."""
-        return self.short is not None or self.left_s() <= 0.0
+    def is_over(self) -> bool:
+        """Return whether the time is over, or the rest was too short for a probe."""
+        return self.shortage is not None or self.left_s() <= 0.0
 
-    def allows(self, probe_s: float | None) -> bool:
-        """Return whether the rest is enough for a probe of so many seconds; if it is not, the budget is over."""
+    def grant(self, probe_s: float | None) -> bool:
+        """Return whether the rest is enough for a probe of so many seconds; None stands for an unknown length.
+
+        If it is not enough, the budget is over.
+        """
         left_s = self.left_s()
         if probe_s is not None and probe_s > left_s:
-            self.short = probe_s, left_s
-        return self.short is None
+            self.shortage = Shortage(probe_s=probe_s, left_s=left_s)
+        return self.shortage is None
 
 
 def within(job: Job, budget: Budget) -> Job:
@@ -161,8 +174,8 @@ def within(job: Job, budget: Budget) -> Job:
 
     A simulated probe takes no time, so its length is ignored.
     """
-    limited = replace(job, interrupted=lambda: job.interrupted() or budget.over(), is_late=budget.over)
-    return limited if job.simulated else replace(limited, has_time=budget.allows, left_s=budget.left_s)
+    limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
+    return limited if job.simulated else replace(limited, has_time=budget.grant, left_s=budget.left_s)
 
 
 @contextmanager
@@ -178,7 +191,7 @@ def open_job(
     """Yield a job that works on the database at `url`; close prober and database afterwards.
 
     `every_s`: how many seconds apart the watcher hears of a running probe; None where it does not.
-    Raises StoreError where the database cannot be used.
+    Raises StoreError if the database cannot be used.
     """
     pulse = None
     if every_s is not None:

@@ -9,7 +9,7 @@ from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind
 from tuner.records.case_record import FOLDER, CaseRecord, changes, is_of_another
 from tuner.running import events
-from tuner.running.job import CALIBRATE, Job, check, fit_batch
+from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
 from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
 from tuner.search.choosing import Strategy
@@ -56,25 +56,25 @@ class CaseWork:
             confirm=job.purpose.competing,
         )
         self._confirmed = 0
+        """The trials so far that only measured a config again; see `CaseOutcome`."""
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
+        """Return the strategy after `count` trials. If constraints compare with defaults, these come first."""
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
 
-    def announced(self, event: events.Event) -> events.CaseOutcome:
-        """Return how the work on the case ended, which an event announces."""
-        self._job.watcher(event)
-        return self.run()
-
     def run(self, probed: int = 0) -> events.CaseOutcome:
-        """Return how the work on the case ended; `probed` counts the trials that this command has made before."""
-        target, known = self._job.target(self._spec), self.study.history().facts
-        if is_of_another(known, self._job.bench.facts):
+        """Work on the case, and return how that ended; `probed` counts earlier trials of this command.
+
+        Raises StudyError if the study was measured with another script of the same name.
+        """
+        target, facts_before = self._job.target(self._spec), self.study.history().facts
+        if is_of_another(facts_before, self._job.bench.facts):
             raise StudyError(
-                f"the study {self._spec.name} was measured with another {known['script'].split()[0]} in "
-                f"{known[FOLDER]}; give this one another name: --name for a command, `name` in a study file"
+                f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
+                f"{facts_before[FOLDER]}; give this one another name: --name for a command, `name` in a study file"
             )
         taken_back = self.study.take_back(self._probing.folder)
         history = self.study.history()
@@ -87,6 +87,7 @@ class CaseWork:
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
                 changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
+                fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
         )
         while asked := self._ask(target):
@@ -94,7 +95,7 @@ class CaseWork:
             probed += 1
             self._confirmed += asked.confirms
             history = self.study.history()
-            if ending := events.given_up(result, history.failing_streak, has_run=bool(history.complete)):
+            if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 return self._outcome(ending, probed, result.failure)
         if self._job.interrupted():
             return self._outcome(events.Ending.INTERRUPTED, probed)
@@ -106,16 +107,19 @@ class CaseWork:
         else:
             ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
         outcome = self._outcome(ending, probed)
-        return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.keeps_end))
+        return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
     def _ask(self, target: int | None) -> Asked | None:
-        """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers."""
+        """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers.
+
+        A job with `wait` waits for the probes of other workers, and takes over what they leave.
+        """
         while not self._job.interrupted():
             before = self.study.awaited
             if asked := self.study.ask(target, self._probing.price, self._may_begin, self._job.left_s):
                 return asked
             awaited = self.study.awaited
-            if awaited != before:  # another worker has begun or ended a probe since: the answer may be another now
+            if awaited != before:  # another worker has begun or ended a probe meanwhile, so the answer may change
                 continue
             if not (awaited and self._job.wait):
                 return None
@@ -129,21 +133,23 @@ class CaseWork:
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
     def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
-        unread = ending is events.Ending.UNREAD and failure is None
-        why = f"this trainer on these devices reports no {self._spec.objective}" if unread else None
+        """Return the outcome of the case with an ending."""
+        is_unread = ending is events.Ending.UNREAD and failure is None
+        why = f"this trainer on these devices reports no {self._spec.objective}" if is_unread else None
         return events.CaseOutcome(
             case=self._case, ending=ending, probed=probed, confirmed=self._confirmed, failure=failure, why=why
         )
 
 
 def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
-    """Return how the work on each case ended: at its target number of finished trials, those in the database included.
+    """Work on one case after another, and return how each ended.
 
-    A case whose set-up is at fault ends early, and the next case begins, unless the first lacks a dependency.
-    If other workers run the last trials of a case, a job that waits for them returns to the case later: such a trial
-    may fail, or another may be needed.
-    Raises StudyError, before any probe, where a case has nothing to search or more than its sampler can search.
-    Raises StoreError, before any probe, where the case's study in the database differs from this study.
+    A case ends at its target number of finished trials; trials that were in the database before count. A case whose
+    set-up is at fault ends early, and the next case begins, unless the first case lacks a dependency.
+    If other workers run the last trials of a case, a job with `wait` returns to the case later: such a trial may fail,
+    or another may be needed.
+    Raises StudyError, before any probe, if a case has nothing to search or more than its sampler can search.
+    Raises StoreError, before any probe, if the case's study in the database differs from this study.
     Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
     """
     for case in cases:
@@ -152,31 +158,34 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     for case in cases:
         if job.interrupted():
             break
-        outcomes.append(_optimized(replace(job, wait=None), case))
+        outcomes.append(_optimize_case(replace(job, wait=None), case))
         job.watcher(outcomes[-1].event)
         if len(outcomes) == 1 and (failure := outcomes[0].failure) and failure.kind is FailureKind.MISSING_DEPENDENCY:
             break  # the other cases have the same trainer
     if job.wait is None:
         return outcomes
-    return [_waited_for(job, outcome) for outcome in outcomes]
+    return [_finish_elsewhere(job, outcome) for outcome in outcomes]
 
 
-def _waited_for(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
-    """Return how a case ended, after the probes of other workers if its rest ran there."""
+def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
+    """If other workers run the rest of a case, work on it again, and return how it ended with both times together.
+
+    This waits for the probes of the others, and takes over what they leave. Any other outcome is returned as it is.
+    """
     if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
         return outcome
-    later = _optimized(job, outcome.case)
+    later = _optimize_case(job, outcome.case)
     job.watcher(later.event)
     confirmed = outcome.confirmed + later.confirmed
     return replace(later, probed=outcome.probed + later.probed, confirmed=confirmed)
 
 
-def _optimized(job: Job, case: Case) -> events.CaseOutcome:
-    """Return how the work on a case ended, its small probes included."""
-    job, calibration = prepared(job, case)
-    if calibration is None:
+def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
+    """Work on a case, with the small probes that its `auto` values need, and return how that ended."""
+    job, small_probes = prepare(job, case)
+    if small_probes is None:
         return CaseWork(job, case).run()
-    return calibration if calibration.stopped else CaseWork(job, case).run(calibration.probed)
+    return small_probes if small_probes.stopped else CaseWork(job, case).run(small_probes.probed)
 
 
 class Prepared(NamedTuple):
@@ -186,22 +195,28 @@ class Prepared(NamedTuple):
     outcome: events.CaseOutcome | None = None
 
 
-def prepared(job: Job, case: Case) -> Prepared:
+def prepare(job: Job, case: Case) -> Prepared:
     """Return the job with all values of the case that are `auto`.
 
-    The values come from the case's study. Where the study has none, they follow from small probes that run now, and the
+    The values come from the case's study. If the study has none, they follow from small probes that run now, and the
     study keeps them for good.
     """
     if (batch := job.bench.batch_to_fit(case)) is not None:
-        return _batch_fitted(job, case, batch)
-    return _calibrated(job, case) if job.bench.calibrates(case) else Prepared(job)
+        return _fit_batch(job, case, batch)
+    return _calibrate(job, case) if job.bench.calibrates(case) else Prepared(job)
 
 
-def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> Prepared:
-    """Return the job with the case's batch size."""
+def _probe_small(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
+    """Announce small probes by an event, run them, and return how they ended."""
+    job.watcher(event)
+    return work.run()
+
+
+def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
+    """Return the job with the case's batch size; small probes run if the case's study has none."""
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
-    work = CaseWork(replace(job, purpose=fit_batch(batch)), case)
-    outcome = work.announced(started) if work.study.kept.batch is None else None
+    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
+    outcome = _probe_small(work, job, started) if work.study.attributes.batch is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     fitted = work.study.fix_batch(batch.fit)
@@ -214,12 +229,12 @@ def _batch_fitted(job: Job, case: Case, batch: BatchToFit) -> Prepared:
     return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
 
 
-def _calibrated(job: Job, case: Case) -> Prepared:
-    """Return the job with the rungs of a case's `auto` ladder."""
+def _calibrate(job: Job, case: Case) -> Prepared:
+    """Return the job with the rungs of a case's `auto` ladder; small probes run if the case's study has none."""
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work = CaseWork(replace(job, purpose=CALIBRATE), case)
-    outcome = work.announced(started) if work.study.kept.rungs is None else None
+    outcome = _probe_small(work, job, started) if work.study.attributes.rungs is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from tuner import probe
-from tuner.devices.cards import Cards, Occupancy, grown, wait_until_idle
+from tuner.devices.cards import Cards, Occupancy, has_leaked, wait_until_idle
 from tuner.errors import DeviceError
 from tuner.nodes.source import Nodes
 from tuner.probe import own_files
@@ -20,10 +20,10 @@ Outcome = TypeVar("Outcome")
 def run_in(
     slot: probe.Slot, plan: Callable[[probe.Slot], probe.ProbePlan], run: Callable[[probe.ProbePlan], Outcome]
 ) -> Outcome:
-    """Return what `run` returns of a probe that is planned now.
+    """Plan a probe in a slot and run it, and return what `run` returns.
 
-    The probe gets a free port, and the folder `slot.out_dir`, or one beside it if that exists. Both are reserved until
-    the probe has ended. Raises OutputError where the folder cannot be made, and the errors of `plan` and `run`.
+    The probe gets a free port, and the folder `slot.out_dir`, or another beside it if that exists. Both are reserved
+    until the probe has ended. Raises OutputError if the folder cannot be made, and the errors of `plan` and `run`.
     """
     with probe.reserved_out_dir(slot.out_dir) as out_dir, probe.reserved_port() as port:
         return run(plan(replace(slot, out_dir=out_dir, port=port)))
@@ -50,29 +50,37 @@ class RealProber:
         say: Callable[[str], None] = lambda _: None,
         facts: Mapping[str, str] | None = None,
         oom_kills: Callable[[], int] = kernel_oom_kills,
-        named: Callable[[probe.ProbeResult], probe.ProbeResult] = lambda result: result,
+        with_nodes: Callable[[probe.ProbeResult], probe.ProbeResult] = lambda result: result,
         keeping: own_files.Keeping | None = None,
     ) -> None:
-        """`sessions` starts trainers; `clock` times the probes, and `sleep` waits some seconds of that clock.
+        """Read the devices as they are before any probe. Raises DeviceError when a card cannot be read.
 
-        `say` shows the user a line about a process that cannot be killed.
-
-        `facts` about the machine are kept with each result. For `oom_kills` see `run`; `named` names in a result the
-        nodes that it is about; `keeping` keeps the files of the person.
-        Raises DeviceError when a card cannot be read.
+        Args:
+            source: the devices.
+            occupied: returns how the cards are used now.
+            sessions: starts trainers.
+            clock: times the probes.
+            sleep: waits some seconds of that clock.
+            say: shows the user a line about files, or about a process that cannot be killed.
+            facts: what is known about the machine, which each result gets.
+            oom_kills: see `run`.
+            with_nodes: names in a result the nodes that it is about.
+            keeping: how the person's files are kept; None for the usual way.
         """
         self._say = say
-        self._said = self._has_warned = False
+        self._has_told_survivors = self._has_warned = False
         self._source = source
         self._recorder: probe.SamplingRecorder | None = None
+        """The recorder of the last probe."""
         self._clock = clock
         self._sleep = sleep
         self._occupied = occupied
         self._at_open = occupied()
         self._sessions = sessions
         self._facts = dict(facts or {})
-        self._oom_kills, self._named, self._keeping = oom_kills, named, keeping
-        self._after_first: Sequence[Occupancy] | None = None
+        self._oom_kills, self._with_nodes, self._keeping = oom_kills, with_nodes, keeping
+        self._after_first_run: Sequence[Occupancy] | None = None
+        """How the cards were used after the first run of the open session; None without a session."""
 
     @property
     def open_session(self) -> str | None:
@@ -99,32 +107,32 @@ class RealProber:
         result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():
             self.close()
-        self._say_what_is_left()
-        return self._named(result)
+        self._tell_survivors()
+        return self._with_nodes(result)
 
     def _warn_of_files(self, plan: probe.ProbePlan) -> None:
-        """Say once how files are kept as they were, where no private view of them can be had."""
+        """Say once how the person's files are kept, if no private view of them can be had."""
         if plan.protects_files and not self._has_warned:
             self._has_warned = True
             if text := own_files.warning(own_files.folders_of(plan.argv, plan.cwd), plan.slot.out_dir, self._keeping):
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:
-        """Return how busy each device was since the last call, in percent; empty where nothing was measured."""
-        return self._recorder.taken() if self._recorder else ()
+        """Return how busy each device was since the last call, in percent; empty if nothing was measured."""
+        return self._recorder.take_utilisation() if self._recorder else ()
 
     def close(self) -> None:
         """End the open session, if there is one, and wait for it."""
         self._sessions.close()
-        self._after_first = None
-        self._say_what_is_left()
+        self._after_first_run = None
+        self._tell_survivors()
 
-    def _say_what_is_left(self) -> None:
+    def _tell_survivors(self) -> None:
         """Say once which processes of the last probe cannot be killed."""
-        left = self._sessions.left
-        if left and not self._said:
-            self._say(f"{left} outlives its probe and cannot be killed; no other probe starts before it has ended")
-        self._said = left is not None
+        survivors = self._sessions.left
+        if survivors and not self._has_told_survivors:
+            self._say(f"{survivors} outlives its probe and cannot be killed; no other probe starts before it has ended")
+        self._has_told_survivors = survivors is not None
 
     def _wait_until_idle(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.Failure | None:
         """Return why the devices are not free for a probe; None once they are."""
@@ -135,18 +143,18 @@ class RealProber:
             clock=self._clock,
             sleep=self._sleep,
             interrupted=lambda: stop(None).next is probe.Next.INTERRUPTED,
-            left=lambda: self._sessions.left,
+            survivors=lambda: self._sessions.left,
         )
 
     def _leaks(self) -> bool:
-        """Return whether the open session holds more memory than after its first run; True where a card is silent."""
+        """Return whether the open session holds more memory than after its first run; True if a card is silent."""
         try:
             now = self._occupied() if self.open_session else []
         except DeviceError:
             return True
-        if self._after_first is None:
-            self._after_first = now
-        return grown(now, self._after_first)
+        if self._after_first_run is None:
+            self._after_first_run = now
+        return has_leaked(now, self._after_first_run)
 
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:
@@ -164,6 +172,7 @@ def prober_on(
 ) -> RealProber:
     """Return a prober on the devices of a source; see `RealProber` for `say` and `facts`.
 
+    Files that killed tuners have left are restored first.
     With `shared` a probe does not wait for idle cards: other programs work on them all the time.
     Raises DeviceError when a card cannot be read.
     """
@@ -175,7 +184,7 @@ def prober_on(
             occupied=source.occupancy,
             sessions=probe.Sessions(clock, source.start),
             oom_kills=source.oom_kills,
-            named=source.named,
+            with_nodes=source.with_nodes,
             keeping=own_files.Keeping(has_views=False),
         )
     occupied = tuple if shared else Cards(source.devices).occupancy

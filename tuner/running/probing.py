@@ -1,5 +1,6 @@
-"""The probes of one case: each is planned, run or known without, judged and stored."""
+"""The probes of one case: each is planned, run if its result is not known before, judged and stored."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -8,11 +9,11 @@ from typing import NamedTuple
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
 from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
-from tuner.running.events import BestSoFar, ProbeEnded, ProbeRunning, ProbeStarted
+from tuner.running.events import BestSoFar, Phase, ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
-from tuner.search.verdict import Verdict, foregone, judge, settled
+from tuner.search.verdict import Verdict, foregone, judge, next_answer
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
@@ -26,18 +27,25 @@ class _Judged(NamedTuple):
     result: probe.ProbeResult
     verdict: Verdict
     plan: probe.ProbePlan | None
-    """None where the trainer has refused the config."""
+    """None if the trainer has refused the config."""
 
 
-def _other_torch(before: str | None, result: probe.ProbeResult) -> Iterator[str]:
-    """Yield that torch is another one than `before`, in the newest measurement; only a probe tells its version."""
+def _phase(newest: probe.ProbeResult | None) -> Phase:
+    """Return what a running probe does, by its newest result; None before its first iteration."""
+    if newest is None:
+        return "starting"
+    return "warm-up" if newest.window_s is None else "measuring"
+
+
+def _torch_notes(before: str | None, result: probe.ProbeResult) -> Iterator[str]:
+    """Yield a note if torch has another version than in the newest trial; only a probe tells its version."""
     now = result.facts.get("torch")
     if before and now and before != now:
         yield f"torch {before} → {now} since the newest trial, so speeds may differ"
 
 
 class Probing:
-    """Probes the configs of one case, in sessions as far as study file and trainer have them."""
+    """Probes the configs of one case, in sessions if the study file and the trainer have them."""
 
     MOST_FAILED_SESSIONS = 2
     """After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
@@ -52,19 +60,19 @@ class Probing:
         self._constraints = spec.build_constraints()
         self._compares = compare_with_default(self._constraints)
         self._own_training: TrainingCounts | None = None
-        """What was counted in a probe of the person's own config."""
+        """What was counted in a probe of the person's own config; None before it is needed, or known."""
         self._failed_sessions = 0
         """The sessions in a row that failed, none of them by a config's fault."""
         self.folder = job.bench.folder / "probes" / case.name
         """The folder of all probes of the case."""
 
     def price(self, config: Config) -> float:
-        """Return 0 for a config that the open session can serve, 1 for a config that needs a new start."""
+        """Return the starts that a config needs: 0 if the open session can serve it, else 1."""
         key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
     def measure(self, asked: Asked) -> probe.ProbeResult:
-        """Return the result of one config, which is probed or known without a probe; it is judged and stored."""
+        """Probe a config, unless its result is known before, judge and store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}", asked.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
@@ -77,37 +85,36 @@ class Probing:
         return judged.result
 
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
-        """Return a plan for a run in a session where the case has sessions, else for the trainer's plain command."""
+        """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""
         trainer = self._job.purpose.trainer or self._job.bench.trainer
         warm = self._spec.probe.warm and not asked.choice.cold and self._failed_sessions < self.MOST_FAILED_SESSIONS
         plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
         return plan or trainer.plan(self._case, asked.config, slot)
 
     def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
-        """Return the result and the verdict of a probe, which runs only if they are not known before."""
-        history = self._study.history()  # later, nothing may come before the result is kept
+        """Run a probe, unless the frontier tells its failure before, and return its result with the verdict."""
+        history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
         if known := foregone(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
-        case, left = self._case.name, asked.choice.left
-        left_s = self._takes_s(left, history, max(history.running, 1))
+        case, left = self._case.name, self._left(asked.choice.left, history.finished)
+        left_s = self._duration_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
         )
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
-        share = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
-        result = replace(
-            result, mfu_pct=share, notes=(*result.notes, *_other_torch(history.facts.get("torch"), result))
-        )
-        if result.ok and (change := self._changes(result)):
+        mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
+        notes = (*result.notes, *_torch_notes(history.facts.get("torch"), result))
+        result = replace(result, mfu_pct=mfu_pct, notes=notes)
+        if result.ok and (change := self._training_change(result)):
             result = replace(result, failure=probe.other_training(change))
         return _Judged(result, self._judge(result, asked), plan)
 
     def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
         """Return the verdict on a result, and count the sessions in a row that failed."""
-        no_fault_of_a_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
-        failed = result.failure is not None and result.failure.kind.blame in no_fault_of_a_config
+        blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
+        failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
         if result.warm:
             self._failed_sessions = self._failed_sessions + 1 if failed else 0
         elif failed:
@@ -115,17 +122,20 @@ class Probing:
         verdict = judge(
             result,
             *self._spec.objectives,
-            headroom_pct=0.0 if self._job.purpose.settled else self._spec.probe.headroom_pct,
-            training_hours=0.0 if self._job.purpose.settled else self._spec.search.training_hours,
+            headroom_pct=0.0 if self._job.purpose.next_answer else self._spec.probe.headroom_pct,
+            training_hours=0.0 if self._job.purpose.next_answer else self._spec.search.training_hours,
             constraints=self._constraints,
             default=self._default_metrics(result) if self._compares else {},
             attempt=asked.attempt,
         )
-        never = self._job.purpose.ineligible(result) if verdict.value is not None else None
-        return replace(verdict, ineligible=verdict.ineligible or never)
+        by_purpose = self._job.purpose.ineligible(result) if verdict.value is not None else None
+        return replace(verdict, ineligible=verdict.ineligible or by_purpose)
 
-    def _changes(self, result: probe.ProbeResult) -> str | None:
-        """Return in which kept parts a config trains something else than the person's own config; None in none."""
+    def _training_change(self, result: probe.ProbeResult) -> str | None:
+        """Say how a config changes the training of the person's own config, in the parts that the trainer must keep.
+
+        None if it changes nothing, or if that is not known.
+        """
         keeps = self._job.bench.trainer.keeps
         if not keeps or result.training is None or self._space.own is None:
             return None
@@ -135,31 +145,31 @@ class Probing:
             self._own_training = newest.probe.training
         if self._own_training is None:
             return None
-        own, second = self._own_training.signature, result.training.signature
-        changes = differences(own, second, free=frozenset(PARTS) - keeps)
+        own, changed = self._own_training.signature, result.training.signature
+        changes = differences(own, changed, free=frozenset(PARTS) - keeps)
         return "; ".join(map(str, changes)) or None
 
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
-        """Return the metrics of the default config at a result's rung; the result's own where it is the default."""
+        """Return the metrics of the default config at a result's rung; the result's own if it is of that config."""
         if self._is_default(result.config):
             return probe.measured(result)
         default = self._study.history().newest(self._space.default_at(self._space.rung(result.config)))
         return default.metrics if default else {}
 
     def _is_default(self, config: Config) -> bool:
-        """Return whether constraints compare other configs with this config."""
+        """Return whether a config is the default of its rung, and constraints compare other configs with it."""
         return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
 
     def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
-        """Store a result, and tell the watcher. Where it cannot be stored, a file in the probe's folder keeps it."""
-        folder, target = self._job.bench.folder, self._job.target(self._spec)
+        """Store a result, and tell the watcher. If it cannot be stored, a file in the probe's folder keeps it."""
+        folder, expected = self._job.bench.folder, asked.choice.left
         record = kept_probe(result, verdict, plan, folder=folder)
         try:
             self._study.tell(asked, verdict, record)
         except StoreError as lost:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
         history = self._study.history()
-        left = self._left_after(asked, history.finished, target)
+        left = self._left(expected and max(0.0, expected - 1.0), history.finished)
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
@@ -169,72 +179,85 @@ class Probing:
                 leads=self._job.recording is None and history.leads(verdict.value),
                 best=BestSoFar.of(self._study.case, history.records),
                 finished=history.finished,
-                target=target,
-                left_s=self._takes_s(left, history, 1 + history.running),
+                target=self._job.target(self._spec),
+                left_s=self._duration_s(left, history, 1 + history.running),
             )
         )
 
-    def _left_after(self, asked: Asked, finished: int, target: int | None) -> float | None:
-        """Return the probes until the search probably ends; None where nothing tells, as before its first value."""
-        if asked.choice.left is not None:
-            return max(0.0, asked.choice.left - 1.0)
-        ends_by_itself = self._spec.search.sampler == "gain"
-        return None if ends_by_itself or target is None else max(0, target - finished)
+    def _left(self, expected: float | None, finished: int) -> float | None:
+        """Return the probes until the search probably ends; None if nothing tells, as before its first value.
 
-    def _takes_s(self, probes: float | None, history: History, workers: int) -> float | None:
-        """Return the seconds of so many usual probes; None where unknown, or where probes take no time."""
+        Args:
+            expected: The probes until it ends by itself; None if it does not say.
+            finished: The trials that have finished, of those after which it ends.
+        """
+        target = self._job.target(self._spec)
+        ends_by_itself = self._spec.search.sampler == "gain"
+        if target is None or (expected is None and ends_by_itself):
+            return expected
+        return min(max(0, target - finished), math.inf if expected is None else expected)
+
+    def _duration_s(self, probes: float | None, history: History, workers: int) -> float | None:
+        """Return the seconds in which workers make so many usual probes, at most those of the budget.
+
+        Returns None if that is unknown, or if probes take no time.
+        """
         usual_s = None if self._job.simulated else history.usual_s
-        return None if probes is None or usual_s is None else probes * usual_s / workers
+        if probes is None or usual_s is None:
+            return None
+        return max(0.0, min(probes * usual_s / workers, self._job.left_s()))
+
+    def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
+        """Return whether a running probe has measured for the study's `window_seconds`."""
+        return so_far is not None and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds
 
     def _stop(self, asked: Asked) -> probe.Stop:
-        """Return what says after each iteration, and between them, whether the probe of a trial goes on."""
-        show = self._shown(asked, self._job.pulse) if self._job.pulse else lambda _: None
-
-        known: probe.ProbeResult | None = None
+        """Return a function that says after each iteration, and between them, whether the probe of a trial goes on."""
+        show = self._viewer(asked, self._job.pulse) if self._job.pulse else lambda _: None
+        newest: probe.ProbeResult | None = None
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
             """Return whether the probe goes on; renew the lease, and show the probe, at every call."""
-            nonlocal known
-            known = so_far or known
+            nonlocal newest
+            newest = so_far or newest
             if self._job.interrupted():
-                is_measured = known is not None and (known.window_s or 0.0) >= self._spec.probe.window_seconds
-                is_rough_value_kept = is_measured and self._job.is_late()
-                return probe.Answer(probe.Next.ENOUGH if is_rough_value_kept else probe.Next.INTERRUPTED)
+                keeps_rough_value = self._has_window(newest) and self._job.is_late()
+                return probe.Answer(probe.Next.ENOUGH if keeps_rough_value else probe.Next.INTERRUPTED)
             self._study.beat(asked)
             show(so_far)
-            if so_far and (change := self._changes(so_far)):
+            if so_far and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)
             return self._after_iteration(asked, so_far) if so_far else probe.Answer(probe.Next.GO)
 
         return stop
 
-    def _shown(self, asked: Asked, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return what shows the probe that begins now to the watcher, where the last time is long enough ago.
+    def _viewer(self, asked: Asked, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
+        """Return a function that shows the probe that begins now to the watcher, as often as the pulse says.
 
         It is called with the result after one more iteration, and with None at other times.
         """
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
-        known: probe.ProbeResult | None = None
+        newest: probe.ProbeResult | None = None
         pulse.utilisation()  # forgets what was measured before this probe
 
         def show(so_far: probe.ProbeResult | None) -> None:
             """Tell the watcher how the probe stands."""
-            nonlocal known, shown_s
-            known, now_s = so_far or known, pulse.clock.now()
+            nonlocal newest, shown_s
+            newest, now_s = so_far or newest, pulse.clock.now()
             if now_s - shown_s < pulse.every_s:
                 return
             shown_s = now_s
             event = ProbeRunning(
                 case=self._case.name,
                 trial=asked.number,
-                phase="starting" if known is None else "warm-up" if known.window_s is None else "measuring",
+                phase=_phase(newest),
                 seconds=now_s - began_s,
-                iteration=known and known.iterations,
+                iteration=newest and newest.iterations,
                 usual_iterations=limits.iterations - limits.warmup_iterations,
-                value=known and probe.value(known, objective),
-                error=known and probe.error(known, objective),
-                samples_per_s=known and known.samples_per_s,
+                value=newest and probe.value(newest, objective),
+                error=newest and probe.error(newest, objective),
+                samples_per_s=newest and newest.samples_per_s,
                 utilisation=tuple(pulse.utilisation()),
             )
             self._job.watcher(event)
@@ -242,17 +265,18 @@ class Probing:
         return show
 
     def _after_iteration(self, asked: Asked, so_far: probe.ProbeResult) -> probe.Answer:
-        """Return whether a running probe goes on, after its result so far was reported to the pruner."""
+        """Report a running probe to the pruner, and return whether it goes on."""
         objectives = self._spec.objectives
-        if self._job.purpose.settled:
-            return self._job.purpose.settled(so_far)
-        number = probe.value(so_far, objectives[0])
+        if self._job.purpose.next_answer:
+            return self._job.purpose.next_answer(so_far)
+        value = probe.value(so_far, objectives[0])
+        # where the level has changed, the values before the change say nothing of the config
         is_hopeless = (
-            number is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, number)
+            value is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, value)
         )
         is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
-        if is_hopeless and is_competing and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds:
+        if is_hopeless and is_competing and self._has_window(so_far):
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
         rival = self._study.rival() if is_competing else None
-        return settled(so_far, objectives, self._spec.probe, rival)
+        return next_answer(so_far, objectives, self._spec.probe, rival)

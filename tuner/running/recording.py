@@ -9,17 +9,17 @@ from tuner.devices.found import describe_machine
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Circumstances, columns
 from tuner.running.events import CaseOutcome
-from tuner.running.job import Job, record
-from tuner.running.loop import optimize, prepared
+from tuner.running.job import Job, purpose_of_recording
+from tuner.running.loop import optimize, prepare
 from tuner.running.workbench import Workbench
 from tuner.search.design import in_sessions, spread
 from tuner.store.opening import check_study
 from tuner.study import Case, Config, PrunerSpec
 
 MOST_CONFIGS = 100_000
-"""A space to record has at most this many configs.
+"""The most configs of a space to record.
 
-The choice of a sample looks at every config, and no recording of a larger grid would ever end.
+The choice of a sample looks at every config, and the recording of a larger grid would hardly end.
 """
 
 
@@ -47,30 +47,30 @@ def recording_bench(bench: Workbench) -> Workbench:
 
 
 def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRecording:
-    """Return what to record of a case: its whole space or, where `count` is given, so many configs that fill the space.
+    """Return what to record of a case: its whole space or, if `count` is given, so many configs that fill the space.
 
-    Raises StudyError where a parameter cannot be a column of a table, or the space has too many configs.
+    Raises StudyError if a parameter cannot be a column of a table, or the space has too many configs.
     """
     spec, space = bench.spec_for(case), bench.space_for(case)
     if any(islice(space.configs(), MOST_CONFIGS, None)):
         raise StudyError(
             f"the space of {case.name} holds more than {MOST_CONFIGS:,} configs, too many to record; leave values out"
         )
-    chosen = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
-    known = {name: spec.space[name] for name in space.names}
+    configs = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
+    parameters = {name: spec.space[name] for name in space.names}
     if space.ladder is not None:
-        known[space.ladder] = known[space.ladder].with_values(space.rungs)
+        parameters[space.ladder] = parameters[space.ladder].with_values(space.rungs)
     if (batch := space.auto_batch) is not None:
-        known[batch] = known[batch].with_values(space.values(batch))
-    columns(known)
+        parameters[batch] = parameters[batch].with_values(space.values(batch))
+    columns(parameters)  # raises
     return PlannedRecording(
         case=case,
         count=count,
         configs=in_sessions(
-            chosen, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None, space.ladder
+            configs, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None, space.ladder
         ),
         circumstances=Circumstances(
-            space=known,
+            space=parameters,
             limits=spec.probe,
             machine=describe_machine(bench.source),
             devices=tuple(replace(device, uuid=None) for device in bench.devices),
@@ -80,16 +80,19 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
 
 
 class CaseRecording(NamedTuple):
-    """What was planned for a case, anew after a calibration, and how its recording ended; None if it never began."""
+    """The recording of a case."""
 
     planned: PlannedRecording
+    """The plan; after a calibration, a new one."""
     outcome: CaseOutcome | None = None
+    """How it ended; None if it never began."""
 
 
 def record_cases(job: Job, recordings: Sequence[PlannedRecording]) -> list[CaseRecording]:
-    """Return how the recording of each case ended: all its configs are measured in their order, but the recorded ones.
+    """Record one case after another, and return how each recording ended.
 
-    Raises StoreError, before any probe, where a case was recorded with other settings.
+    All configs of a plan are measured in their order, except the configs that were recorded before.
+    Raises StoreError, before any probe, if a case was recorded with other settings.
     """
     for case in (recording.case for recording in recordings):
         check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
@@ -97,21 +100,21 @@ def record_cases(job: Job, recordings: Sequence[PlannedRecording]) -> list[CaseR
 
 
 def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
-    """Return how the recording of a case ended, which begins with the small probes that it needs."""
-    case, noting = recording.case, _noting(job, recording)
-    ready, calibration = prepared(noting, case)
-    if calibration and calibration.stopped:
-        job.watcher(calibration.event)
-        return CaseRecording(recording, calibration)
-    if ready is not noting:
-        recording = plan_recording(ready.bench, case, recording.count)
-    space = ready.bench.space_for(case)
-    limited = space.auto_bounds is None and space.auto_batch is None  # trials of a calibration count for nothing here
-    purpose = record(recording.configs, limited=limited)
-    job = replace(_noting(ready, recording), purpose=purpose, trials=len(recording.configs))
+    """Record a case, with the small probes that its `auto` values need, and return how that ended."""
+    case, recording_job = recording.case, _with_circumstances(job, recording)
+    prepared_job, small_probes = prepare(recording_job, case)
+    if small_probes and small_probes.stopped:
+        job.watcher(small_probes.event)
+        return CaseRecording(recording, small_probes)
+    if prepared_job is not recording_job:
+        recording = plan_recording(prepared_job.bench, case, recording.count)
+    space = prepared_job.bench.space_for(case)
+    limited = space.auto_bounds is None and space.auto_batch is None  # a number would count the small probes, too
+    purpose = purpose_of_recording(recording.configs, limited=limited)
+    job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
     return CaseRecording(recording, next(iter(optimize(job, [case])), None))
 
 
-def _noting(job: Job, recording: PlannedRecording) -> Job:
+def _with_circumstances(job: Job, recording: PlannedRecording) -> Job:
     """Return the job with the circumstances of the recording, which the case's study keeps."""
     return replace(job, recording=recording.circumstances.model_dump(mode="json"))

@@ -78,16 +78,16 @@ class Workbench:
         root, git = self.spec.trainer.root, shutil.which("git")
         if not root or git is None:
             return None
-        described = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-        command = [git, "-C", str(Path(root).expanduser()), *described]
+        describe = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        command = [git, "-C", str(Path(root).expanduser()), *describe]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         return answer.stdout.strip() or None
 
     @property
     def facts(self) -> dict[str, str]:
-        """What may change a speed beside the config: the machine, the trainer's commit and the content of its script.
+        """What may change a speed beside the config: the machine, the trainer's commit, and its script.
 
-        It has no kernel, which each probe notes itself.
+        The kernel is left out, because each probe notes it.
         """
         facts = {name: fact for name, fact in describe_machine(self.source).items() if name != "kernel"}
         if commit := self.commit:
@@ -98,7 +98,7 @@ class Workbench:
 
     @property
     def script(self) -> str | None:
-        """The name and a digest of the file whose code trains; None where it is unknown."""
+        """The name and a digest of the file whose code trains; None if it is unknown."""
         file = self.trainer.script
         return file and f"{file.name} {sha256(file.read_bytes()).hexdigest()[:12]}"
 
@@ -122,10 +122,10 @@ class Workbench:
     def space_for(self, case: Case) -> Space:
         """Return the space that is really searched for a case.
 
-        It lacks the parameters of `not_searched`, and the configs that `holds`, or a rule of the trainer, refuses. Its
-        ladder, the sizes that decide memory, ends where `cut_for` says. An `auto` ladder has the sizes in `rungs` or,
-        before these are worked out, its first doublings. Raises StudyError when no parameter is left, TrainerError for
-        a value that the trainer cannot use.
+        It lacks the parameters of `not_searched`, and the configs that `holds`, the study's rules or the trainer
+        refuse. Its ladder, the sizes that decide memory, ends where `cut_for` says. An `auto` ladder has the sizes in
+        `rungs` or, before these are worked out, its first doublings. Raises StudyError when no parameter is left,
+        TrainerError for a value that the trainer cannot use.
         """
         spec = self.spec_for(case)
         space = spec.build_space()
@@ -135,13 +135,13 @@ class Workbench:
         refusal = self._refusal_of(rules)
         if rules or self.trainer.has_rules:
             searched = Space(
-                tuple(self._possible(parameter, rules) for parameter in searched.parameters),
+                tuple(self._without_refused_values(parameter, rules) for parameter in searched.parameters),
                 holds=lambda config: self.holds(config) and refusal(config) is None,
             )
         if not searched.parameters:
-            whys = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+            reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
             raise StudyError(
-                f"nothing to search for {case.name}: every parameter is left out ({whys}); add one to `space`"
+                f"nothing to search for {case.name}: every parameter is left out ({reasons}); add one to `space`"
             )
         check_values(self.trainer, searched.parameters)
         if searched.auto_bounds and case.name in self.rungs:
@@ -156,33 +156,34 @@ class Workbench:
         return searched
 
     def _refusal_of(self, rules: Sequence[Rule]) -> Callable[[Config], str | None]:
-        """Return what says why a config cannot run: a rule of the study or of the trainer; None where it can."""
+        """Return a function that says why a config cannot run, by a rule or the trainer; it returns None if it can."""
         ranks = len(self.devices)
 
         def refusal(config: Config) -> str | None:
+            """Return why a config cannot run; None if it can."""
             values = {**config, RANKS: ranks}
             broken = next((rule for rule in rules if not rule.holds(values)), None)
             return f"the rule {broken.text!r} leaves it out" if broken else self.trainer.refusal(config, ranks)
 
         return refusal
 
-    def _possible(self, parameter: Parameter, rules: Sequence[Rule]) -> Parameter:
-        """Return a parameter without values that a rule refuses beside any others, such as a degree above all cards.
+    def _without_refused_values(self, parameter: Parameter, rules: Sequence[Rule]) -> Parameter:
+        """Return a parameter without the values that a rule refuses whatever the others are.
 
-        Raises StudyError where it has no other values.
+        Such a value is a degree of parallelism above the number of cards. Raises StudyError if no value is left.
         """
         ranks = len(self.devices)
 
-        def possible(value: Value) -> bool:
+        def can_run(value: Value) -> bool:
             return all(rule.holds({parameter.name: value, RANKS: ranks}) for rule in rules)
 
-        values, grown = (tuple(filter(possible, some)) for some in (parameter.values, parameter.grown))
+        values = tuple(filter(can_run, parameter.values))
         if not values:
             raise StudyError(f"the rules leave no value of {parameter.name} on {ranks} device(s)")
-        return replace(parameter, values=values, grown=grown)
+        return replace(parameter, values=values, grown=tuple(filter(can_run, parameter.grown)))
 
     def cut_for(self, case: Case) -> LadderEnd | None:
-        """Return where the trainer cuts the case's ladder; None where the whole ladder of the study can run.
+        """Return where the trainer cuts the case's ladder; None if the whole ladder of the study can run.
 
         Raises StudyError when even the smallest rung is too large.
         """
@@ -206,23 +207,26 @@ class Workbench:
         return replace(self, rungs={**self.rungs, case.name: rungs})
 
     def batch_to_fit(self, case: Case) -> BatchToFit | None:
-        """Return the case's batch size that is `auto` and not worked out yet; None where there is none.
+        """Return the case's batch size that is `auto` and not worked out yet; None if there is none.
 
-        The samples at hand are those that the study file names, or else those that the trainer knows.
+        The samples at hand are the number in the study file, or else the number that the trainer knows. They limit a
+        batch: in the small probes those of the usual config, which these probes run, and later the most of any rung.
         Raises TrainerError if the parameter does not count the samples of a batch.
         """
         space = self.space_for(case)
         if case.name in self.batches or not (parameter := space.auto_batch):
             return None
-        named = self.spec_for(case).space[parameter].samples
-        at_hand = [self.trainer.samples_at_hand(parameter, config) for config in (usual(space), *space.defaults())]
-        known = [count for count in at_hand if count is not None]
+        of_study = self.spec_for(case).space[parameter].samples
+        of_usual = self.trainer.samples_at_hand(parameter, usual(space))
+        of_defaults = [self.trainer.samples_at_hand(parameter, config) for config in space.defaults()]
+        by_trainer = [count for count in (of_usual, *of_defaults) if count is not None]
         return BatchToFit(
             parameter=parameter,
             space=space,
-            first=first_size(None if named else at_hand[0]),
-            probed_samples=named or at_hand[0],
-            samples=named or max(known, default=None),
+            # only of the trainer's number it is known that an iteration goes through all these samples
+            first=first_size(None if of_study else of_usual),
+            probed_samples=of_study or of_usual,
+            samples=of_study or max(by_trainer, default=None),
             total_mib=min((device.mem_total_mib for device in self.devices if device.mem_total_mib), default=None),
         )
 
@@ -242,14 +246,14 @@ class Workbench:
 
     def slot(self, case: Case, folder: str | Path, config: Config) -> Slot:
         """Return where a probe of a config runs, in a folder of the study's folder; `run_in` reserves its port."""
-        placed = config.get(NODES)
+        nodes = config.get(NODES)
         prices, models = self.spec.prices, [("", device.model) for device in self.devices]
         return Slot(
             devices=self.devices,
             out_dir=self.folder / folder,
             limits=self.spec_for(case).probe,
             variables=self.variables,
-            nodes=placed if isinstance(placed, int) else self.spec.slurm.nodes,
+            nodes=nodes if isinstance(nodes, int) else self.spec.slurm.nodes,
             price_per_hour=prices and price_of_all(prices, models, "`prices`"),
         )
 
@@ -267,7 +271,7 @@ class Workbench:
             **({"rules": list(spec.rules)} if spec.rules else {}),
             **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
-            **({"constraints": {known.metric: str(known) for known in constraints}} if constraints else {}),
+            **({"constraints": {rule.metric: str(rule) for rule in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": list(self.device_names),
@@ -290,10 +294,14 @@ def open_workbench(
     runs: Path = Path("runs"),
     source_of: Callable[[StudySpec], DeviceSource] = open_source,
 ) -> Workbench:
-    """Return a study with its trainer and devices, opened; `devices` overrides the study file's, see `devices_for`.
+    """Open a study with its trainer and devices, and return it. Raises StudyError, TrainerError or DeviceError.
 
-    `prices`: a file with prices that replace those of the study. On several nodes, each node adds the variables of its
-    own devices. Raises StudyError, TrainerError or DeviceError.
+    Args:
+        study: the name or the file of the study.
+        devices: replaces the devices of the study file; see `devices_for`.
+        prices: a file whose prices replace those of the study.
+        runs: the folder of the studies' folders.
+        source_of: opens the devices.
     """
     spec = load(study)
     if prices:
@@ -315,17 +323,21 @@ def open_workbench(
         trainer=trainer,
         source=source,
         folder=(runs / spec.name).resolve(),
+        # on several nodes, each node adds the variables of its own devices
         variables=spec.environment.variables if nodes > 1 else launch_variables(spec, source),
     )
 
 
 def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
-    asked = [part.strip() for option in cases or () for part in option.split(",")]
-    return select(bench.trainer.cases(), [part for part in asked if part] or bench.spec.cases)
+    globs = [glob.strip() for option in cases or () for glob in option.split(",")]
+    return select(bench.trainer.cases(), [glob for glob in globs if glob] or bench.spec.cases)
 
 
 def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
-    """Return the chosen cases in the order of the search. If a study asks for all, those that lend most come first."""
+    """Return the chosen cases in the order of the search. If a study asks for all, cases that help others come first.
+
+    A case helps a similar one with its best config; see `lending_order`.
+    """
     chosen = chosen_cases(bench, cases)
     return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen

@@ -14,28 +14,28 @@ from typing import IO, Any
 from tuner.errors import StudyError
 
 
-def device_groups(asked: str, available: int, *, workers: int | None, per_trial: int | None) -> list[str]:
-    """Return the devices of each worker, in the words of `--devices`: disjoint sets of cards, or CPU ranks.
+def device_groups(spec: str, available: int, *, workers: int | None, per_trial: int | None) -> list[str]:
+    """Return the devices of each worker, as `--devices` takes them: disjoint sets of cards, or CPU ranks.
 
-    `asked` is the study's `devices`: `auto`, `cpu`, `cpu:RANKS` or CUDA indices. `available` is the number of cards
-    that `asked` opens; 0 means CPU ranks. With `per_trial` alone, there are as many workers as fit. With `workers`
+    `spec` is the study's `devices`: `auto`, `cpu`, `cpu:RANKS` or CUDA indices. `available` is the number of cards
+    that `spec` opens; 0 means CPU ranks. With `per_trial` alone, there are as many workers as fit. With `workers`
     alone, each worker gets an equal share of the cards. CPU ranks are not divided, because a rank is no card: every
     worker gets `per_trial` ranks, or the study's number.
 
     Raises StudyError when there are too few cards.
     """
     if not available:
-        ranks = f"cpu:{per_trial}" if per_trial else asked.replace("auto", "cpu")
+        ranks = f"cpu:{per_trial}" if per_trial else spec.replace("auto", "cpu")
         return [ranks] * (workers or 1)
-    cards = asked.split(",") if re.fullmatch(r"\d+(,\d+)*", asked) else [str(index) for index in range(available)]
+    cards = spec.split(",") if re.fullmatch(r"\d+(,\d+)*", spec) else [str(index) for index in range(available)]
     per_trial = per_trial or max(1, available // (workers or 1))
-    most = available // per_trial
-    if most < (workers or 1):
+    count = workers or max(1, available // per_trial)
+    if count * per_trial > available:
         raise StudyError(
-            f"{workers or 1} worker(s) with {per_trial} GPU(s) per trial need {(workers or 1) * per_trial} GPUs, and "
+            f"{count} worker(s) with {per_trial} GPU(s) per trial need {count * per_trial} GPUs, and "
             f"{available} are there; lower --workers or --gpus-per-trial"
         )
-    return [",".join(cards[start : start + per_trial]) for start in range(0, (workers or most) * per_trial, per_trial)]
+    return [",".join(cards[start : start + per_trial]) for start in range(0, count * per_trial, per_trial)]
 
 
 IN_ORDER = {0, 2, 130}
@@ -57,7 +57,7 @@ class WorkerPlan:
 
 
 class _Worker:
-    """A worker's process, which can be started again. Its lines go to a queue; None is its end."""
+    """A worker's process, which can be started again. Its lines go to a queue; None stands for its end."""
 
     def __init__(self, plan: WorkerPlan, lines: "queue.SimpleQueue[tuple[_Worker, Line | None]]") -> None:
         """Start the process. Raises OSError."""
@@ -86,6 +86,7 @@ class _Worker:
                 self.process.stdin.close()
 
     def _read(self, stream: IO[str]) -> None:
+        """Put each line of the process into the queue, and then its end."""
         with stream:
             for line in stream:
                 self._lines.put((self, _parsed(line)))
@@ -131,10 +132,14 @@ class WorkerTeam:
         ended: Callable[[str, Exit], None],
         interrupted: Callable[[], bool] = lambda: False,
     ) -> list[int]:
-        """Return the last exit code of each worker, after all have ended. Until then every line is shown.
+        """Follow the workers until all have ended, and return the last exit code of each.
 
-        `ended` is called at each end. A worker that died is started again, and repeats its open trial. Once
-        `interrupted` returns True, all workers are asked to end.
+        A worker that died is started again, and repeats its open trial.
+
+        Args:
+            show: takes the name of a worker and a line of it.
+            ended: takes the name of a worker and each end of its process.
+            interrupted: once it returns True, all workers are asked to end.
         """
         while not all(worker.has_ended for worker in self._workers):
             if interrupted() and not self._is_ending:
@@ -173,7 +178,7 @@ class WorkerTeam:
 
 
 def _parsed(line: str) -> Line:
-    """Return the object in a line; a line without an object is an error's text."""
+    """Return the object in a line of JSON; any other line is the text of an error."""
     with suppress(ValueError):
         parsed = json.loads(line)
         if isinstance(parsed, dict):

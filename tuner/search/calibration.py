@@ -12,7 +12,7 @@ from tuner.records.trial import MEMORY_SHARE, START_S
 from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Strategy, Why, retry
 from tuner.search.observed import Observed
 from tuner.search.resource_model import inherited
-from tuner.search.trials import kept
+from tuner.search.trials import typed_trial
 from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
 
 Expects = Callable[[int], bool]
@@ -22,8 +22,8 @@ Expects = Callable[[int], bool]
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
     """Return the rungs to probe, in order, until two have run: the near one, the far one, then downwards from there."""
     far = min(4, len(doublings) - 1)  # both are small, and so cheap, but far apart
-    second = max(min(1, far - 1), 0)
-    return list(dict.fromkeys((doublings[second], *reversed(doublings[: far + 1]))))
+    near = max(min(1, far - 1), 0)
+    return list(dict.fromkeys((doublings[near], *reversed(doublings[: far + 1]))))
 
 
 def make_rungs(
@@ -35,34 +35,40 @@ def make_rungs(
     it. Each must be at least 1.25 times that doubling: on two H200s, 34,816 and 36,864 environments differed by less
     than their errors, and a probe of either took seven minutes. The smallest doubling is always a rung.
     """
-    kept = [doublings[0], *takewhile(possible, doublings)]
-    return tuple(sorted({*kept, *_towards_the_end(doublings, safe), *tried}))
+    possible_doublings = [doublings[0], *takewhile(possible, doublings)]
+    return tuple(sorted({*possible_doublings, *_finer_rungs(doublings, safe), *tried}))
 
 
-def _towards_the_end(doublings: Sequence[int], safe: Expects) -> list[int]:
-    reached = list(takewhile(safe, doublings))
-    if not 0 < len(reached) < len(doublings):
+def _finer_rungs(doublings: Sequence[int], safe: Expects) -> list[int]:
+    """Return the rungs between the last safe doubling and the next; none where all doublings are safe, or none is."""
+    safe_doublings = list(takewhile(safe, doublings))
+    if not 0 < len(safe_doublings) < len(doublings):
         return []
-    last, beyond = reached[-1], doublings[len(reached)]
-    part = max(last // 8, 1)  # so that rungs are round numbers
-    *_, end = takewhile(safe, range(last, beyond, part))
-    return [rung for rung in ((last + end) // 2, end) if rung >= 1.25 * last]
+    last, unsafe = safe_doublings[-1], doublings[len(safe_doublings)]
+    step = max(last // 8, 1)  # so that rungs are round numbers
+    *_, largest = takewhile(safe, range(last, unsafe, step))
+    return [rung for rung in ((last + largest) // 2, largest) if rung >= 1.25 * last]
 
 
 def _calibrating(
     following: Callable[[History], Config | None], fixed: Callable[[StudyAttributes], object | None]
 ) -> Strategy:
-    """Make one small probe after another until enough is known, or another worker has fixed what follows.
+    """Return the strategy that makes one small probe after another, until their result is known.
 
     If all that is left is a probe that another worker runs now, this worker runs it, too: no worker waits for another.
-    `following`: the config to probe next, None once enough is known. `fixed`: what the study keeps of it.
+
+    Args:
+        following: Returns the config to probe next; None once enough is known.
+        fixed: Returns the result that a worker has stored in the study; None before.
     """
 
     def ended(history: History, price: Price) -> Done | None:
-        known = fixed(StudyAttributes(history.study.user_attrs)) is not None
-        return Done(reason=ALL_PROBED) if known or following(history) is None else None
+        """Return that nothing is left once the result is fixed or enough is known; None before."""
+        is_fixed = fixed(StudyAttributes(history.study.user_attrs)) is not None
+        return Done(reason=ALL_PROBED) if is_fixed or following(history) is None else None
 
     def choose(history: History, price: Price) -> Choice | None:
+        """Choose the config to probe next."""
         config = following(history)
         return None if config is None else Choice(config=config, why=Why.CALIBRATE)
 
@@ -74,12 +80,13 @@ def of_ladder(space: Space) -> Strategy:
     configs, ladder = calibration_configs(space), str(space.ladder)
 
     def following(history: History) -> Config | None:
+        """Return a new config if there is one, else one that another worker runs now; None after two rungs."""
         if len({trial.config[ladder] for trial in history.complete}) >= 2:  # two points give a straight line
             return None
         unfinished = [config for config in configs if not history.is_over(config)]
         return next(filter(history.is_new, unfinished), next(iter(unfinished), None))
 
-    return _calibrating(following, lambda kept: kept.rungs)
+    return _calibrating(following, lambda attributes: attributes.rungs)
 
 
 def calibration_configs(space: Space) -> list[Config]:
@@ -93,7 +100,7 @@ def calibrated_at(space: Space) -> tuple[int, ...]:
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
-    """Make the rungs from a study's trials so far. The ladder of `space` holds the doublings.
+    """Return the rungs that follow from a study's trials so far. The ladder of `space` holds the doublings.
 
     A rung is left out only if it needs too much memory or time to start by two standard deviations of the prediction. A
     rung that has run out of memory or time stays as the last rung.
@@ -104,21 +111,25 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     start_s = _expectation(observed, space, START_S, error=0.1, choices=0.0)
 
     def possible(rung: int) -> bool:
+        """Return whether the usual config on a rung may fit into memory and start in time."""
         config = config_of | {ladder: rung}
         needs = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
-        least = [(mean - 2.0 * deviation, end) for (mean, deviation), end in needs]
-        return observed.frontier.beyond(config) is None and all(need <= end for need, end in least)
+        fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in needs)
+        return fits and observed.frontier.beyond(config) is None
 
     def safe(rung: int) -> bool:
+        """Return whether it is also expected to leave enough memory free."""
         return possible(rung) and memory(config_of | {ladder: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
 
     tried = {int(trial.params[ladder]) for trial in trials if ladder in trial.params}
-    own = next(parameter.own for parameter in space.parameters if parameter.is_ladder)
-    tried |= {own} if isinstance(own, int) and possible(own) else set()
+    own_rung = next(parameter.own for parameter in space.parameters if parameter.is_ladder)
+    if isinstance(own_rung, int) and possible(own_rung):
+        tried.add(own_rung)
     return make_rungs(_doublings(space), safe=safe, possible=possible, tried=tried)
 
 
 def _doublings(space: Space) -> list[int]:
+    """Return the rungs of an `auto` ladder before any are made."""
     return [int(rung) for rung in space.rungs]
 
 
@@ -133,7 +144,10 @@ Expectation = Callable[[Config], tuple[float, float]]
 
 
 def _expectation(observed: Observed, space: Space, name: str, *, error: float, choices: float) -> Expectation:
-    """Return what a straight line through the measured amounts expects; 0 for each config before any is measured."""
+    """Return what a model of the measured amounts expects; 0 for each config before any amount is measured.
+
+    `name`: a part of the cost, such as `MEMORY_SHARE`. `error` and `choices`: see `Growth`.
+    """
     growth = inherited(space, observed.known_amounts(name, space), error=error, choices=choices)
     if growth is None:
         return lambda config: (0.0, 0.0)
@@ -184,22 +198,25 @@ class BatchToFit:
         return fit(self._tried(trials), total_mib=self.total_mib, samples=self.samples, most=self.most)
 
     def _tried(self, trials: Iterable[FrozenTrial]) -> list[Tried]:
+        """Return the newest result of each size, from trials that differ from the usual config in the size alone."""
         tried: dict[int, Tried] = {}
         for trial in trials:
             size = trial.params.get(self.parameter)
             if size is None or not trial.state.is_finished() or not same_launch(trial.params, self.config(size)):
                 continue
-            facts = kept(trial)
-            share = facts.cost.get(MEMORY_SHARE)
-            used_mib = share * self.total_mib if share and self.total_mib else None
-            if not facts.retry:
-                ran_out = False if facts.failure in {FailureKind.GPU_OOM, FailureKind.HOST_OOM} else None
-                tried[size] = Tried(
-                    size=size, used_mib=used_mib, fits=True if trial.state == TrialState.COMPLETE else ran_out
-                )
+            record = typed_trial(trial)
+            if record.retry:
+                continue
+            share = record.cost.get(MEMORY_SHARE)
+            fits = True if trial.state == TrialState.COMPLETE else None
+            if record.failure in {FailureKind.GPU_OOM, FailureKind.HOST_OOM}:
+                fits = False
+            tried[size] = Tried(
+                size=size, used_mib=share * self.total_mib if share and self.total_mib else None, fits=fits
+            )
         return list(tried.values())
 
 
 def of_batch(batch: BatchToFit) -> Strategy:
     """Return the strategy after which a batch size that is `auto` is worked out: one small size after another."""
-    return _calibrating(lambda history: batch.following(history.trials), lambda kept: kept.batch)
+    return _calibrating(lambda history: batch.following(history.trials), lambda attributes: attributes.batch)

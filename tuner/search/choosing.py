@@ -28,11 +28,11 @@ from tuner.search.standing import (
     leads,
     ways,
 )
-from tuner.search.trials import kept, since_mended
+from tuner.search.trials import since_mended, typed_trial
 from tuner.study import Config, Space, launch_digest, same_launch
 
 MOST_READINGS = 4
-"""So often is a config measured whose readings contradict each other: on a busy machine more would, too."""
+"""The most measurements of a config whose readings contradict each other: on a busy machine more would, too."""
 
 
 class History:
@@ -65,7 +65,7 @@ class History:
     @cached_property
     def records(self) -> list[TrialRecord]:
         """All trials, as everybody reads them."""
-        return list(map(kept, self.trials))
+        return list(map(typed_trial, self.trials))
 
     @cached_property
     def complete(self) -> list[TrialRecord]:
@@ -126,27 +126,29 @@ class History:
         return [trial for trial in self.trials if trial.number not in self._excused]
 
     @cached_property
-    def _kept(self) -> list[TrialRecord]:
-        """The same trials, as far as they have a whole config."""
+    def _meaningful_records(self) -> list[TrialRecord]:
+        """The trials of `meaningful` that have a config, without retries of a config that the space has lost."""
         known = [trial for trial in self.records if trial.config and trial.number not in self._excused]
         return [trial for trial in known if not trial.retry or trial.config in self._space]
 
     @cached_property
     def _probed(self) -> set[str]:
-        return {trial.launch for trial in self._kept}
+        """The digests of the configs that were launched."""
+        return {trial.launch for trial in self._meaningful_records}
 
     @cached_property
     def frontier(self) -> Frontier:
-        """Where memory ends."""
-        short = (OutOfMemory(trial.config, trial.missing_gib) for trial in self._kept if trial.missing_gib > 0.0)
+        """Where memory ends: knows the configs that must run out of it."""
+        records = self._meaningful_records
+        short = (OutOfMemory(trial.config, trial.missing_gib) for trial in records if trial.missing_gib > 0.0)
         return Frontier(short, ladder=self._space.ladder)
 
     @cached_property
     def _ended(self) -> list[TrialRecord]:
-        """All trials that have ended, with values that are better the larger they are."""
+        """The trials that have ended, each with values that are better the larger they are; a failure has none."""
         return [
             replace(trial, values=tuple(value * sign for value, sign in zip(trial.values, self.signs, strict=False)))
-            for trial in ended(self._kept)
+            for trial in ended(self._meaningful_records)
         ]
 
     def is_new(self, config: Config) -> bool:
@@ -161,8 +163,9 @@ class History:
 
     def due(self) -> TrialRecord | None:
         """Return the first failed trial that is marked for retry and has not been repeated."""
-        for position, trial in enumerate(self._kept):
-            later = self._kept[position + 1 :] if trial.retry else ()
+        records = self._meaningful_records
+        for place, trial in enumerate(records):
+            later = records[place + 1 :]
             if trial.retry and not any(same_launch(repeat.config, trial.config) for repeat in later):
                 return trial
         return None
@@ -179,36 +182,38 @@ class History:
         """
         if len(self.signs) > 1:
             return next((dict(member.trials[-1].config) for member in front(self._ended) if member.is_warm), None)
-        first = leader(self._ended)
-        return dict(first.unconfirmed.trials[-1].config) if first and first.unconfirmed else None
+        lead = leader(self._ended)
+        return dict(lead.unconfirmed.trials[-1].config) if lead and lead.unconfirmed else None
 
     def disputed(self, own: Config) -> Config | None:
         """Return the user's own config or the best, where its readings are far apart; None where they agree.
 
-        Where `MOST_READINGS` of them do not tell which is right, it stays unknown.
+        None also where `MOST_READINGS` of them disagree: which are right then stays unknown.
         """
-        cold, first = ways(self._ended).cold, leader(self._ended, [own])
-        pair = (cold.get(launch_digest(own)), first.best if first else None)
-        return next((each.config for each in pair if each and far_apart(each.trials) and self._may_again(each)), None)
+        cold, lead = ways(self._ended).cold, leader(self._ended, [own])
+        for standing in (cold.get(launch_digest(own)), lead.best if lead else None):
+            if standing and far_apart(standing.trials) and self._may_be_repeated(standing):
+                return standing.config
+        return None
 
-    def _may_again(self, standing: Standing) -> bool:
-        read = [trial for trial in self._ended if trial.launch == standing.launch and trial.values and not trial.warm]
-        return len(read) < MOST_READINGS
+    def _may_be_repeated(self, standing: Standing) -> bool:
+        """Return whether the plain command has measured a config less often than `MOST_READINGS`."""
+        cold = [trial for trial in self._ended if trial.launch == standing.launch and trial.values and not trial.warm]
+        return len(cold) < MOST_READINGS
 
     def unsure_gain(self, own: Config) -> Config | None:
-        """Return what one more probe must show before a gain over the user's own config is told; None where nothing.
+        """Return the config to measure again before a gain over the user's own config is told; None where none is due.
 
         The own config often runs first, and another program may have been busy then. So it is measured again at the
         end. Where the best is ahead by less than the factor 1.3, the best is measured twice, too.
         """
         cold = ways(self._ended).cold
-        mine, first = cold.get(launch_digest(own)), leader(self._ended, [own])
-        if mine is None or first is None or mine.value >= first.best.value:
+        base, lead = cold.get(launch_digest(own)), leader(self._ended, [own])
+        if base is None or lead is None or base.value >= lead.best.value:
             return None
-        pair = (mine, first.best) if first.best.value < 1.3 * mine.value else (mine,)
-        return next(
-            (standing.config for standing in pair if standing.readings == 1 and self._may_again(standing)), None
-        )
+        compared = (base, lead.best) if lead.best.value < 1.3 * base.value else (base,)
+        once = (standing for standing in compared if standing.readings == 1 and self._may_be_repeated(standing))
+        return next((standing.config for standing in once), None)
 
     def confirmed(self) -> list[Config]:
         """Return the configs that may be the best according to their cold trials, the best one first.
@@ -274,7 +279,7 @@ A chooser keeps nothing that the history does not show, except for its random nu
 
 
 def first_answer(choosers: Sequence[Chooser], history: History, price: Price) -> Choice | Done | None:
-    """Ask choosers in order and return the first answer."""
+    """Return the answer of the first chooser that has one; None where none has."""
     answers = (choose(history, price) for choose in choosers)
     return next((answer for answer in answers if answer is not None), None)
 
@@ -285,6 +290,11 @@ def retry(history: History, price: Price) -> Choice | None:
     if due is None:
         return None
     return Choice(config=dict(due.config), why=Why.RETRY, origin=due.origin)
+
+
+def confirm_measured(history: History, price: Price) -> Choice | None:
+    """Choose the config with the best measurement, if only sessions have measured it: see `History.unconfirmed`."""
+    return confirmation(history.unconfirmed())
 
 
 def confirmation(config: Config | None) -> Choice | None:
@@ -298,7 +308,7 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Choice | None] = lambda history, _: confirmation(history.unconfirmed())
+    confirm: Callable[[History, Price], Choice | None] = confirm_measured
     """Chooses once the search has ended: the best config, unless the plain command has measured it."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:

@@ -19,37 +19,41 @@ def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
     """
     pool = list(space.configs())
     random.Random(seed).shuffle(pool)  # noqa: S311 - decides between equals only
-    distances = [math.inf] * len(pool)
+    distances = [math.inf] * len(pool)  # of each config of the pool to the nearest chosen config
     covered: set[tuple[str, Value]] = set()
     chosen: list[Config] = []
     while pool and len(chosen) < count:
         best = max(range(len(pool)), key=lambda place: (len(pool[place].items() - covered), distances[place]))
         distances.pop(best)
-        chosen.append(pool.pop(best))
-        covered |= chosen[-1].items()
-        distances = [
-            min(known, distance(space, config, chosen[-1])) for config, known in zip(pool, distances, strict=True)
-        ]
+        newest = pool.pop(best)
+        chosen.append(newest)
+        covered |= newest.items()
+        distances = [min(least, distance(space, config, newest)) for config, least in zip(pool, distances, strict=True)]
     return chosen
 
 
 def in_sessions(
     configs: Sequence[Config], session_key: Callable[[Config], str | None], ladder: str | None = LADDER
 ) -> list[Config]:
-    """Order configs so that configs of one session follow each other. Configs without a session come last, as given.
+    """Return the configs so ordered that those of one session follow each other. Those without a session come last.
 
     Sessions begin at the smallest rung, and each session begins with its smallest minibatch. So a config runs out of
-    memory late, and configs that need more are then left out. `ladder`: the parameter whose values are the rungs.
+    memory late, and configs that need more are then left out.
+
+    Args:
+        configs: The configs, all of one space.
+        session_key: Returns what is equal for configs that may share a session; None for a config without one.
+        ladder: The parameter whose values are the rungs.
     """
-    memory = partial(_memory, names=DEVICE_MEMORY.on(ladder))
+    memory = partial(_memory, names=DEVICE_MEMORY.growing_with(ladder))
     sessions: dict[str, list[Config]] = {}
     alone: list[Config] = []
     for config in configs:
         key = session_key(config)
         (alone if key is None else sessions.setdefault(key, [])).append(config)
-    grown: list[list[Config]] = [sorted(session, key=memory) for session in sessions.values()]
-    grown.sort(key=lambda session: memory(session[0]))
-    return [*chain.from_iterable(grown), *alone]
+    rising = [sorted(session, key=memory) for session in sessions.values()]
+    rising.sort(key=lambda session: memory(session[0]))
+    return [*chain.from_iterable(rising), *alone]
 
 
 def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:

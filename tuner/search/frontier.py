@@ -33,19 +33,20 @@ class Need:
     """Whether every number is growing, and no choice changes the need."""
 
     def product(self, config: Config) -> float:
-        """Return the product of all growing sizes of a config; 0 where one is 0, as with a loader without workers."""
-        return math.prod(value for name in self.on(None, config) if is_number(value := config[name]))
+        """Return the product of all growing sizes of a config; 0 where a size is 0, as of a loader without workers."""
+        return math.prod(value for name in self.growing_with(None, config) if is_number(value := config[name]))
 
-    def on(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
-        """Return the parameters of which a larger value never lowers the need of a config with this ladder."""
+    def growing_with(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
+        """Return the parameters of which a larger value never lowers the need, for this ladder and this config."""
         if self.sizes_only and config:
             return tuple(name for name, value in config.items() if is_number(value) and name not in self.ignored)
-        more = (ladder,) if ladder is not None and self.grows_by_rung else ()
-        return tuple(dict.fromkeys((*more, *self.growing)))
+        rungs = (ladder,) if ladder is not None and self.grows_by_rung else ()
+        return tuple(dict.fromkeys((*rungs, *self.growing)))
 
 
 DEVICE_MEMORY = Need()
 HOST_MEMORY = Need(ignored=frozenset({"update_epochs", PATIENCE}), sizes_only=True)
+"""Workers and prefetched batches lie in the memory of the host, so every size may raise this need."""
 
 
 class OutOfMemory(NamedTuple):
@@ -66,57 +67,59 @@ def out_of_memory(config: Config, failure: Failure) -> OutOfMemory:
 class Frontier:
     """Knows which configs must run out of memory: those that need at least as much as a config that did."""
 
-    def __init__(self, known: Iterable[OutOfMemory] = (), *, ladder: str | None = LADDER) -> None:
+    def __init__(self, failures: Iterable[OutOfMemory] = (), *, ladder: str | None = LADDER) -> None:
         """`ladder`: the parameter whose values are the rungs."""
         self._ladder = ladder
-        self._known: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
-        for failure in known:
-            alike = self._known.setdefault(failure.need, {})
-            alike.setdefault(self._others(failure.config, failure.need), []).append(failure)
+        self._failures: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
+        """Need → what configs must share to be compared → the failures that share it."""
+        for failure in failures:
+            alike = self._failures.setdefault(failure.need, {})
+            alike.setdefault(self._must_agree(failure.config, failure.need), []).append(failure)
 
     def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
         """Return the known failure that says that `config` cannot run; None if no failure does.
 
         The missing memory of a failure is scaled to the rung of `config`. Of several failures, the largest counts.
         """
-        scaled = (
-            OutOfMemory(failure.config, failure.violation * self._times(config, failure.config))
-            for need, alike in self._known.items()
-            for failure in alike.get(self._others(config, need), ())
-            if all(
-                _ratio(config.get(name), failure.config.get(name)) >= 1.0
-                for name in need.on(self._ladder, failure.config)
-            )
-        )
-        return max(scaled, key=lambda failure: failure.violation, default=None)
+        exceeded: list[OutOfMemory] = []
+        for need, alike in self._failures.items():
+            for failure in alike.get(self._must_agree(config, need), ()):
+                growing = need.growing_with(self._ladder, failure.config)
+                if all(_ratio(config.get(name), failure.config.get(name)) >= 1.0 for name in growing):
+                    times = self._rung_ratio(config, failure.config)
+                    exceeded.append(OutOfMemory(failure.config, failure.violation * times))
+        return max(exceeded, key=lambda failure: failure.violation, default=None)
 
     def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
         """Yield, for each known failure, which values of each parameter of a space need at least as much.
 
         A config whose values all do is beyond the failure. The last value of a parameter stands for its absence.
         """
-        for need, alike in self._known.items():
+        for need, alike in self._failures.items():
             for failure in itertools.chain.from_iterable(alike.values()):
-                growing = need.on(self._ladder, failure.config)
-                yield [self._no_less(need, growing, parameter, failure.config) for parameter in space.parameters]
+                growing = need.growing_with(self._ladder, failure.config)
+                yield [_values_beyond(need, growing, parameter, failure.config) for parameter in space.parameters]
 
-    def _no_less(self, need: Need, growing: Collection[str], of: Parameter, base: Config) -> list[bool]:
-        values, mine = (*of.values, None), base.get(of.name)
-        if of.name in growing:
-            return [_ratio(value, mine) >= 1.0 for value in values]
-        if need.sizes_only or of.name in need.ignored:
-            return [True] * len(values)
-        return [value == mine for value in values]
-
-    def _times(self, config: Mapping[str, Value], base: Mapping[str, Value]) -> float:
+    def _rung_ratio(self, config: Mapping[str, Value], base: Mapping[str, Value]) -> float:
+        """Return how many times as large the rung of a config is as that of `base`; 1 without a ladder."""
         return 1.0 if self._ladder is None else _ratio(config.get(self._ladder), base.get(self._ladder))
 
-    def _others(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
+    def _must_agree(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
         """Return what must be the same in two configs, so that their needs can be compared."""
         if need.sizes_only:
             return frozenset()
-        incomparable = need.ignored.union(need.on(self._ladder))
-        return frozenset(item for item in config.items() if item[0] not in incomparable)
+        may_differ = need.ignored.union(need.growing_with(self._ladder))
+        return frozenset(item for item in config.items() if item[0] not in may_differ)
+
+
+def _values_beyond(need: Need, growing: Collection[str], parameter: Parameter, failed: Config) -> list[bool]:
+    """Return, for each value of a parameter and for its absence, whether it needs at least what a failed config has."""
+    values, failed_value = (*parameter.values, None), failed.get(parameter.name)
+    if parameter.name in growing:
+        return [_ratio(value, failed_value) >= 1.0 for value in values]
+    if need.sizes_only or parameter.name in need.ignored:
+        return [True] * len(values)
+    return [value == failed_value for value in values]
 
 
 def _ratio(value: Value | None, base: Value | None) -> float:

@@ -7,6 +7,7 @@ raises memory by as much in each minute, and it also raises the floors, the leas
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -29,30 +30,40 @@ class Expected(NamedTuple):
     """What is known of records before the run: `benchmarks/memory/series.py` has the runs to which this was fitted."""
 
     records: float
-    """So many come in `BEFORE_SHARE` of the run (a gamma distribution)."""
+    """The number of records that come in `BEFORE_SHARE` of the run (a gamma distribution)."""
     of_memory: float
     """The usual record is at least this share of the memory in use."""
     of_swing: float
     """The usual record is at least this share of what comes and goes above the floors."""
     most: float = 1.0
-    """At most so many are expected while the time becomes e times as long."""
-    like_seen: bool = True
-    """Whether a new record is like those that were seen: as large as the mean of the usual one and of them."""
+    """The most records that are expected while the time becomes e times as long."""
+    like_observed: bool = True
+    """Whether a new record is as large as the mean of the usual record and of all observed records."""
 
 
-USUAL = Expected(0.25, 0.02, 0.4, like_seen=False)
+USUAL = Expected(0.25, 0.02, 0.4, like_observed=False)
 PROVOKED = Expected(0.15, 0.01, 0.03)
 """Where the run provokes what needs most memory, a later record is less likely, and small."""
 PILING_UP = PROVOKED._replace(most=math.inf)
-"""The same where freed memory is kept for later: then such records may be freed blocks that pile up.
+"""The same where freed memory is kept for later: then records may be freed blocks that pile up.
 
 So they may go on as often as they came.
 """
 DRAWS = 8000
 SURE = 0.95
-"""What is said holds with this probability."""
+"""The probability with which a statement about memory holds."""
 
 Kind = Literal["flat", "steps", "slope"]
+
+
+class MemoryGrowth(NamedTuple):
+    """How memory grows all the time."""
+
+    mib_per_s: float
+    error: float
+    """The standard error of `mib_per_s`."""
+    probability: float
+    """The probability that memory grows at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +82,7 @@ class Rising:
     floors: tuple[float, ...] = ()
     """The least memory of equally long parts since the first mark."""
     skipped: int = 0
-    """So many first parts are left out: what the run does now began after them."""
+    """The number of first parts that are left out: what the run does now began after them."""
     resolution_mib: float
     """The smallest difference of memory that counts."""
 
@@ -82,12 +93,8 @@ class Rising:
             return None
         onset_s = _onset_s(device)
         begin_s = max(0.2 * end_s, onset_s)  # at first, caches fill and the optimizer gets its memory
-        level, steps = device.mem_rises[0][1], list[tuple[float, float]]()
-        for t_s, mib in device.mem_rises[1:-1]:
-            if t_s > begin_s:
-                steps.append((t_s, mib - level))
-            level = mib
-        now_mib = device.mem_rises[-1][1]
+        *rises, (_, now_mib) = device.mem_rises  # the last entry is the end of the run, not a rise
+        steps = [(t_s, mib - before_mib) for (_, before_mib), (t_s, mib) in pairwise(rises) if t_s > begin_s]
         skipped = math.ceil(onset_s / end_s * len(device.mem_floors))
         floors = tuple(device.mem_floors[skipped:])
         if onset_s and floors and not steps:  # what grows would have raised the peak that has come again
@@ -96,7 +103,7 @@ class Rising:
             begin_s=begin_s,
             end_s=end_s,
             now_mib=now_mib,
-            peak_s=device.mem_rises[-2][0],
+            peak_s=rises[-1][0],
             steps=tuple(steps),
             floors=floors,
             skipped=skipped,
@@ -104,63 +111,72 @@ class Rising:
         )
 
     @cached_property
-    def _growth(self) -> tuple[float, float, float]:
-        """The growth in MiB per second, its standard error, and the probability that there is any.
-
-        Growth may begin late, because what is free at the start is used up first.
-        """
+    def _growth(self) -> MemoryGrowth:
+        """The growth that fits best. It may begin late, because what is free at the start is used up first."""
         return self._fitted(late=True)
 
-    def _fitted(self, *, late: bool) -> tuple[float, float, float]:
-        """Return the growth, its standard error and its probability; `late`: growth may begin late.
+    def _fitted(self, *, late: bool) -> MemoryGrowth:
+        """Return the growth of the floors that fits best. Only with `late` may it begin after the first part.
 
         A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
         criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
-        in equal blocks, growth makes steps, too. Growth that begins in the last three parts is not seen, and floors
-        that rise in at most three steps, and are flat between them, show none.
+        in equal blocks, growth makes steps, too. Growth that begins in the last three parts is not found. Floors that
+        rise in at most three steps, and are flat between them, show none.
         """
         count = len(self.floors)
         if count < 6:
-            return 0.0, self.resolution_mib / (self.end_s - self.begin_s), GROWS
+            return MemoryGrowth(0.0, self.resolution_mib / (self.end_s - self.begin_s), GROWS)
         part_s = self.end_s / (self.skipped + count)
-        at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s
+        at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s  # the middles of the parts
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
-        coarse = self.resolution_mib**2 / 12
+        rounding = self.resolution_mib**2 / 12  # the mean square of a rounding error
         begins_s = at_s[: max(1, len(at_s) - 3)] if late else at_s[:1]
         clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]
-        lines = [_credible(_misfit(floors, clock) + coarse, 3 if at else 2, floors) for at, clock in enumerate(clocks)]
+        lines = [  # slope and level; a late begin is a third number
+            _evidence(_misfit(floors, clock) + rounding, 3 if place else 2, floors)
+            for place, clock in enumerate(clocks)
+        ]
         clock = clocks[lines.index(max(lines))]
-        slope, straight = np.polyfit(clock, floors, 1)[0], _misfit(floors, clock) + coarse
-        level, blocks = float(floors.var()), max(coarse, self._block_mib**2 / 12)
-        most = min(3, len(floors) - 1) if level > coarse else 0
-        stairs = [_misfit_of(floors, steps) for steps in range(1, most + 1)]
+        slope, misfit = float(np.polyfit(clock, floors, 1)[0]), _misfit(floors, clock) + rounding
+        variance = float(floors.var())
         no_growth = max(
-            _credible(level + coarse, 1, floors),
-            _credible(_misfit(floors, np.log(at_s)) + coarse, 2, floors),
-            *(
-                _credible(misfit + blocks, 2 * steps + 1, floors)
-                for steps, misfit in enumerate(stairs, 1)
-                if misfit <= coarse
-            ),
+            _evidence(variance + rounding, 1, floors),
+            _evidence(_misfit(floors, np.log(at_s)) + rounding, 2, floors),
+            *(self._evidence_of_steps(floors) if variance > rounding else ()),
         )
-        odds = math.log(GROWS / (1 - GROWS)) + max(lines) - no_growth
-        error = math.sqrt(straight * len(floors) / (len(floors) - 2) / np.square(clock - clock.mean()).sum())
+        prior_odds = math.log(GROWS / (1 - GROWS))
+        odds = prior_odds + max(lines) - no_growth
         if slope <= 0:
-            odds = min(odds, math.log(GROWS / (1 - GROWS)))
-        return max(float(slope), 0.0), error, 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, odds))))
+            odds = min(odds, prior_odds)
+        return MemoryGrowth(
+            mib_per_s=max(slope, 0.0),
+            error=math.sqrt(misfit * len(floors) / (len(floors) - 2) / np.square(clock - clock.mean()).sum()),
+            probability=1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, odds)))),  # 700: exp overflows soon after
+        )
+
+    def _evidence_of_steps(self, floors: Floats) -> Iterator[float]:
+        """Yield the evidence for one, two and three steps between which the floors are flat.
+
+        Where memory comes in equal blocks, these may also come from growth. So each step counts as unsure by a block.
+        """
+        rounding = self.resolution_mib**2 / 12
+        for steps in range(1, min(3, len(floors) - 1) + 1):
+            misfit = _misfit_of_steps(floors, steps)
+            if misfit <= rounding:
+                yield _evidence(misfit + max(rounding, self._block_mib**2 / 12), 2 * steps + 1, floors)
 
     @property
     def _block_mib(self) -> float:
         """The size of the smallest step where all are multiples of it; 0 where they are not, or are fewer than two."""
         sizes = [by for _, by in self.steps if by > self.resolution_mib]
         block = min(sizes, default=0.0)
-        alike = len(sizes) > 1 and all(abs(math.remainder(by, block)) <= 0.03 * block for by in sizes)
-        return block if alike else 0.0
+        are_multiples = len(sizes) > 1 and all(abs(math.remainder(by, block)) <= 0.03 * block for by in sizes)
+        return block if are_multiples else 0.0
 
     @property
     def grows(self) -> float:
         """The probability that memory grows for ever."""
-        return self._growth[2]
+        return self._growth.probability
 
     @property
     def kind(self) -> Kind:
@@ -175,64 +191,76 @@ class Rising:
 
         A longer batch near the end looks like growth that begins late, so that is never sure.
         """
-        slope, error, grows = self._fitted(late=False)
-        return HOUR_S * max(0.0, slope - 2.0 * error) if grows >= SURE else 0.0
+        growth = self._fitted(late=False)
+        return HOUR_S * max(0.0, growth.mib_per_s - 2.0 * growth.error) if growth.probability >= SURE else 0.0
 
     @property
     def hidden_mib_per_h(self) -> float:
-        """The growth in MiB per hour that may hide in what was read; 0 where growth is seen.
+        """The growth in MiB per hour that the readings may hide; 0 where they show growth.
 
         It is two standard errors above the growth that fits best.
         """
-        slope, error, _ = self._growth
-        return 0.0 if self.kind == "slope" else HOUR_S * (slope + 2.0 * error)
+        return 0.0 if self.kind == "slope" else HOUR_S * (self._growth.mib_per_s + 2.0 * self._growth.error)
 
     def rise_mib(self, until_s: float, expected: Expected = USUAL) -> Floats:
-        """Return equally likely rises from now until so many seconds after the first mark, the smallest first.
+        """Return `DRAWS` equally likely rises in MiB from now to `until_s`, the smallest first.
 
         What grows also raises a peak that comes again, from the time on at which it first came.
+
+        Args:
+            until_s: The end, in seconds after the first mark.
+            expected: What is known of records before the run.
         """
-        random, (slope, error, grows) = np.random.default_rng(0), self._growth
+        random, slope = np.random.default_rng(0), self._growth.mib_per_s
         times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
-        growing = round(DRAWS * grows)
-        growth = np.abs(random.normal(slope, error, size=growing)) * max(until_s - self.peak_s, 0.0)
-        beside = self._records(random, growing, times, expected, self._beyond(slope))
+        growing = round(DRAWS * self.grows)
+        growth = np.abs(random.normal(slope, self._growth.error, size=growing)) * max(until_s - self.peak_s, 0.0)
+        beside = self._records(random, growing, times, expected, self._steps_beside(slope))
         flat = self._records(random, DRAWS - growing, times, expected, [by for _, by in self.steps])
         return np.sort(np.concatenate([growth + beside, flat]))
 
-    def _beyond(self, slope: float) -> list[float]:
-        """Return what growth leaves of the steps that it explains to less than a half."""
+    def _steps_beside(self, slope: float) -> list[float]:
+        """Return, of each step of which growth explains less than a half, the MiB that growth does not explain."""
         spans = pairwise([(self.begin_s, 0.0), *self.steps])
         unexplained = [(by - slope * (at_s - before_s), by) for (before_s, _), (at_s, by) in spans]
-        return [more for more, by in unexplained if more > max(self.resolution_mib, by / 2)]
+        return [mib for mib, by in unexplained if mib > max(self.resolution_mib, by / 2)]
 
     def _records(
         self, random: np.random.Generator, draws: int, times: float, expected: Expected, sizes: list[float]
     ) -> Floats:
-        """Draw the records over `times`: their number (Poisson), and each size, again one seen or a new one.
+        """Return the sum of the coming records in MiB, for each of so many draws.
 
-        New sizes are exponential (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
+        Their number is Poisson distributed. Each size repeats one of `sizes` or is new: new sizes are exponential
+        (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
+
+        Args:
+            random: The source of chance.
+            draws: The number of draws.
+            times: The logarithm of the coming time, as a multiple of that of the observed time.
+            expected: What is known of records before the run.
+            sizes: The observed records, in MiB.
         """
         most = expected.most * math.log(self.end_s / self.begin_s)
         rate = np.minimum(random.gamma(expected.records + len(sizes), size=draws) / (BEFORE_SHARE + 1.0), most)
         count = random.poisson(times * rate)
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
         usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
-        if expected.like_seen:
+        if expected.like_observed:
             usual_mib = (usual_mib + sum(sizes)) / (1 + len(sizes))
-        each = draws, int(count.max(initial=0))
-        size = random.exponential(usual_mib, each)
+        shape = draws, int(count.max(initial=0))
+        size = random.exponential(usual_mib, shape)
         if sizes:
-            again = random.random(each) < len(sizes) / (1.0 + len(sizes))
-            size = np.where(again, random.choice(sizes, each), size)
-        return np.where(np.arange(each[1]) < count[:, np.newaxis], size, 0.0).sum(axis=1)
+            is_repeated = random.random(shape) < len(sizes) / (1.0 + len(sizes))
+            size = np.where(is_repeated, random.choice(sizes, shape), size)
+        comes = np.arange(shape[1]) < count[:, np.newaxis]
+        return np.where(comes, size, 0.0).sum(axis=1)
 
 
 def _onset_s(device: DeviceSummary) -> float:
-    """Return when something began that comes again, such as an evaluation, and makes most of the peak; 0 where nothing.
+    """Return the second at which something began that recurs and makes most of the peak, such as an evaluation.
 
-    Memory first reached half of what comes and goes, then fell back, and reached it again. That first climb is no
-    record: it is as high as the others. It is one, however often memory was read meanwhile.
+    0 where nothing does. Memory first reached half of what comes and goes, then fell back, and reached it again. So the
+    first climb is no record: the others are as high. It is a single climb, however often memory was read meanwhile.
     """
     rises, floors, tops = device.mem_rises, device.mem_floors, device.mem_tops
     if not floors or len(tops) != len(floors) or (end_s := rises[-1][0]) <= 0.0:
@@ -241,25 +269,30 @@ def _onset_s(device: DeviceSummary) -> float:
     part_s, half = end_s / len(floors), low + 0.5 * (high - low)
     first_s = next(t_s for t_s, mib in rises if mib >= half)
     onset_s = max(t_s for t_s, _ in rises[:-1] if t_s <= first_s + 0.5 * part_s)
-    later = [*zip(floors, tops, strict=True)][min(len(floors) - 1, int(onset_s / part_s)) + 1 :]
-    fell = next((at for at, (floor, _) in enumerate(later) if floor <= low + 0.25 * (high - low)), len(later))
-    return onset_s if first_s > 0.0 and any(top >= half for _, top in later[fell + 1 :]) else 0.0
+    next_part = min(len(floors) - 1, int(onset_s / part_s)) + 1
+    low_again = (at for at in range(next_part, len(floors)) if floors[at] <= low + 0.25 * (high - low))
+    fallen_at = next(low_again, len(floors))
+    recurs = any(top >= half for top in tops[fallen_at + 1 :])
+    return onset_s if first_s > 0.0 and recurs else 0.0
 
 
-def _credible(misfit: float, numbers: int, floors: Floats) -> float:
-    """Return the evidence for a curve with so many numbers, which leaves this mean square: a logarithm (Schwarz)."""
+def _evidence(misfit: float, numbers: int, floors: Floats) -> float:
+    """Return the logarithm of the evidence for a curve by Schwarz's criterion.
+
+    `misfit`: the mean square that the curve leaves. `numbers`: how many numbers of the curve were fitted.
+    """
     return -(len(floors) * math.log(misfit) + numbers * math.log(len(floors))) / 2
 
 
 def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
-    """Return the mean square of what a straight line over a clock leaves."""
+    """Return the mean square that the best straight line over a clock leaves."""
     return float(np.square(floors - np.polyval(np.polyfit(clock, floors, 1), clock)).mean())
 
 
-def _misfit_of(floors: Floats, steps: int) -> float:
-    """Return the mean square that the best constant with so many steps leaves."""
-    cuts = ((0, *inside, len(floors)) for inside in combinations(range(1, len(floors)), steps))
-    squares = (sum(float(floors[begin:end].var()) * (end - begin) for begin, end in pairwise(at)) for at in cuts)
+def _misfit_of_steps(floors: Floats, steps: int) -> float:
+    """Return the mean square that the best stairs with so many steps leave."""
+    stairs = ((0, *cuts, len(floors)) for cuts in combinations(range(1, len(floors)), steps))
+    squares = (sum(float(floors[begin:end].var()) * (end - begin) for begin, end in pairwise(cuts)) for cuts in stairs)
     return min(squares) / len(floors)
 
 
@@ -274,7 +307,7 @@ class Lasts:
     rising: Rising
     """How memory rose in the run."""
     most_mib: float
-    """Memory stays below this with the probability `SURE`."""
+    """With the probability `SURE`, memory stays below this."""
     total_mib: float
 
     @property
@@ -284,7 +317,7 @@ class Lasts:
 
     @property
     def filled_h(self) -> float:
-        """The hours in which growth that does not show may fill the memory."""
+        """The hours after which growth that does not show may have filled the memory."""
         left_mib, hidden_mib_per_h = SPARE * self.total_mib - self.rising.now_mib, self.rising.hidden_mib_per_h
         return left_mib / hidden_mib_per_h if hidden_mib_per_h else math.inf
 
@@ -294,7 +327,7 @@ SPARE = 0.995
 
 
 def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected = USUAL) -> Lasts | None:
-    """Return whether memory lasts for a training of so many hours; None where no device's memory is known.
+    """Return how surely memory lasts for a training of so many hours; None where no device's memory is known.
 
     The chance is that of all devices together; the other numbers are those of the device with the least room.
     """

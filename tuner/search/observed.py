@@ -11,7 +11,7 @@ from tuner.records.trial import COMPLETE, FINISHED, TrialRecord
 from tuner.search.frontier import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import eligible, is_failure
-from tuner.search.trials import kept
+from tuner.search.trials import typed_trial
 from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
 
@@ -24,9 +24,7 @@ of no other ladder.
 _NEEDS: Mapping[Any, Need] = {
     FailureKind.GPU_OOM: DEVICE_MEMORY,
     FailureKind.HOST_OOM: HOST_MEMORY,
-    FailureKind.TOO_SLOW: Need(
-        growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}
-    ),  # mostly, the start takes too long
+    FailureKind.TOO_SLOW: Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}),  # mostly of the start
 }
 """Failure that shows where memory or time ends → what the need for memory or time depends on."""
 
@@ -49,9 +47,9 @@ class Sibling:
 
 
 def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
-    """Return the configs with a known value of this part of the cost, and these values.
+    """Return the configs of which the part `name` of the cost is known, and these amounts.
 
-    Variants outside the space are left out.
+    Configs of a variant outside the space are left out.
     """
     variants = space.values(VARIANT) or (None,)
     known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]
@@ -105,7 +103,7 @@ class Observed:
         self.warm = False
         """Whether a session made the newest measurement."""
         self.closed: set[str] = set()
-        """Digests of the configs that run now, or that failed and have not been measured since."""
+        """The digests of configs that run now, or that failed and have not been measured since."""
         self.ran_out: list[Config] = []
         """The configs that ran out of device memory."""
         self.host_ran_out: list[Config] = []
@@ -114,23 +112,23 @@ class Observed:
         """The configs that failed for another reason than memory or time."""
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
-        records = list(map(kept, trials))
+        records = list(map(typed_trial, trials))
         for trial, record in zip(trials, records, strict=True):
             if not (record.state == COMPLETE and record.soaks):  # a soak may provoke what costs time
                 self._note(record, _number(trial), sign)
-        known = eligible(records)
+        may_be_best = eligible(records)
         for digest, measured in self.measured.items():
-            measured.eligible = digest in known
+            measured.eligible = digest in may_be_best
         self.frontier = Frontier(self._failures, ladder=ladder)
         """Where memory or time ends: the configs that ran out of memory or time."""
 
     def known_amounts(self, name: str, space: Space) -> list[Amounts]:
-        """Return the measured amounts of one part of the cost: for each sibling, then for this study.
+        """Return the measured amounts of the part `name` of the cost: for each sibling, then for this study.
 
         The sibling that is least similar comes first.
         """
-        costs = [*(sibling.costs for sibling in reversed(self._siblings)), self._costs]
-        return [amounts(of_case, name, space) for of_case in costs]
+        cases = [*(sibling.costs for sibling in reversed(self._siblings)), self._costs]
+        return [amounts(costs, name, space) for costs in cases]
 
     def _note(self, trial: TrialRecord, number: float | None, sign: float) -> None:
         """Note what a trial shows of its config; `number` is its first objective, None where it has none."""
@@ -147,6 +145,7 @@ class Observed:
             self._costs.append((config, took))
 
     def _note_failure(self, trial: TrialRecord, config: Config) -> None:
+        """Note what a trial without a value says of memory and time, and whether its config is at fault otherwise."""
         failure = trial.failure
         if failure is None and trial.state in FINISHED and not (trial.probe.digest or trial.retry):
             failure = FailureKind.CRASH  # another program's trial that has neither a value nor a reason
@@ -165,5 +164,6 @@ def _number(trial: FrozenTrial) -> float | None:
     """Return the first objective of a trial; where the pruner stopped the trial, the last value before that."""
     if trial.state == TrialState.COMPLETE:
         return trial.values[0]
-    stopped_at = max(trial.intermediate_values, default=None) if trial.state == TrialState.PRUNED else None
-    return None if stopped_at is None else trial.intermediate_values[stopped_at]
+    if trial.state != TrialState.PRUNED or not trial.intermediate_values:
+        return None
+    return trial.intermediate_values[max(trial.intermediate_values)]

@@ -30,7 +30,8 @@ class StrategySampler(BaseSampler):
         self._strategy = strategy
         self._price = price
         self._chosen: dict[int, Config] = {}
-        self._elsewhere = RandomSampler()
+        """Number of a trial → its config."""
+        self._outside_space = RandomSampler()
 
     def exhausted(self, study: Study) -> bool:
         """Check whether nothing is left to probe; `ended` returns the reason."""
@@ -81,7 +82,7 @@ class StrategySampler(BaseSampler):
         """
         value = self._chosen[trial.number].get(param_name)
         if value is None:
-            return self._elsewhere.sample_independent(study, trial, param_name, param_distribution)
+            return self._outside_space.sample_independent(study, trial, param_name, param_distribution)
         if not allowed(param_distribution, value):
             raise StudyError(
                 f"the space has {param_name}={value}, outside {param_distribution}; suggest all its values"
@@ -90,7 +91,7 @@ class StrategySampler(BaseSampler):
 
     def reseed_rng(self) -> None:
         """Start other random numbers, as Optuna asks of samplers that run side by side."""
-        self._elsewhere.reseed_rng()
+        self._outside_space.reseed_rng()
 
 
 class GivenSampler(StrategySampler):
@@ -122,18 +123,18 @@ def ask_for(study: Study, space: Space, config: Config) -> Trial:
 
 
 def seeded(space: Space, per_variant: int) -> Chooser:
-    """Return what chooses the first configs of a search in their order: see `Space.seeds`."""
+    """Return the chooser of the first configs of a search, in their order: see `Space.seeds`."""
     configs = space.seeds(per_variant)
 
     def choose(history: History, price: Price) -> Choice | None:
-        new = next(filter(history.is_new, configs), None)
-        return None if new is None else Choice(config=new)
+        config = next(filter(history.is_new, configs), None)
+        return None if config is None else Choice(config=config)
 
     return choose
 
 
 def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
-    """Return what chooses each sibling's best config once, in the order of `siblings`.
+    """Return the chooser of each sibling's best config, once, in the order of `siblings`.
 
     A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
     turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out. The
@@ -143,8 +144,9 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     firsts = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
-        had = {trial.origin for trial in history.records}
-        new = [(case, config) for case, config in firsts.items() if case not in had and history.is_new(config)]
+        """Choose the first new config of a sibling that had no turn, after the user's own config."""
+        done = {trial.origin for trial in history.records}
+        new = [(case, config) for case, config in firsts.items() if case not in done and history.is_new(config)]
         if new and space.own and history.is_new(space.own):
             return Choice(config=space.own)
         return next((Choice(config=config, origin=case) for case, config in new), None)
@@ -160,7 +162,7 @@ class Drawn:
         self._space = space
         self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
         self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
-        self._inner = _inner(search, resumed_at)
+        self._inner = _optuna_sampler(search, resumed_at)
 
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the cheapest new config of four draws.
@@ -170,58 +172,61 @@ class Drawn:
         """
         if not any(map(history.is_new, self._space.configs())):
             return None
-        study, trial = _next(history)
-        searched = self._inner.infer_relative_search_space(study, trial)
-        draws = [self._draw(study, trial, searched) for _ in range(4)]
+        study, trial = _next_trial(history)
+        relative_space = self._inner.infer_relative_search_space(study, trial)
+        draws = [self._draw(study, trial, relative_space) for _ in range(4)]
         if new := list(filter(history.is_new, draws)):
             return Choice(config=min(new, key=price))
         left = list(islice(filter(history.is_new, self._space.configs()), 1000))
         self._random.shuffle(left)
         return Choice(config=min(left, key=lambda config: distance(self._space, config, draws[0])))
 
-    def _draw(self, study: Study, trial: FrozenTrial, searched: dict[str, BaseDistribution]) -> Config:
-        together = self._inner.sample_relative(study, trial, searched)
+    def _draw(self, study: Study, trial: FrozenTrial, relative_space: dict[str, BaseDistribution]) -> Config:
+        """Return what the inner sampler draws: parameters of the relative space together, each other one by itself."""
+        drawn_together = self._inner.sample_relative(study, trial, relative_space)
 
         def pick(parameter: Parameter) -> Value:
-            if parameter.name in together:
-                return parameter.nearest(together[parameter.name])
+            """Return the value nearest to what is drawn of a parameter."""
+            if parameter.name in drawn_together:
+                return parameter.nearest(drawn_together[parameter.name])
             kind = self._distributions[parameter.name]
             return parameter.nearest(self._inner.sample_independent(study, trial, parameter.name, kind))
 
         return self._space.draw(pick)
 
 
-class _Remembered(InMemoryStorage):
-    """A study whose trials are those of a history, not copied. A sampler may note what it drew; nothing is kept."""
+class _HistoryStorage(InMemoryStorage):
+    """Storage whose trials are those of a history, not copied. A sampler may note what it drew; nothing is kept."""
 
     def __init__(self, trials: Sequence[FrozenTrial]) -> None:
         super().__init__()
-        self._told = trials
+        self._history = trials
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         """Return the trials of the history that are in one of the states."""
-        return [trial for trial in self._told if states is None or trial.state in states]
+        return [trial for trial in self._history if states is None or trial.state in states]
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: object) -> None:
         """Forget what is noted of a trial that has not begun."""
 
 
-def _next(history: History) -> tuple[Study, FrozenTrial]:
+def _next_trial(history: History) -> tuple[Study, FrozenTrial]:
     """Return a study of the history's trials, and the trial that will be next.
 
     Optuna's samplers draw for a trial that has begun. Here the config is chosen before its trial begins.
     """
     study = optuna.create_study(
-        storage=_Remembered(history.trials), directions=history.study.directions, sampler=RandomSampler()
+        storage=_HistoryStorage(history.trials), directions=history.study.directions, sampler=RandomSampler()
     )
     trial = create_trial(state=TrialState.RUNNING)
     trial.number = history.number
     return study, trial
 
 
-def _inner(search: SearchSpec, resumed_at: int) -> BaseSampler:
+def _optuna_sampler(search: SearchSpec, resumed_at: int) -> BaseSampler:
+    """Return Optuna's sampler that the study file names; `resumed_at` changes its seed."""
     if search.sampler == "random":
         return RandomSampler(seed=search.seed + resumed_at)
     with warnings.catch_warnings():

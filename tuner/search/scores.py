@@ -60,10 +60,11 @@ def score_at(curve: Curve, seconds: float) -> float | None:
     known = [(at, score) for at, score in curve if at <= seconds]
     if not known:
         return None
-    steps = [(max(at, begin), score) for at, score in known] + [(seconds, known[-1][1])]
-    held = [(max(0.0, until - since), score) for (since, score), (until, _) in pairwise(steps)]
-    total_s = sum(duration for duration, _ in held)
-    return sum(duration * score for duration, score in held) / total_s if total_s > 0.0 else known[-1][1]
+    last_score = known[-1][1]
+    steps = [(max(at, begin), score) for at, score in known] + [(seconds, last_score)]
+    weighted = [(max(0.0, until - since), score) for (since, score), (until, _) in pairwise(steps)]
+    total_s = sum(duration for duration, _ in weighted)
+    return sum(duration * score for duration, score in weighted) / total_s if total_s > 0.0 else last_score
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +85,7 @@ class RaceStanding(Generic[Key]):
 
 
 def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the runs of a config that count: the longest whole run of each seed; none where a run has failed."""
+    """Return the runs of a config that count: the longest complete run of each seed; none where a run has failed."""
     longest: dict[int, RunRecord] = {}
     for run in runs:
         if run.failure is not None:
@@ -95,22 +96,22 @@ def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return list(longest.values())
 
 
-def standings(runs: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
-    """Return where each config of a race stands: those that trained longest first, then by score."""
-    longest = {entrant: max((run.seconds for run in counted(made)), default=0.0) for entrant, made in runs.items()}
-    scores = {seconds: means(runs, seconds) for seconds in set(longest.values()) if seconds}
-    ranks = [
-        RaceStanding(entrant=entrant, seconds=seconds, mean=scores.get(seconds, {}).get(entrant), runs=runs[entrant])
+def standings(runs_of: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
+    """Return where each config of a race stands: configs that trained longest first, then by score."""
+    longest = {entrant: max((run.seconds for run in counted(runs)), default=0.0) for entrant, runs in runs_of.items()}
+    scores = {seconds: means(runs_of, seconds) for seconds in set(longest.values()) if seconds}
+    places = [
+        RaceStanding(entrant=entrant, seconds=seconds, mean=scores.get(seconds, {}).get(entrant), runs=runs_of[entrant])
         for entrant, seconds in longest.items()
     ]
-    return sorted(ranks, key=lambda rank: (-rank.seconds, -(rank.mean.value if rank.mean else -inf)))
+    return sorted(places, key=lambda place: (-place.seconds, -(place.mean.value if place.mean else -inf)))
 
 
-def means(runs: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
+def means(runs_of: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
     """Return entrant → its mean score at a time, over the runs that count and have trained so long."""
     mean_of: dict[Key, Mean] = {}
-    for entrant, made in runs.items():
-        at_time = (score_at(run.curve, seconds) for run in counted(made) if run.seconds >= seconds)
+    for entrant, runs in runs_of.items():
+        at_time = (score_at(run.curve, seconds) for run in counted(runs) if run.seconds >= seconds)
         if scores := [score for score in at_time if score is not None]:
             spread = variance(scores) if len(scores) > 1 else None
             mean_of[entrant] = Mean(value=fmean(scores), variance=spread, runs=len(scores))
@@ -118,7 +119,7 @@ def means(runs: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, 
 
 
 def ahead(first: Mean, second: Mean) -> Lead | None:
-    """Return how far a mean is above another; None where their runs do not differ, or each is a single run.
+    """Return how far the first mean is above the second; None where runs do not differ, or each is a single run.
 
     The variance is pooled over the runs of the two, as in Student's t test. Other configs do not count: the scores of
     a config that hardly learns can scatter a hundred times as much.
@@ -132,11 +133,11 @@ def ahead(first: Mean, second: Mean) -> Lead | None:
 
 
 def constant(curves: Sequence[Curve]) -> bool:
-    """Return whether all runs have one score, or each run keeps its own score from the beginning to the end."""
+    """Return whether all runs have one score, or each run keeps its first score to the end."""
     scores = [{score for _, score in curve} for curve in curves]
-    return len(set().union(*scores)) == 1 or all(
-        len(curve) > 1 and len(own) == 1 for curve, own in zip(curves, scores, strict=True)
-    )
+    if len(set().union(*scores)) == 1:
+        return True
+    return all(len(curve) > 1 and len(of_curve) == 1 for curve, of_curve in zip(curves, scores, strict=True))
 
 
 def thinned(curve: Curve) -> tuple[tuple[float, float], ...]:

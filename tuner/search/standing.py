@@ -27,7 +27,7 @@ BROKEN_AFTER = 3
 ALIKE = 0.03
 """Peaks of memory that differ by at most this share may be those of equal needs."""
 SURE = 2.0
-"""From so many standard errors on, a config is faster than the default: chance alone shows one of 40 so much faster."""
+"""From this many standard errors on, a config is faster than the default: chance alone shows 1 in 40 so much faster."""
 FAR = 1.5
 """A rival makes at least this many times the samples/s of the best."""
 
@@ -77,15 +77,15 @@ class Standing:
     @property
     def told_error(self) -> float | None:
         """The error of the first objective, as a person is told."""
-        return self._told(self.value, self.error)
+        return self._widened(self.value, self.error)
 
     @property
     def told_speed_error(self) -> float | None:
         """The error of `samples_per_s`, as a person is told."""
-        return self._told(self.samples_per_s or 0.0, self.speed_error)
+        return self._widened(self.samples_per_s or 0.0, self.speed_error)
 
-    def _told(self, value: float, error: float | None) -> float | None:
-        """Return an error that holds how far the next reading may be, where there is one reading beside others.
+    def _widened(self, value: float, error: float | None) -> float | None:
+        """Return the error of a value, widened if other programs disturbed its only reading.
 
         Without its waits for a processor, a reading may be `1 / (1 - delayed)` times as large. Half of that difference
         counts, and at most the whole reading. Waits below 2 % are usual on a machine that runs nothing else. Several
@@ -156,16 +156,26 @@ class Ways(NamedTuple):
     warm: Standings
     """From trials in sessions."""
 
+    @property
+    def pairs(self) -> list[tuple[Standing, Standing]]:
+        """What is known of each config that was measured in both ways: warm, and cold."""
+        return [(session, self.cold[launch]) for launch, session in self.warm.items() if launch in self.cold]
+
+    @property
+    def only_warm(self) -> list[Standing]:
+        """What is known of each config that only sessions have measured."""
+        return [standing for launch, standing in self.warm.items() if launch not in self.cold]
+
 
 def ways(trials: Iterable[TrialRecord]) -> Ways:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
-    A config is left out if one of its trials was not eligible or has counted something else than the others, or if its
-    last trial failed for good. If the cold trials leave a config out, its warm trials count no more. Once the memory of
-    a config has not lasted in a soak, the only configs are those whose memory has lasted in one. Their soaks compare
-    them: a soak may provoke what costs time, and some of them have no probe. A config that needs as much memory as one
-    with which a training ran out of it, as a person told, is left out, too. Where that leaves none whose memory has
-    lasted, the smaller ones count without a soak.
+    - A config is left out if one of its trials was not eligible, or counted something else than the others, or if its
+      last trial failed for good. If the cold trials leave a config out, its warm trials count no more.
+    - Once the memory of a config has not lasted in a soak, only configs whose memory has lasted in a soak are left.
+      Their soaks compare them: a soak may provoke what costs time, and some of these configs have no probe.
+    - If the user has told that a training ran out of memory, configs that need as much memory are left out. If no
+      config is left whose memory has lasted in a soak, configs that need less memory count without a soak.
 
     Args:
         trials: All trials of a case, in their order.
@@ -182,49 +192,51 @@ def ways(trials: Iterable[TrialRecord]) -> Ways:
             (warm if trial.warm else cold).setdefault(trial.launch, []).append(trial)
     plain = {launch: standing for launch, same in cold.items() if (standing := _eligible(same))}
     if not all(lasted.values()):  # memory has been too short for a training: only configs whose memory lasts are left
-        lasting = {
-            launch: _averaged([trial for trial in cold[launch] if trial.soaks])
-            for launch in plain
-            if lasted.get(launch)
-        }
+        soaked = [launch for launch in plain if lasted.get(launch)]
+        lasting = {launch: _averaged([trial for trial in cold[launch] if trial.soaks]) for launch in soaked}
         if lasting or not any(trial.grows_with for trial in known):
             return Ways(lasting, {})
-    session = {
-        launch: standing
-        for launch, same in warm.items()
-        if (launch in plain or launch not in cold) and (standing := _eligible(same))
-    }
-    return Ways(plain, session)
+    in_sessions = {launch: same for launch, same in warm.items() if launch in plain or launch not in cold}
+    return Ways(plain, {launch: standing for launch, same in in_sessions.items() if (standing := _eligible(same))})
 
 
 def _too_large(known: Sequence[TrialRecord]) -> set[int]:
-    """Return the trials of configs that need as much memory as one that was told to run out of it."""
-    short = [trial for trial in known if trial.grows_with is not None and trial.failed]
+    """Return the numbers of the trials whose configs need as much memory as one with which a training ran out of it.
+
+    The user has told of such trainings.
+    """
+    limits = [trial for trial in known if trial.grows_with is not None and trial.failed]
     peaks: dict[str, float] = {}
-    for trial in known if short else ():
+    for trial in known if limits else ():
         if trial.memory_share_pct is not None and not trial.soaks:
             peaks[trial.launch] = max(trial.memory_share_pct, peaks.get(trial.launch, 0.0))
-    return {trial.number for trial in known if any(_needs_as_much(trial, limit, peaks) for limit in short)}
+    return {trial.number for trial in known if any(_needs_as_much(trial, limit, peaks) for limit in limits)}
 
 
-def _needs_as_much(trial: TrialRecord, short: TrialRecord, peaks: Mapping[str, float]) -> bool:
-    """Return whether a config needs as much memory as one that ran out, by its rung and by what probes have measured.
+def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, float]) -> bool:
+    """Return whether the config of a trial needs as much memory as that of `limit`, which ran out.
 
-    A larger rung always does. A smaller one does where its probes have needed clearly more.
+    On a larger rung it does. On a smaller rung it does only where probes show that it needs clearly more. On the same
+    rung the probes decide, or else whether it has no smaller size.
+
+    Args:
+        trial: A trial of the config.
+        limit: A trial of the config that ran out.
+        peaks: Launch key → the largest share of memory that probes have measured, in percent.
     """
-    rung, limit = trial.config.get(short.grows_with or ""), short.config.get(short.grows_with or "")
-    by = rung / limit if is_number(rung) and is_number(limit) and limit > 0 else 1.0
-    peak, limit_peak = peaks.get(trial.launch), peaks.get(short.launch)
-    if by > 1.0 or trial.launch == short.launch:
+    rung, limit_rung = (each.config.get(limit.grows_with or "") for each in (trial, limit))
+    ratio = rung / limit_rung if is_number(rung) and is_number(limit_rung) and limit_rung > 0 else 1.0
+    peak, limit_peak = peaks.get(trial.launch), peaks.get(limit.launch)
+    if ratio > 1.0 or trial.launch == limit.launch:
         return True
     if peak is not None and limit_peak is not None:
-        return peak > (1.0 + ALIKE if by < 1.0 else 1.0 - ALIKE) * limit_peak
-    sizes = [(trial.config.get(name), size) for name, size in short.config.items() if is_number(size)]
-    return by == 1.0 and all(is_number(size) and size >= least for size, least in sizes)
+        return peak > (1.0 + ALIKE if ratio < 1.0 else 1.0 - ALIKE) * limit_peak
+    sizes = [(trial.config.get(name), size) for name, size in limit.config.items() if is_number(size)]
+    return ratio == 1.0 and all(is_number(size) and size >= least for size, least in sizes)
 
 
 def eligible(trials: Iterable[TrialRecord]) -> Standings:
-    """Return what is known of each config that may be the best: from its cold trials, if it has any, or its warm ones.
+    """Return what is known of each config that may be the best: by its cold trials, or else by its warm trials.
 
     See `ways`.
     """
@@ -250,17 +262,15 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
     best only in two cases. Either nothing is cold, or in sessions the config has a higher value and more samples/s than
     the best, and than every other config that is both cold and warm.
     """
-    cold, warm = ways(trials)
-    waiting = [standing for launch, standing in warm.items() if launch not in cold]
-    if not cold:
-        return _led(waiting, defaults, unconfirmed=True) if waiting else None
-    first = _led(list(cold.values()), defaults)
-    own = warm.get(first.best.launch)
-    measured_both_ways = [standing for launch, standing in warm.items() if launch in cold]
-    ahead = [rival for rival in waiting if own and _beats(rival, own)]
-    if ahead := [rival for rival in ahead if not any(_beats(each, rival) for each in measured_both_ways)]:
-        return _led(ahead, defaults, unconfirmed=True)
-    return replace(first, unconfirmed=_strongest(waiting, cold, warm))
+    measured = ways(trials)
+    if not measured.cold:
+        return _leader_of(measured.only_warm, defaults, unconfirmed=True) if measured.warm else None
+    first = _leader_of(list(measured.cold.values()), defaults)
+    best_in_session = measured.warm.get(first.best.launch)
+    ahead = [rival for rival in measured.only_warm if best_in_session and _beats(rival, best_in_session)]
+    if ahead := [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]:
+        return _leader_of(ahead, defaults, unconfirmed=True)
+    return replace(first, unconfirmed=_strongest(measured))
 
 
 def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Standing | None:
@@ -310,16 +320,16 @@ def broken(trials: Sequence[TrialRecord]) -> set[int]:
 
 
 def is_failure(kind: str | None) -> bool:
-    """Check whether a probe failed by itself: neither the user nor the end of the tuner stopped it."""
+    """Return whether a probe failed by itself: neither the user nor the end of the tuner stopped it."""
     return kind not in {None, FailureKind.INTERRUPTED}
 
 
 def front(trials: Iterable[TrialRecord]) -> list[Standing]:
     """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
 
-    `counting` says which configs count, and with which values. The members have their own values.
+    `values_to_compare` says which configs count, and with which values. The members have their own values.
     """
-    return _undominated(counting(trials))
+    return _undominated(values_to_compare(trials))
 
 
 def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
@@ -331,60 +341,73 @@ def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
     return [standing for _, standing in members]
 
 
-def counting(trials: Iterable[TrialRecord]) -> list[tuple[Values, Standing]]:
-    """Return each config that may be the best, with the values to compare.
+def values_to_compare(trials: Iterable[TrialRecord]) -> list[tuple[Values, Standing]]:
+    """Return each config that may be the best, after the values by which it is compared.
 
-    Warm values count only until the config is measured cold. They are lowered by the share by which warm values exceed
-    cold ones, on average over the configs that were measured in both ways. But a config that beats one of those in
-    sessions counts as at least as good as that one is cold, unless another one of those beats it in sessions.
+    Those of a config that was measured cold are its cold values, and others are those of `_corrected`.
     """
-    cold, warm = ways(trials)
-    pairs = [(session.values, cold[launch].values) for launch, session in warm.items() if launch in cold]
+    measured = ways(trials)
+    pairs = [(session.values, plain.values) for session, plain in measured.pairs]
+    cold = [(standing.values, standing) for standing in measured.cold.values()]
+    return cold + [(_corrected(standing.values, pairs), standing) for standing in measured.only_warm]
 
-    def counted(values: Values) -> Values:
-        lowered = tuple(value * (1 - share) for value, share in zip(values, flattery, strict=True)) if pairs else values
-        if any(dominates(read, values) for read, _ in pairs):
-            return lowered
-        beaten = [truth for read, truth in pairs if dominates(values, read)]
-        return tuple(map(max, lowered, *beaten)) if beaten else lowered
 
-    shares = [[1 - truth / read if read else 0.0 for read, truth in zip(*pair, strict=True)] for pair in pairs]
-    flattery = [_shrunk(each) for each in zip(*shares, strict=True)]
-    waiting = [standing for launch, standing in warm.items() if launch not in cold]
-    measured = [(standing.values, standing) for standing in cold.values()]
-    return measured + [(counted(standing.values), standing) for standing in waiting]
+def _corrected(values: Values, pairs: Sequence[tuple[Values, Values]]) -> Values:
+    """Return the values that the plain command would probably measure of a config that only sessions have measured.
+
+    Each value is lowered by the mean share by which sessions read too high. But a config that dominates some configs of
+    `pairs` in sessions is at least as good as these are cold, unless a config of `pairs` dominates it in sessions.
+
+    Args:
+        values: The warm values of the config.
+        pairs: The warm and the cold values of each config that was measured in both ways.
+    """
+    if not pairs:
+        return values
+    shares = [[1 - plain / read if read else 0.0 for read, plain in zip(*pair, strict=True)] for pair in pairs]
+    excess = [_shrunk_mean(of_objective) for of_objective in zip(*shares, strict=True)]
+    lowered = tuple(value * (1 - share) for value, share in zip(values, excess, strict=True))
+    if any(dominates(warm, values) for warm, _ in pairs):
+        return lowered
+    beaten = [cold for warm, cold in pairs if dominates(values, warm)]
+    return tuple(map(max, lowered, *beaten)) if beaten else lowered
 
 
 def dominates(values: Values, rivals: Values) -> bool:
-    """Check whether no value is below its counterpart in `rivals`, and at least one is above."""
+    """Return whether no value is below its counterpart in `rivals`, and at least one is above."""
     pairs = list(zip(values, rivals, strict=True))
     return all(value >= rival for value, rival in pairs) and any(value > rival for value, rival in pairs)
 
 
 def of_both(standings: Iterable[Standing]) -> list[Standing]:
-    """Return the eligible configs that no other one dominates in the first objective and samples/s."""
+    """Return the eligible configs that no other config dominates in the first objective and samples/s."""
     return _undominated(((each.value, _speed(each)), each) for each in standings if each.is_eligible)
 
 
-def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
-    """Choose among configs that were all measured in the same way.
+def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
+    """Return the best of some configs that were all measured in the same way.
 
     Two means count as equal where they differ by no more than the standard error of their difference. Of the configs
-    that equal the largest mean, the fastest is chosen; of equally fast ones the one with the least memory, then the
-    nearest to its rung's default. A config that another one beats in both the first objective and samples/s is never
-    chosen.
+    that equal the largest mean, the fastest is the best. Of equally fast configs, it is the one with the least memory,
+    then the one nearest to its rung's default. A config that another one beats in both the first objective and
+    samples/s is never the best.
 
-    Where samples/s are the objective, they say nothing beside it. Then the one that changes the fewest values of its
-    default is chosen, and the default itself up to `SURE` standard errors, so that a command changes only for a gain.
+    Where samples/s are the objective, they say nothing beside it. Then the config that changes the fewest values of its
+    default is the best, and the default itself up to `SURE` standard errors, so that a command changes only for a gain.
+
+    Args:
+        rivals: The configs, at least one.
+        defaults: The default config of each rung.
+        unconfirmed: Whether the plain command must still measure the best.
     """
     is_speed = all(rival.value == rival.samples_per_s for rival in rivals)
-    left = rivals if is_speed else _unbeaten(rivals)
-    top = max(left, key=_value)
+    candidates = rivals if is_speed else _unbeaten(rivals)
+    top = max(candidates, key=_value)
     tie = TIE * top.value
-    equal = [rival for rival in left if top.value - rival.value <= max(tie, _noise(rival.error, top.error))]
+    equal = [rival for rival in candidates if top.value - rival.value <= max(tie, _noise(rival.error, top.error))]
     if is_speed:
-        kept = [rival for rival in left if not _distance(rival.config, defaults)]
-        equal += [rival for rival in kept if top.value - rival.value <= SURE * _noise(rival.error, top.error)]
+        unchanged = [rival for rival in candidates if not _distance(rival.config, defaults)]
+        equal += [rival for rival in unchanged if top.value - rival.value <= SURE * _noise(rival.error, top.error)]
         chosen = min(equal, key=lambda rival: (_distance(rival.config, defaults), -rival.value))
     else:
         first = max(equal, key=_speed)
@@ -401,42 +424,41 @@ def _led(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed:
 
 
 def _unbeaten(rivals: Sequence[Standing]) -> list[Standing]:
-    """Return the configs that no other one beats, in their order."""
+    """Return the configs that no other config beats, in their order."""
     fastest_at: dict[float, float] = {}
     for rival in rivals:
         fastest_at[rival.value] = max(_speed(rival), fastest_at.get(rival.value, 0.0))
-    most, beaten_below = -math.inf, {}
+    fastest_above, most = {}, -math.inf  # the most samples/s of any higher value
     for value in sorted(fastest_at, reverse=True):
-        beaten_below[value] = most
+        fastest_above[value] = most
         most = max(most, fastest_at[value])
-    return [rival for rival in rivals if _speed(rival) >= beaten_below[rival.value]]
+    return [rival for rival in rivals if _speed(rival) >= fastest_above[rival.value]]
 
 
 def _beats(rival: Standing, standing: Standing) -> bool:
-    """Check whether a rival has a higher first objective and more samples/s than a config."""
+    """Return whether a rival has a higher first objective and more samples/s than a config."""
     return rival.value > standing.value and _speed(rival) > _speed(standing)
 
 
-def _strongest(waiting: Sequence[Standing], cold: Standings, warm: Standings) -> Standing | None:
-    """Return the best of the configs that only sessions measured, if it is better than all that were measured cold.
+def _strongest(measured: Ways) -> Standing | None:
+    """Return the best config that only sessions measured, if it is better than all that were measured cold.
 
     From its mean the offset is subtracted by which sessions read too high: the mean difference over the configs that
     were measured in both ways. The offset also holds the luck of the config that looks best. The difference must be
     larger than its standard error, and the offset has an error of its own.
     """
-    top = max(waiting, key=_value, default=None)
+    top = max(measured.only_warm, key=_value, default=None)
     if top is None:
         return None
-    both = [(session, cold[launch]) for launch, session in warm.items() if launch in cold]
-    differences = [session.value - plain.value for session, plain in both]
-    errors = [_noise(session.error, plain.error) for session, plain in both]
-    rival = max(cold.values(), key=_value)
+    differences = [session.value - plain.value for session, plain in measured.pairs]
+    errors = [_noise(session.error, plain.error) for session, plain in measured.pairs]
+    rival = max(measured.cold.values(), key=_value)
     noise = math.hypot(top.error or 0.0, rival.error or 0.0, error_of_mean(differences, errors) or 0.0)
-    return top if top.value - _shrunk(differences) > rival.value + noise else None
+    return top if top.value - _shrunk_mean(differences) > rival.value + noise else None
 
 
-def _shrunk(differences: Sequence[float]) -> float:
-    """Return the mean of some differences; half of it where there is one alone, which may be an exception."""
+def _shrunk_mean(differences: Sequence[float]) -> float:
+    """Return the mean; half of a single difference, which may be an exception; 0 of none."""
     return sum(differences) / max(len(differences), 2)
 
 
@@ -452,15 +474,17 @@ def _noise(first: float | None, second: float | None) -> float:
 
 
 def _value(standing: Standing) -> float:
+    """Return the first objective, as a key to sort by."""
     return standing.value
 
 
 def _speed(standing: Standing) -> float:
+    """Return the samples/s; 0 where they are unknown."""
     return standing.samples_per_s or 0.0
 
 
 def _eligible(same: Sequence[TrialRecord]) -> Standing | None:
-    """Average a config's trials; None where the last trial failed, or where a trial was not eligible."""
+    """Return what a config's trials show together; None where the last one failed, or where one was not eligible."""
     ran = [trial for trial in same if not trial.failed]
     if same[-1].failed or not all(trial.may_be_best for trial in ran):
         return None
@@ -468,12 +492,12 @@ def _eligible(same: Sequence[TrialRecord]) -> Standing | None:
 
 
 def _barred(same: Sequence[TrialRecord]) -> Standing:
-    """Average the trials that gave a number, of a config that may not be the best."""
+    """Return what the trials that gave a number show together, of a config that may not be the best."""
     return replace(_averaged([trial for trial in same if not trial.warm] or same), is_eligible=False)
 
 
 def _averaged(ran: Sequence[TrialRecord]) -> Standing:
-    """Average the readings that count."""
+    """Return the means of the readings that count, with their standard errors."""
     ran = agreeing(ran)
     speeds = [(trial.samples_per_s, trial.probe.samples_per_s_se) for trial in ran]
     known = [(speed, error) for speed, error in speeds if speed is not None]
@@ -489,22 +513,22 @@ def _averaged(ran: Sequence[TrialRecord]) -> Standing:
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
-    They cannot where two readings of one config are far apart, or where the speed of one config changed for good by a
-    factor of 1.5 and the other has not come so far. A smaller change may have another cause than its iteration.
+    They cannot where two readings of one config are far apart. Nor can they where the speed of one config changed for
+    good by a factor of 1.5, and the other ended before that iteration. A smaller change may come from elsewhere.
 
     Args:
         first: The trials of one config, in their order.
-        second: Those of the other config.
+        second: The trials of the other config, likewise.
     """
-    for trials, rivals in ((first, second), (second, first)):
+    for trials, others in ((first, second), (second, first)):
         if reason := far_apart(trials):
             return reason
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
                 continue
-            if not any(_has_reached(rival, change, trial) for rival in rivals):
-                at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", rivals[-1]
+            if not any(_has_reached(other, change, trial) for other in others):
+                at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", others[-1]
                 end = f"#{short.number} ended at iteration {short.probe.iteration}, after {_trained_s(short):.1f} s"
                 return f"#{trial.number} became {change.times:.2g} times as fast at {at}, and {end}"
     return None
@@ -513,39 +537,45 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
 def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
     """Return the readings of one config that count, in their order; all of them where none is far from another.
 
-    One beside which other programs used the processors does not count if an undisturbed one is far from it. Of three
-    and more, those that are far from the median do not count if most are near it.
+    A reading during which other programs used the processors does not count if an undisturbed reading is far from it.
+    Where more than half of three or more readings are near their median, the others do not count.
     """
     calm = [trial for trial in readings if not trial.is_disturbed]
-    counted = [
-        trial for trial in readings if trial in calm or not any(far_apart((trial, undisturbed)) for undisturbed in calm)
-    ]
-    middle = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)
-    central = [trial for trial in counted if not far_apart((trial, middle[len(middle) // 2]))]
-    return central if len(counted) > 2 and 2 * len(central) > len(counted) else counted
+    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, other)) for other in calm)]
+    by_speed = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)
+    typical = [trial for trial in counted if not far_apart((trial, by_speed[len(by_speed) // 2]))]
+    return typical if len(counted) > 2 and 2 * len(typical) > len(counted) else counted
 
 
 def far_apart(trials: Sequence[TrialRecord]) -> str | None:
-    """Return that two readings of one config differ by the factor 1.3 and three standard errors; None where not."""
+    """Return a sentence if the readings of one config contradict each other; None if they do not.
+
+    They do if the fastest is 1.3 times as fast as the slowest, and faster by more than three standard errors. Samples/s
+    are compared where any are known, otherwise iterations/s.
+    """
     for unit, name in (("samples/s", "samples_per_s"), ("iterations/s", "iterations_per_s")):
         if known := [trial for trial in trials if getattr(trial.probe, name)]:
             ordered = sorted(known, key=lambda trial: getattr(trial.probe, name))
-            slow, fast = (getattr(trial.probe, name) for trial in (ordered[0], ordered[-1]))
-            error = math.hypot(*(getattr(trial.probe, f"{name}_se") or 0.0 for trial in (ordered[0], ordered[-1])))
+            ends = (ordered[0], ordered[-1])
+            slow, fast = (getattr(trial.probe, name) for trial in ends)
+            error = math.hypot(*(getattr(trial.probe, f"{name}_se") or 0.0 for trial in ends))
             if fast < 1.3 * slow or fast - slow <= 3.0 * error:
                 return None
-            readings = f"#{ordered[0].number} and #{ordered[-1].number} read {slow:.4g} and {fast:.4g} {unit}"
+            readings = f"#{ends[0].number} and #{ends[1].number} read {slow:.4g} and {fast:.4g} {unit}"
             again = "rerun when the machine is quiet, or let `tuner verify` measure anew"
             return f"{readings} of one config, so another program may have been busy; {again}"
     return None
 
 
 def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bool:
-    """Return whether a trial has come as far as a change of another one: in iterations or samples, and in seconds."""
+    """Return whether a trial has come as far as the change of speed of the trial `changed`.
+
+    It must have as many iterations or samples, and have trained for as many seconds.
+    """
     iteration, samples = changed.probe.iteration, changed.probe.samples
-    least = change.iteration * samples / iteration if samples and iteration else math.inf
+    samples_at_change = change.iteration * samples / iteration if samples and iteration else math.inf
     reached = trial.probe.iteration
-    is_as_far = reached is None or reached >= change.iteration or (trial.probe.samples or 0) >= least
+    is_as_far = reached is None or reached >= change.iteration or (trial.probe.samples or 0) >= samples_at_change
     return is_as_far and _trained_s(trial) >= change.seconds
 
 

@@ -15,25 +15,26 @@ from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
 from tuner.search.samplers import Drawn, seeded, siblings_first
 from tuner.search.standing import eligible, incumbent
-from tuner.search.trials import all_kept, since_mended
+from tuner.search.trials import ended_trials, since_mended
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
 
 
 def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
-    """Return what chooses the configs of a list in their order, except for those that cannot fit into memory.
+    """Return the chooser of the configs of a list in their order, except for those that cannot fit into memory.
 
-    Workers side by side keep to rungs of their own, so that each rung's session is started once. The first new config
-    is that of the open session, or of a rung where no worker is, or of all. `ladder`: the parameter whose values are
-    the rungs.
+    Workers side by side keep to rungs of their own, so that each rung's session is started once. A config of the open
+    session comes first, then one of a rung where no other worker is, then any other. `ladder`: the parameter whose
+    values are the rungs.
     """
 
     def choose(history: History, price: Price) -> Choice | None:
+        """Choose the first new config, by session and by rung."""
         new = list(filter(history.is_new, configs))
         if not new:
             return None
         name = ladder or LADDER
-        elsewhere = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
-        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(name) in elsewhere)))
+        busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
+        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(name) in busy_rungs)))
 
     return choose
 
@@ -55,31 +56,31 @@ Siblings = Callable[[], Sequence[Sibling]]
 
 def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings) -> Strategy:
     """Return the strategy that the study file names. `resumed_at`: the number of trials so far."""
-    known = siblings()
+    cases = siblings()
     if spec.sampler == "gain":
         goal = Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
-        return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=known), known)
-    return by_drawing(space, spec.search, known, resumed_at=resumed_at)
+        return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=cases), cases)
+    return by_drawing(space, spec.search, cases, resumed_at=resumed_at)
 
 
 def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (), *, resumed_at: int = 0) -> Strategy:
-    """Choose the siblings' best configs, then the seeds, then what TPE or a random sampler draws."""
+    """Return the strategy of the siblings' best configs, then the seeds, then what TPE or a random sampler draws."""
     seeds, drawn = seeded(space, search.seeds_per_variant), Drawn(space, search, resumed_at=resumed_at)
     return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose))
 
 
 def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy:
-    """Probe a list of configs, as a recording does. `ladder`: the parameter whose values are the rungs."""
+    """Return the strategy that probes a list of configs, as a recording does. `ladder`: as of `ordered`."""
     return Strategy(choosers=(retry, ordered(configs, ladder)))
 
 
 def recovery(space: Space) -> Strategy:
-    """Go down the ladder until one config runs, for a case that has had no success."""
+    """Return the strategy that goes down the ladder until a config runs, for a case that has had no success."""
     return Strategy(choosers=(until_one_runs, retry, ordered(downwards(space), space.ladder)))
 
 
 def defaults_first(strategy: Strategy, space: Space) -> Strategy:
-    """Choose as a strategy does, but the default config of each rung before any other config of the rung.
+    """Return a strategy that chooses as another does, but the default of each rung before the rung's other configs.
 
     A constraint may compare a config with the default config of its rung. If the default is probed first, the
     constraint is judged once, as soon as the config has been measured. Two workers that begin a rung at the same time
@@ -88,6 +89,7 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     """
 
     def choose(history: History, price: Price) -> Choice | Done | None:
+        """Choose the default of the rung, if it must come before the config that is chosen."""
         answer = first_answer(strategy.choosers, history, price)
         if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
             return answer
@@ -105,7 +107,7 @@ class GuardedPruner(BasePruner):
     Many configs have nearly the same utilisation: Hyperband alone stopped half of the configs within 3 % of the best.
     So a probe must first stay more than `margin_pct` percent below the incumbent for `patience` iterations in a row. If
     the study searches `pruner_patience`, the trial's own value counts. Optuna's PatientPruner does not help: it waits
-    for values that get worse, which here is only noise.
+    for values that get worse, and here these are only noise.
     """
 
     def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float = 15.0) -> None:
@@ -113,6 +115,7 @@ class GuardedPruner(BasePruner):
         self._patience = patience
         self._margin_pct = margin_pct
         self._advised: set[int] = set()
+        """The numbers of the trials that the inner pruner wants to stop."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """Return whether the trial should stop. Its reported values are the objective so far, and larger is better."""
@@ -120,7 +123,7 @@ class GuardedPruner(BasePruner):
             self._advised.add(trial.number)
         if trial.number not in self._advised:
             return False
-        best = incumbent(all_kept(since_mended(study)))
+        best = incumbent(ended_trials(since_mended(study)))
         if best is None:
             return False
         patience = trial.params.get(PATIENCE, self._patience)

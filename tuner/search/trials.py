@@ -1,4 +1,4 @@
-"""What the search reads of a study's trials and tells to them: configs, failures, measurements, where memory ends."""
+"""What the search reads of a study's trials and stores in them: configs, failures, measurements, missing memory."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -39,9 +39,10 @@ def _step(parameter: Parameter) -> float | None:
 
 
 def suggest(trial: Trial, space: Space) -> Config:
-    """Read the config that the sampler chose for a trial."""
+    """Return the config that the sampler chose for a trial."""
 
     def pick(parameter: Parameter) -> Value:
+        """Return the value that the sampler chose for a parameter."""
         kind = distribution(parameter)
         if isinstance(kind, IntDistribution):
             return trial.suggest_int(parameter.name, kind.low, kind.high, step=kind.step, log=kind.log)
@@ -61,7 +62,7 @@ def since_mended(study: Study) -> list[FrozenTrial]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.number >= mended]
 
 
-def kept(trial: FrozenTrial) -> TrialRecord:
+def typed_trial(trial: FrozenTrial) -> TrialRecord:
     """Return a trial of Optuna as the typed trial that everybody reads."""
     return read(
         trial.user_attrs,
@@ -73,16 +74,19 @@ def kept(trial: FrozenTrial) -> TrialRecord:
     )
 
 
-def all_kept(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
+def ended_trials(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
     """Return the typed trial of each trial of Optuna that has ended."""
-    return [kept(trial) for trial in trials if trial.state.is_finished()]
+    return [typed_trial(trial) for trial in trials if trial.state.is_finished()]
 
 
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
-    """Count the failures in a row at the end of a config's trials, without failures that say nothing about a config."""
+    """Return the number of failures in a row at the end of a config's trials.
+
+    Failures that say nothing about the config do not count, and do not end the row.
+    """
     ended = [trial for trial in trials if trial.state.is_finished() and same_launch(trial.params, config)]
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
-    failures = (kept(trial).failure for trial in failed)
+    failures = (typed_trial(trial).failure for trial in failed)
     return sum(is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
 
 

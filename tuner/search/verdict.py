@@ -9,7 +9,7 @@ from tuner import probe
 from tuner.records.trial import NO_READING, OK, PRUNED
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import Rising
-from tuner.study import Config, Constraint, ProbeSpec, written
+from tuner.study import Config, Constraint, ProbeSpec, value_text
 
 SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
 """Failures that say nothing about the config. The config is probed again until it has been measured."""
@@ -80,26 +80,30 @@ def judge(
         return _failed(result, result.failure, attempt)
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status=PRUNED)
-    read = {objective: probe.value(result, objective) for objective in objectives}
-    values = [number for number in read.values() if number is not None]
-    if unread := tuple(objective for objective, number in read.items() if number is None):
+    numbers = {objective: probe.value(result, objective) for objective in objectives}
+    values = [number for number in numbers.values() if number is not None]
+    if unread := tuple(objective for objective, number in numbers.items() if number is None):
         return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
-    numbers = probe.measured(result)
-    readings = [(bound, numbers[bound.metric], (default or {}).get(bound.metric)) for bound in constraints]
-    missed = {bound.metric: bound.violation(*reading) for bound, *reading in readings}
-    complaints = [bound.complaint(*reading) for bound, *reading in readings if missed[bound.metric] > 0]
+    metrics, default_metrics = probe.measured(result), default or {}
+    missed, complaints = dict[str, float](), list[str]()
+    for bound in constraints:
+        number, default_number = metrics[bound.metric], default_metrics.get(bound.metric)
+        missed[bound.metric] = bound.violation(number, default_number)
+        if missed[bound.metric] > 0:
+            complaints.append(bound.complaint(number, default_number))
     return Verdict(
         state=State.COMPLETE,
         status=OK,
         value=values[0],
         further=tuple(values[1:]),
         error=probe.error(result, objectives[0]),
-        ineligible="; ".join((*_short_of_memory(result, headroom_pct, training_hours), *complaints)) or None,
+        ineligible="; ".join((*_complaints_of_memory(result, headroom_pct, training_hours), *complaints)) or None,
         missed=missed,
     )
 
 
-def _short_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
+def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
+    """Yield why a longer run may run out of memory: it grows, too little stayed free, or the allocator had to retry."""
     free_pct, retries = probe.value(result, "headroom_pct"), result.alloc_retries
     for rising, total_mib in [(Rising.of(device), device.mem_total_mib) for device in result.devices]:
         if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
@@ -114,12 +118,12 @@ def _short_of_memory(result: probe.ProbeResult, headroom_pct: float, training_ho
 
 
 def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:
+    """Return the verdict on a failed probe, by what is to blame for the failure."""
     status = failure.kind.value
     match failure.kind.blame:
         case probe.Blame.CONFIG:
-            missing_gib = (
-                out_of_memory(result.config, failure).violation if failure.kind is probe.FailureKind.GPU_OOM else None
-            )
+            is_short = failure.kind is probe.FailureKind.GPU_OOM
+            missing_gib = out_of_memory(result.config, failure).violation if is_short else None
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case probe.Blame.HOST:
             again = failure.kind.says_nothing or attempt < 2  # the config may be to blame after all
@@ -130,54 +134,81 @@ def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> 
             return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 
-def settled(
-    so_far: probe.ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
-) -> probe.Answer:
-    """Return whether a live probe may end: now, after one more iteration, or neither.
+USABLE = 3.0
+"""A value whose error is at most this many target errors is usable, although the probe should go on if it can."""
+USABLE_AFTER_LONG = 6.0
+"""The same for a speed after a long window.
 
-    A probe may end once it has run long enough, and each objective is precise or clearly below the incumbent. It needs
-    more iterations than usual while its error is three times the target after one more iteration. Of a speed it may be
-    six times the target after a window of 30 s that is as long as a start: one more probe then takes no longer than
-    going on, and also shows how much two runs differ.
-    """
+One more probe then takes no longer than going on, and also shows how much two runs differ.
+"""
+LONG_S = 30.0
+"""The seconds of a long window. It must also be as long as the start of the trainer."""
 
-    def is_known(objective: str, *, more: int, factor: float = 1.0) -> bool:
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _LiveProbe:
+    """A probe that runs now, by its result so far."""
+
+    so_far: probe.ProbeResult
+    limits: ProbeSpec
+    incumbent: float | None
+
+    def is_known(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
         """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
 
-        It also counts as known once the error that iterations reduce is half of the one that they do not reduce: all
-        further iterations together would then reduce the whole error by a tenth.
+        The error has two parts: scatter, which iterations reduce, and the error of the window's edges, which they do
+        not. An objective also counts as known once the scatter is below half of the edges' error: all further
+        iterations together would then reduce the whole error by a tenth.
         """
-        number, spread = probe.value(so_far, objective), probe.error(so_far, objective)
+        number, spread = probe.value(self.so_far, objective), probe.error(self.so_far, objective)
         if number is None or spread is None:
             return False
-        edge, narrower = probe.edge_error(so_far, objective), so_far.iterations / (so_far.iterations + more)
-        scatter = math.sqrt(max(spread**2 - edge**2, 0.0) * narrower)
-        target = factor * probe.target_error(so_far, objective, limits.target_error_pct)
-        return scatter < 0.5 * edge or probe.known_well_enough(
-            number, math.hypot(scatter, edge), target=target, best=incumbent
-        )
+        edge_error, iterations = probe.edge_error(self.so_far, objective), self.so_far.iterations
+        scatter = math.sqrt(max(spread**2 - edge_error**2, 0.0) * (iterations / (iterations + more)))
+        if scatter < 0.5 * edge_error:
+            return True
+        target = factor * probe.target_error(self.so_far, objective, self.limits.target_error_pct)
+        error = math.hypot(scatter, edge_error)
+        return probe.known_well_enough(number, error, target=target, best=self.incumbent)
 
-    def may_end(*, more: int) -> bool:
+    def may_end(self, objectives: Sequence[str], *, more: int) -> bool:
         """Return whether the probe may end after `more` further iterations like those so far.
 
         A further iteration counts with half of its usual time: a run that is told to end with it must not end too
         short.
         """
-        iterations = so_far.iterations + more
-        window_s = (so_far.window_s or 0.0) * (so_far.iterations + more / 2) / max(so_far.iterations, 1)
-        if window_s < limits.window_seconds or iterations + limits.warmup_iterations < limits.min_iterations:
+        iterations = self.so_far.iterations
+        window_s = (self.so_far.window_s or 0.0) * (iterations + more / 2) / max(iterations, 1)
+        is_short = iterations + more + self.limits.warmup_iterations < self.limits.min_iterations
+        if is_short or window_s < self.limits.window_seconds:
             return False
-        return all(is_known(objective, more=more) for objective in objectives)
+        return all(self.is_known(objective, more=more) for objective in objectives)
 
-    if may_end(more=0):
+    def is_usable(self, objective: str) -> bool:
+        """Return whether the probe could end with this objective after one more iteration, if it had to."""
+        is_speed = probe.full(objective) == math.inf
+        is_long = (self.so_far.window_s or 0.0) >= max(LONG_S, self.so_far.start_up_s or 0.0)
+        factor = USABLE_AFTER_LONG if is_speed and is_long else USABLE
+        return probe.value(self.so_far, objective) is None or self.is_known(objective, more=1, factor=factor)
+
+
+def next_answer(
+    so_far: probe.ProbeResult, objectives: Sequence[str], limits: ProbeSpec, incumbent: float | None = None
+) -> probe.Answer:
+    """Return what a live probe does next.
+
+    Returns:
+        `ENOUGH` once it has run long enough, and each objective is precise or clearly below the incumbent.
+        `LAST_ITERATION` if that will be so after the iteration that runs now.
+        `GO` if each objective is usable: the probe then ends after its usual iterations.
+        `MORE` if an objective is not: the probe goes on beyond its usual iterations.
+    """
+    live = _LiveProbe(so_far=so_far, limits=limits, incumbent=incumbent)
+    if live.may_end(objectives, more=0):
         return probe.Answer(probe.Next.ENOUGH)
-    if may_end(more=1):
+    if live.may_end(objectives, more=1):
         return probe.Answer(probe.Next.LAST_ITERATION)
-    is_long = (so_far.window_s or 0.0) >= max(30.0, so_far.start_up_s or 0.0)
-    read = [objective for objective in objectives if probe.value(so_far, objective) is not None]
-    factors = {objective: 6.0 if is_long and probe.full(objective) == math.inf else 3.0 for objective in read}
-    is_usable = all(is_known(objective, more=1, factor=factor) for objective, factor in factors.items())
-    return probe.Answer(probe.Next.GO if is_usable else probe.Next.MORE)
+    return probe.Answer(probe.Next.GO if all(map(live.is_usable, objectives)) else probe.Next.MORE)
 
 
 def foregone(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict] | None:
@@ -188,7 +219,7 @@ def foregone(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict
     beyond = frontier.beyond(config)
     if beyond is None:
         return None
-    known = " ".join(f"{name}={written(number)}" for name, number in beyond.config.items())
-    detail = f"not launched: it needs at least as much memory as {known}, which ran out of memory"
+    settings = " ".join(f"{name}={value_text(number)}" for name, number in beyond.config.items())
+    detail = f"not launched: it needs at least as much memory as {settings}, which ran out of memory"
     failure = probe.Failure(kind=probe.FailureKind.GPU_OOM, rule="frontier", detail=detail)
     return failure, Verdict(state=State.PRUNED, status=failure.kind.value, constraint=beyond.violation)

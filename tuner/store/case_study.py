@@ -54,6 +54,7 @@ def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *,
 
 
 def _within(folder: Path, path: str) -> str:
+    """Return a path relative to a folder if it lies inside, otherwise the path."""
     return str(Path(path).relative_to(folder)) if path and Path(path).is_relative_to(folder) else path
 
 
@@ -72,7 +73,7 @@ class Unstored:
 
     def of(self, trial: FrozenTrial) -> bool:
         """Return whether the result is of this trial. A trial in another database may have the same number."""
-        lease = Lease.read(trials.kept(trial).lease)
+        lease = Lease.read(trials.typed_trial(trial).lease)
         return trial.number == self.number and lease is not None and lease.same(self.lease)
 
 
@@ -80,16 +81,22 @@ class TakenBack(NamedTuple):
     """How many trials had lost their process."""
 
     stored: int
-    """The trials whose result was in a file and is now stored."""
+    """The number of trials whose result was in a file and is now stored."""
     to_repeat: int
-    """The trials whose configs will be probed again."""
+    """The number of trials whose configs will be probed again."""
 
 
 def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> StoreError:
-    """Return an error that names the file in the probe's folder to which the result of a trial is written now.
+    """Write the result of a trial to a file in the probe's folder; return an error that names the file.
 
-    `folder` is the study's folder. The error is returned unchanged if nothing was launched or the file cannot be
-    written.
+    The error is returned unchanged if nothing was launched or the file cannot be written.
+
+    Args:
+        error: Why the database cannot store the result.
+        number: The number of the trial.
+        verdict: What the study would record.
+        record: What it would keep of the probe.
+        folder: The study's folder.
     """
     if not record.out_dir:
         return error
@@ -97,8 +104,8 @@ def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRec
     file = folder / record.out_dir / RESULT_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
-        with open_anew(file) as made:
-            made.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
+        with open_anew(file) as stream:
+            stream.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
     except OSError:
         return error
     return StoreError(
@@ -141,7 +148,7 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SO
 def asked_for(trial: Trial, space: Space, choice: Choice, history: History) -> Asked:
     """Return a trial that has just begun, with its config; why it was chosen is stored in it.
 
-    `history` is that of before.
+    `history`: what the study had probed before the trial.
     """
     config = trials.suggest(trial, space)
     if choice.why in _MARKS:
@@ -158,7 +165,7 @@ def asked_for(trial: Trial, space: Space, choice: Choice, history: History) -> A
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
-    """Return the seconds that a probe needs at least, as far as others tell; None before the case's first value.
+    """Return the seconds that a probe needs at least, by the other probes; None before the case's first value.
 
     An expectation above the usual is often wrong, and a probe that is cut off by the end of the time may still give a
     rough value.
@@ -168,7 +175,7 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> bool:
-    """Return whether the two confirmations, of the own config and the best, fit into the time behind a probe.
+    """Return whether the two confirmations, of the own config and the best, fit into the time after a probe.
 
     Before four trials have finished, no time is kept for them.
     """
@@ -212,13 +219,14 @@ class CaseStudy:
         confirm: bool = True,
     ) -> None:
         def opened() -> tuple[Study, int]:
+            """Return the study with the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             study.set_user_attr(schema.CASE, encode(case))
             return study, len(study.get_trials(deepcopy=False))
 
         self._study, count = database.transact(opened, alone=True)
         self._database, self._name = database, name
-        self._several = len(objectives) > 1
+        self._has_front = len(objectives) > 1
         self._confirm = confirm
         self._space, self.case = space, case
         self._identity = schema.storable(identity)
@@ -226,12 +234,16 @@ class CaseStudy:
         self._held_up = False
         """Whether nothing begins here until other probes on this machine have ended."""
         self._beat_s = 0.0
+        """When the lease was renewed last."""
         self._locked_until_s = 0.0
         self._rival: float | None = None
         self._reported: dict[int, int] = {}
+        """Number of a trial → the last iteration that was reported to the pruner."""
         self._trials: dict[int, Trial] = {}
+        """The trials that this process runs, by their numbers."""
 
     def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
+        """Return what work returns, done in one transaction: see `Database.transact`."""
         return self._database.transact(work, alone=alone, hurried=hurried, again=self._forget)
 
     def _meanwhile(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
@@ -252,6 +264,7 @@ class CaseStudy:
         self._trials = {number: self._trial(number) for number in self._trials}
 
     def _trial(self, number: int) -> Trial:
+        """Return Optuna's trial of this number."""
         return Trial(self._study, self._database.storage.trial_id(self._name, number))
 
     def history(self) -> History:
@@ -267,77 +280,76 @@ class CaseStudy:
         These are the case's own probes. Where a confirmation waits for them, all others on this machine count, too.
         """
         running = self._transact(self._neighbours)
-        return frozenset(
-            probe.trial for probe in running if probe.case == self._name or (self._held_up and probe.is_here)
-        )
+        waits_for = [probe for probe in running if probe.case == self._name or (self._held_up and probe.is_here)]
+        return frozenset(probe.trial for probe in waits_for)
 
     def _neighbours(self) -> list[Neighbour]:
+        """Return the probes that run now, of all cases of the study file."""
         return self._database.storage.neighbours(self._name.split("/", 1)[0], self._database.signs)
 
     def rival(self) -> float | None:
-        """Return the incumbent while a probe runs: the one that was known last, where the database cannot be read."""
+        """Return the incumbent while a probe runs; where the database cannot be read, the incumbent read before."""
         self._rival = self._meanwhile(lambda: self.history().incumbent, self._rival)
         return self._rival
 
     @property
-    def kept(self) -> StudyAttributes:
+    def attributes(self) -> StudyAttributes:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._transact(lambda: StudyAttributes(self._study.user_attrs))
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._fixed(schema.RUNGS, lambda kept: kept.rungs, make, tuple)
+        return self._fixed(schema.RUNGS, lambda attributes: attributes.rungs, make, tuple)
 
     def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
         """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._fixed(schema.BATCH, lambda kept: kept.batch, make, asdict)
+        return self._fixed(schema.BATCH, lambda attributes: attributes.batch, make, asdict)
 
     def _fixed(
         self,
         name: str,
-        known: Callable[[StudyAttributes], Answer | None],
+        read: Callable[[StudyAttributes], Answer | None],
         make: Callable[[Sequence[FrozenTrial]], Answer],
-        form: Callable[..., object],
+        to_json: Callable[..., object],
     ) -> Answer:
-        """Return what the study keeps as the attribute `name`; if it keeps nothing, what `make` makes for it to keep.
+        """Return what the study stores as the attribute `name`; if it stores nothing, what `make` makes to be stored.
 
-        The study keeps its `form`. Nothing is kept if `make` returns None.
+        Nothing is stored if `make` returns None.
         """
 
         def fixed() -> Answer:
-            """Return what is kept or made, in one transaction."""
-            if (kept := known(self.kept)) is not None:
-                return kept
+            """Return what is stored or made, in one transaction."""
+            if (stored := read(self.attributes)) is not None:
+                return stored
             if (made := make(self.history().trials)) is not None:
-                self._study.set_user_attr(name, form(made))
+                self._study.set_user_attr(name, to_json(made))
             return made
 
         return self._transact(fixed, alone=True)
 
     def take_back(self, probes: Path) -> TakenBack:
-        """Return how many trials had lost their process. They end now, with their results where these are in files.
+        """End the trials that have lost their process, with their results where these are in files; return how many.
 
         `probes` holds the probes' folders. The files are deleted once the database has committed.
         """
 
-        def taken_back() -> tuple[int, list[Path]]:
-            """Return how many trials had lost their process, and the files with results that are now stored."""
+        def end_dropped() -> tuple[int, list[Path]]:
+            """End them in one transaction; return their number, and the files with results that are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            dropped = [trial for trial in running if not is_held(trials.kept(trial).lease, self._database.signs)]
+            dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.signs)]
             unstored = _unstored(probes) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
-                gone = ProbeRecord(
-                    config=trial.params, digest=launch_digest(trial.params), status=INTERRUPTED, launched=True
-                )
-                verdict, record = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True), gone
+                digest = launch_digest(trial.params)
+                verdict = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
+                record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
                 if file := next((file for file, result in unstored.items() if result.of(trial)), None):
                     verdict, record = unstored[file].verdict, unstored[file].record
                     stored.append(file)
                 self._tell(self._trial(trial.number), verdict, record)
             return len(dropped), stored
 
-        dropped, files = self._transact(taken_back, alone=True)
+        dropped, files = self._transact(end_dropped, alone=True)
         for file in files:
             file.unlink(missing_ok=True)
         return TakenBack(stored=len(files), to_repeat=dropped - len(files))
@@ -349,15 +361,15 @@ class CaseStudy:
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> Asked | None:
-        """Return a trial of the next config, begun with a lease of this process; None where there is nothing to probe.
+        """Begin a trial of the next config, with a lease of this process, and return it; None where none may begin.
 
         Once the search has ended, the best config of the sessions, if any, is confirmed. The last of a limited time is
         kept for this. A confirmation waits until no other probe of the study runs on this machine, and no other probe
         of a search begins here while it runs.
 
         Args:
-            target: The search ends once so many trials have ended or are running; None where nothing but the strategy
-                ends it.
+            target: The number of ended and running trials at which the search ends; None where only the strategy ends
+                it.
             price: Returns what a probe of a config costs now.
             has_time: Returns whether a probe of so many seconds may begin. The seconds are the median of the case's
                 probes, or fewer where the strategy expects fewer; None before the case's first value.
@@ -367,24 +379,24 @@ class CaseStudy:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
-        def leased() -> tuple[Trial, Asked] | None:
+        def begin() -> tuple[Trial, Asked] | None:
             """Return the trial that begins, for Optuna and for the caller; None where none may begin."""
-            kept = check_unchanged(self._database, self._study, self._identity)
+            stored = check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
             self._held_up = any(probe.confirms for probe in here)
             choice = None if self._held_up else self._choice(history, target, price, left_s())
-            if choice is not None and choice.why is Why.CONFIRM and here:
+            if choice is not None and choice.why is Why.CONFIRM and here:  # it must have the machine to itself
                 self._held_up, choice = True, None
             if choice is None or not has_time(_expected_s(choice, history)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
-            if kept.ended:
+            if stored.ended:
                 self._study.set_user_attr(schema.ENDED, None)
             return trial, asked_for(trial, self._space, choice, history)
 
-        answer = self._transact(leased, alone=True)
+        answer = self._transact(begin, alone=True)
         if answer is None:
             return None
         trial, asked = answer
@@ -392,18 +404,18 @@ class CaseStudy:
         return asked
 
     def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
-        """Return the next config of the search; after its end, and where no probe runs, the one to confirm if any.
+        """Return the next choice of the search; after its end, and where no probe runs, the confirmation if any is due.
 
         Where the time left holds the search's next probe, but no confirmations after it, the confirmation comes first.
         """
         running, answer = history.running, None
         if target is None or history.finished + running < target:
             answer = self._strategy.choose(history, price)
-        search = answer if isinstance(answer, Choice) else None
-        if search and (search.why is not Why.SEARCH or _leaves_time_to_confirm(search, history, left_s)):
-            return search
+        choice = answer if isinstance(answer, Choice) else None
+        if choice and (choice.why is not Why.SEARCH or _leaves_time_to_confirm(choice, history, left_s)):
+            return choice
         confirmation = self._strategy.confirm(history, price) if self._confirm and not running else None
-        return confirmation or search
+        return confirmation or choice
 
     def end(self, *, keep: bool = True) -> str | None:
         """Return why nothing is left to probe; None while something is.
@@ -416,30 +428,30 @@ class CaseStudy:
             """Return why nothing is left, in one transaction."""
             history = self.history()
             answer = self._strategy.choose(history, free)
-            why = answer.reason if isinstance(answer, Done) else None
+            reason = answer.reason if isinstance(answer, Done) else None
             if keep and not history.running:
-                self._study.set_user_attr(schema.ENDED, why)
-            return why
+                self._study.set_user_attr(schema.ENDED, reason)
+            return reason
 
         return self._transact(ended, alone=True)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
-        """Return whether the pruner would stop the probe, to which the objective so far is reported.
+        """Report the objective so far to the pruner, and return whether it would stop the probe.
 
         Optuna takes no reports in studies with several objectives, and one report per iteration. A window that begins
         anew after a change of level has fewer iterations; nothing is reported until it has more than were reported.
         Nothing is reported either while another program locks the file of the database.
         """
-        if self._several or iteration <= self._reported.get(asked.number, 0):
+        if self._has_front or iteration <= self._reported.get(asked.number, 0):
             return False
 
-        def reported() -> bool:
+        def send() -> bool:
             """Return whether the pruner would stop the probe, now that it has the report."""
             trial = self._trials[asked.number]
             trial.report(value, iteration)
             return trial.should_prune()
 
-        would_prune = self._meanwhile(reported, None)
+        would_prune = self._meanwhile(send, None)
         if would_prune is not None:
             self._reported[asked.number] = iteration
         return bool(would_prune)
@@ -447,12 +459,13 @@ class CaseStudy:
     def beat(self, asked: Asked) -> None:
         """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
 
-        def renewed() -> float:
+        def renew() -> float:
+            """Return when the lease was renewed."""
             self._trials[asked.number].set_user_attr(schema.LEASE, self._database.lease())
             return time.monotonic()
 
         if time.monotonic() - self._beat_s >= BEAT_S:
-            self._beat_s = self._meanwhile(renewed, self._beat_s)
+            self._beat_s = self._meanwhile(renew, self._beat_s)
 
     def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> None:
         """Store the verdict and the record of the probe."""
@@ -460,14 +473,15 @@ class CaseStudy:
         del self._trials[asked.number]
 
     def _tell(self, trial: Trial, verdict: Verdict, probe: ProbeRecord) -> None:
+        """End a trial with its verdict and its record, in a transaction that is open."""
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             trial.set_user_attr(name, fact)
         trials.tell(self._study, trial, verdict)
-        if not self._several:
-            self._say_which_is_best()
+        if not self._has_front:
+            self._store_best()
 
-    def _say_which_is_best(self) -> None:
-        """Keep in the study what the best is, where Optuna's best trial has another value; for other tools."""
+    def _store_best(self) -> None:
+        """Store in the study which config is the best, where Optuna's best trial has another value; for other tools."""
         history = self.history()
         chosen = history.best(self.case.defaults)
         highest = max((trial.value for trial in history.complete if trial.value is not None), default=None)

@@ -73,15 +73,16 @@ def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], 
 
 
 def notice_losses(engine: sql.Engine) -> None:
-    """Let an engine raise ConnectionLostError where a connection, or else the work, is lost during a statement.
+    """Let an engine raise ConnectionLostError where the connection, or only the work, is lost during a statement.
 
-    Work is lost that may succeed if it is repeated: PostgreSQL says a conflict, a deadlock, a cancelled statement.
+    Work is lost that may succeed if it is repeated: PostgreSQL reports a conflict, a deadlock, a cancelled statement.
     """
-    again = {"40001", "40P01", "57014"}
+    repeatable = {"40001", "40P01", "57014"}  # codes of PostgreSQL
 
     @event.listens_for(engine, "handle_error")
-    def lost(context: sql.ExceptionContext) -> None:
-        is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in again
+    def check(context: sql.ExceptionContext) -> None:
+        """Raise for a loss; any other error passes."""
+        is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in repeatable
         if is_lost and context.connection is not None:
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
 
@@ -117,13 +118,19 @@ class Transactions:
     ) -> Answer:
         """Return what the work returns, which is done in one transaction; inside other work, in that of the outer work.
 
-        `first` is done at the beginning of the transaction, and `again` in it before the work is repeated.
         PostgreSQL tells after a lost connection whether the transaction was committed: the work is not repeated then.
-        Raises ConnectionLostError where connections are still lost `away_s` seconds after the first loss.
+
+        Args:
+            work: What to do.
+            first: Done at the beginning of each transaction.
+            again: Done after that, before the work is repeated.
+
+        Raises:
+            ConnectionLostError: Connections are still lost `away_s` seconds after the first loss.
         """
         if self._transaction is not None:
             return work()
-        end_s: float | None = None
+        end_s: float | None = None  # none before the first loss
         while True:
             answers: list[Answer] = []  # none until the work is done
             number: int | None = None
@@ -137,8 +144,7 @@ class Transactions:
                     connection.commit()
                     return answers[0]
             except ConnectionLostError:
-                is_only_the_reply_lost = number is not None and self._has_committed(number)
-                if is_only_the_reply_lost:
+                if number is not None and self._has_committed(number):  # only the reply was lost
                     return answers[0]
                 if end_s is not None:
                     self._sleep(PAUSE_S)
@@ -169,11 +175,12 @@ class Transactions:
             raise RolledBackError("the transaction has been rolled back")
 
     def _bind(self, **settings: object) -> None:
+        """Give the sessions that begin from now on these settings."""
         self._sessions.remove()
         self._sessions.configure(**settings)
 
     def _number(self, connection: sql.Connection) -> int | None:
-        """Return PostgreSQL's number of a transaction that has written something."""
+        """Return PostgreSQL's number of a transaction; None if it has written nothing, and for other databases."""
         is_numbered = connection.dialect.name == "postgresql"
         return connection.scalar(sql.select(sql.func.txid_current_if_assigned())) if is_numbered else None
 
@@ -231,11 +238,14 @@ class PatientConnection(sqlite3.Connection):
 
 
 class _PatientCursor(sqlite3.Cursor):
+    """Waits as its connection does."""
+
     def __init__(self, connection: PatientConnection) -> None:
         super().__init__(connection)
         self._patiently = connection.patiently
 
     def execute(self, *arguments: Any) -> "_PatientCursor":
+        """Run a statement; wait while another program locks the file."""
         return self._patiently(super().execute, *arguments)
 
 
@@ -257,10 +267,16 @@ class Database:
     ) -> None:
         """Open the database at an SQLAlchemy URL. A missing SQLite file is created.
 
-        `lock_s`: how long to wait for the lock; who holds it may wait for the server, and then needs seconds. `away_s`:
-        how long to wait for a server that goes away later, and for a file that another program locks: neither must cost
-        the result of a probe. `sleep` waits for a number of seconds. `clock` is that of the database. Raises StoreError
-        if the database cannot be reached, exists only in memory, or holds other tables than Optuna's.
+        Args:
+            url: The URL of the database.
+            lock_s: How many seconds to wait for the lock. Who holds it may wait for the server, and then needs seconds.
+            away_s: How many seconds to wait for a server that goes away later, and for a file that another program
+                locks: neither must cost the result of a probe.
+            sleep: Waits for a number of seconds.
+            clock: Returns the seconds since 1970 on the database's clock.
+
+        Raises:
+            StoreError: The database cannot be reached, exists only in memory, or holds other tables than Optuna's.
         """
         self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
         self._clock = clock
@@ -274,7 +290,7 @@ class Database:
             self._check_kind(begun=True)
             self._make_file()
             with self.lock():
-                self.storage = self._open(self._check_kind())
+                self.storage = self._opened_storage(self._check_kind())
         self._opened = True
         self._be_patient(self.storage.engine)
         sessions = self.storage.rdb.scoped_session
@@ -317,6 +333,7 @@ class Database:
         """
 
         def anew() -> None:
+            """Prepare the repetition: forget what was read in the transaction that is lost."""
             self.storage.forget()
             again()
 
@@ -350,7 +367,7 @@ class Database:
         try:
             return FileLock(file).acquire(timeout=self._lock_s)
         except Timeout as error:
-            raise self._held(f"`fuser {file}` names the processes that have the lock file open") from error
+            raise self._lock_error(f"`fuser {file}` names the processes that have the lock file open") from error
 
     def _take_lock(self, connection: sql.Connection) -> None:
         """Take PostgreSQL's lock until the connection's transaction ends."""
@@ -363,14 +380,14 @@ class Database:
             if getattr(error.orig, "sqlstate", None) != "55P03":  # `lock_timeout` has not passed
                 raise
             who = "the server's pg_locks and pg_stat_activity name the process (locktype advisory)"
-            raise self._held(who) from error
+            raise self._lock_error(who) from error
 
     @property
     def _is_sqlite(self) -> bool:
         """Whether the database is a file of SQLite."""
         return self._url.get_backend_name() == "sqlite"
 
-    def _held(self, who: str) -> StoreError:
+    def _lock_error(self, who: str) -> StoreError:
         """Return the error about a lock that another worker holds; `who` says how to find it."""
         return StoreError(
             f"database {self.shown_url}: another worker has held its lock for {self._lock_s:.0f} s; {who}; "
@@ -390,7 +407,7 @@ class Database:
             raise kind(f"database {self.shown_url}: {explanation}") from error
 
     def _make_file(self) -> None:
-        """Make the file of a SQLite database, which is its owner's alone."""
+        """Make the file of a SQLite database, which only its owner can read."""
         if self._is_sqlite and self._url.database:
             file = Path(self._url.database)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -406,21 +423,21 @@ class Database:
             return set()
         with self._connection() as connection:
             tables = set(sql.inspect(connection).get_table_names())
-        of_optuna = {"studies", "trials", "version_info"}  # every database of Optuna has these tables
-        is_optunas = bool(tables & of_optuna) if begun else tables >= of_optuna
-        if tables and not is_optunas:
+        optuna_tables = {"studies", "trials", "version_info"}  # every database of Optuna has these
+        is_of_optuna = bool(tables & optuna_tables) if begun else tables >= optuna_tables
+        if tables and not is_of_optuna:
             names = ", ".join(sorted(tables)[:5])
             raise StoreError(
                 f"database {self.shown_url} is not an Optuna study database (its tables are {names}); name another"
             )
         return tables
 
-    def _open(self, tables: set[str]) -> TrialStorage:
-        """Return the storage, whose missing tables are made. Raises StoreError for those of another Optuna."""
+    def _opened_storage(self, tables: set[str]) -> TrialStorage:
+        """Return the storage, after missing tables are made. Raises StoreError for tables of another Optuna."""
         url = self._url.render_as_string(hide_password=False)
         try:
-            made = "alembic_version" in tables  # Optuna makes this table last
-            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=made))
+            has_all = "alembic_version" in tables  # Optuna makes this table last
+            return TrialStorage(RDBStorage(url, self._engine_options, skip_table_creation=has_all))
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise StoreError(
@@ -432,8 +449,8 @@ class Database:
         """The options of SQLAlchemy's engine: connections that wait, and are replaced where they were dropped."""
         if not self._is_sqlite:
             return {"pool_pre_ping": True, **of_sessions(self._url)}  # a connection may be dropped while a probe runs
-        usual = {} if "timeout" in self._url.query else {"timeout": self._away_s}
-        return {"connect_args": {"factory": PatientConnection, **usual}}
+        timeout = {} if "timeout" in self._url.query else {"timeout": self._away_s}
+        return {"connect_args": {"factory": PatientConnection, **timeout}}
 
     def _be_patient(self, engine: sql.Engine) -> None:
         """Wait for a server that goes away after it has answered once. At the first connection, do not wait."""
@@ -490,6 +507,6 @@ def _explanation(error: Exception, url: sql.URL) -> str | None:
     if error.args == (NO_RECORD,):
         where = "in the dashboard or by another program"
         return f"the study was deleted while it ran, {where}; run the command again to begin anew"
-    newer = "Unknown distribution class", " is not among the defined enum values"
-    is_newer = any(text in str(error) for text in newer)
+    texts_of_newer_versions = "Unknown distribution class", " is not among the defined enum values"
+    is_newer = any(text in str(error) for text in texts_of_newer_versions)
     return f"a newer version has written into it ({error}); update tuner and optuna" if is_newer else None

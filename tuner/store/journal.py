@@ -25,25 +25,23 @@ class JournalStudy(NamedTuple):
 
 def studies_of(path: Path) -> list[str]:
     """Return the names of the studies in a journal. Raises StoreError."""
-    with _explained(path):
-        return sorted(study.study_name for study in _opened(path).get_all_studies())
+    with _errors_explained(path):
+        return sorted(study.study_name for study in _storage_of(path).get_all_studies())
 
 
 def read_journal(path: Path, study: str) -> JournalStudy | None:
     """Return a study of a journal; None where it has none of this name. Raises StoreError."""
-    with _explained(path):
-        storage = _opened(path)
-        wanted = next((known for known in storage.get_all_studies() if known.study_name == study), None)
-        if wanted is None:
+    with _errors_explained(path):
+        storage = _storage_of(path)
+        ids = {found.study_name: found._study_id for found in storage.get_all_studies()}
+        if study not in ids:
             return None
-        return JournalStudy(
-            trials=storage.get_all_trials(wanted._study_id, deepcopy=False),
-            processes=_processes(path, wanted._study_id),
-        )
+        trials = storage.get_all_trials(ids[study], deepcopy=False)
+        return JournalStudy(trials=trials, processes=_processes(path, ids[study]))
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _errors_explained(path: Path) -> Iterator[None]:
     """Turn the errors of a journal that is unreadable or damaged into StoreError."""
     try:
         yield
@@ -52,12 +50,12 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"the journal {path} cannot be read: {error.strerror}") from error
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"  # Optuna checks no line, so any error may come of a damaged one
-        raise StoreError(f"{path} is no whole journal of this version of Optuna: {why}") from error
+        reason = f"{type(error).__name__}: {error}"  # Optuna checks no line, so a damaged line may cause any error
+        raise StoreError(f"{path} is damaged, or no journal of this version of Optuna: {reason}") from error
 
 
-def _opened(path: Path) -> JournalStorage:
-    """Return Optuna's storage of a journal. Raises StoreError for a file that is none."""
+def _storage_of(path: Path) -> JournalStorage:
+    """Return Optuna's storage of a journal. Raises StoreError for a file that is no journal."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with open_regular(path) as file:
         begin = file.read(16)
@@ -84,6 +82,6 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue  # it is being written
+                continue  # the line is being written
             if isinstance(entry, dict):
                 yield entry

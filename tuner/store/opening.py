@@ -16,7 +16,7 @@ from tuner.records.case_record import StudyAttributes, as_of_now, comparable, kn
 from tuner.records.schema import IDENTITY, MENDED, storable
 from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
-from tuner.search.trials import kept
+from tuner.search.trials import typed_trial
 from tuner.store.database import Database
 from tuner.store.leases import Lease, is_held, lives_at
 from tuner.study import Case, is_expansion, most_similar, refers
@@ -29,9 +29,11 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
     def check() -> None:
         """Compare the identities, in one transaction."""
         study_id = storage.study_id(name)
-        known = None if study_id is None else StudyAttributes(storage.get_study_user_attrs(study_id)).identity
-        if study_id is not None and known is not None and known != storable(identity):
-            _is_mended(database, name, known, identity, storage.get_all_trials(study_id, deepcopy=False))
+        if study_id is None:
+            return
+        stored = StudyAttributes(storage.get_study_user_attrs(study_id)).identity
+        if stored is not None and stored != storable(identity):
+            _mends(database, name, stored, identity, storage.get_all_trials(study_id, deepcopy=False))
 
     database.transact(check)
 
@@ -48,16 +50,16 @@ def open_study(
     if database.storage.study_id(name) is None:
         optuna.create_study(study_name=name, storage=database.storage, directions=directions)
     study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
-    known = StudyAttributes(study.user_attrs).identity
+    stored = StudyAttributes(study.user_attrs).identity
     if study.directions != directions:
-        there = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
+        verbs = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
         raise StoreError(
-            f"study {name} in {database.shown_url} was begun by another program: its objectives are to {there}, and "
+            f"study {name} in {database.shown_url} was begun by another program: its objectives are to {verbs}, and "
             f"the tuner maximises {len(directions)}; give the study file another `name:`, or name another database"
         )
-    if known is not None and known != storable(identity):
+    if stored is not None and stored != storable(identity):
         trials = study.get_trials(deepcopy=False)
-        if _is_mended(database, name, known, identity, trials):
+        if _mends(database, name, stored, identity, trials):
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
     if study.user_attrs.get(IDENTITY) != storable(identity):  # there is none yet, or one as an older version wrote it
         study.set_user_attr(IDENTITY, identity)
@@ -69,44 +71,54 @@ def open_study(
 
 
 def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> StudyAttributes:
-    """Return what the study keeps.
+    """Return the attributes of the study.
 
     Raises StoreError where somebody has mended the study's set-up since this process opened it.
     """
-    kept = StudyAttributes(study.user_attrs)
-    if (known := kept.identity or {}) != identity:
-        check_identity(known, identity, study=study.study_name, shown_url=database.shown_url)
-    return kept
+    attributes = StudyAttributes(study.user_attrs)
+    if (stored := attributes.identity or {}) != identity:
+        check_identity(stored, identity, study=study.study_name, shown_url=database.shown_url)
+    return attributes
 
 
-def _is_mended(
-    database: Database, study: str, known: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
+def _mends(
+    database: Database, study: str, stored: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
 ) -> bool:
-    """Return whether a study goes on with another identity; False where nothing that counts differs.
+    """Return whether other settings mend a study's set-up; False where nothing that counts differs.
 
-    It may as long as it has no number, and nobody runs a trial. The objectives stay, because Optuna fixes their number.
-    Once there are trials, the space stays, because Optuna fixes the values of their parameters. Raises StoreError that
-    names what differs where it may not.
+    They may as long as the study has no number, and nobody runs a trial. The objectives stay, because Optuna fixes
+    their number. Once there are trials, the space stays, because Optuna fixes the values of their parameters.
+
+    Args:
+        database: The database of the study.
+        study: The name of the study.
+        stored: The identity with which the study was started.
+        now: The identity with which it would go on.
+        trials: The trials of the study.
+
+    Raises:
+        StoreError: Settings differ that must stay; it names them.
     """
     fixed = ("objective", "space") if trials else ("objective",)
-    if any(differences(known, now)) and all(known.get(part) == now.get(part) for part in fixed):
+    if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in fixed):
         lives = lives_at(database.now_s())
         if not any(_is_measured_or_run(trial, lives) for trial in trials):
             return True
-    check_identity(known, now, study=study, shown_url=database.shown_url)
+    check_identity(stored, now, study=study, shown_url=database.shown_url)
     return False
 
 
 def _is_measured_or_run(trial: FrozenTrial, lives: Callable[[Lease], bool]) -> bool:
     """Return whether a trial has measured a config, or a living process runs it."""
     if trial.state == TrialState.RUNNING:
-        return is_held(kept(trial).lease, lives)
-    return trial.state == TrialState.COMPLETE or (trial.state == TrialState.PRUNED and kept(trial).failure is None)
+        return is_held(typed_trial(trial).lease, lives)
+    was_stopped_by_pruner = trial.state == TrialState.PRUNED and typed_trial(trial).failure is None
+    return trial.state == TrialState.COMPLETE or was_stopped_by_pruner
 
 
-def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
+def check_identity(stored: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
     """Raise StoreError if the settings differ from those with which the study was started; it names the differences."""
-    if changed := list(differences(known, now)):
+    if changed := list(differences(stored, now)):
         raise StoreError(
             f"study {study} in {shown_url} was started with other settings:\n"
             + "\n".join(changed)
@@ -115,51 +127,51 @@ def check_identity(known: dict[str, Any], now: dict[str, Any], *, study: str, sh
         )
 
 
-def differences(known: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each setting that differs from those with which a study was started."""
-    yield from _changes(as_of_now(known), storable(now))
+    yield from _changes(as_of_now(stored), storable(now))
 
 
-def _changes(known: object, now: object, where: str = "") -> Iterator[str]:
-    """Yield what differs. Version 0.1.0 stored the values of variables; none of them is shown."""
-    if isinstance(known, dict) and isinstance(now, dict):
-        for name in sorted(known.keys() | now.keys()):
-            yield from _changes(known.get(name), now.get(name), f"{where}.{name}".lstrip("."))
-    elif known == now or (isinstance(known, str) and isinstance(now, str) and is_expansion(known, now)):
+def _changes(stored: object, now: object, path: str = "") -> Iterator[str]:
+    """Yield a line for each difference below a path, but no values of variables, which version 0.1.0 stored."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        for name in sorted(stored.keys() | now.keys()):
+            yield from _changes(stored.get(name), now.get(name), f"{path}.{name}".lstrip("."))
+    elif stored == now or (isinstance(stored, str) and isinstance(now, str) and is_expansion(stored, now)):
         return
-    elif isinstance(now, str) and refers(now) and not refers(str(known)):
-        yield f"  {where}: was another text, is {now!r}"
+    elif isinstance(now, str) and refers(now) and not refers(str(stored)):
+        yield f"  {path}: was another text, is {now!r}"
     else:
-        yield f"  {where}: was {known!r}, is {now!r}"
+        yield f"  {path}: was {stored!r}, is {now!r}"
 
 
 def siblings(
     database: Database, study: str, case: Case, identity: Mapping[str, Any], script: str | None = None
 ) -> list[Sibling]:
-    """Return up to three cases with a best config from which a case learns; equal devices have measured them.
+    """Return up to three cases with a best config, measured by equal devices, from which a case learns.
 
     First come similar cases of the same study, the most similar one first. Then come the cases of other studies that
     measured the same script, the newest first. Raises StoreError.
 
     Args:
-        database: where the studies are.
-        study: the name of the case's study.
-        case: the case.
-        identity: its settings.
-        script: names the content of its script, as `Workbench.script` does; None where that is unknown.
+        database: The database of the studies.
+        study: The name of the case's study.
+        case: The case.
+        identity: The settings of the case.
+        script: Names the content of its script, as `Workbench.script` does; None where that is unknown.
     """
-    storage, mine, prefix = database.storage, comparable(identity), f"{study}/"
+    storage, must_share, prefix = database.storage, comparable(identity), f"{study}/"
     parts = ("objective", "source", "devices")
 
-    def found() -> list[Sibling]:
+    def find() -> list[Sibling]:
         """Return the siblings, read in one transaction."""
         cases = storage.cases()
-        candidates = [
+        same_study = [
             known_case(name.removeprefix(prefix), facts.case)
             for name, (_, facts) in cases.items()
-            if name.startswith(prefix) and comparable(facts.identity or {}) == mine
+            if name.startswith(prefix) and comparable(facts.identity or {}) == must_share
         ]
-        alike = [
+        elsewhere = [
             name
             for name, (_, facts) in reversed(cases.items())
             if script and not name.startswith(prefix) and facts.identity
@@ -169,22 +181,22 @@ def siblings(
         def trials(name: str) -> list[FrozenTrial]:
             return storage.get_all_trials(cases[name][0], deepcopy=False)
 
-        own = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, candidates))
-        elsewhere = (sibling(name, known) for name in alike if measured_scripts(known := trials(name)) == {script})
-        return list(islice(filter(None, chain(own, elsewhere)), 3))
+        similar = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, same_study))
+        same_script = (sibling(name, read) for name in elsewhere if measured_scripts(read := trials(name)) == {script})
+        return list(islice(filter(None, chain(similar, same_script)), 3))
 
-    return database.transact(found)
+    return database.transact(find)
 
 
 def measured_scripts(trials: Iterable[FrozenTrial]) -> set[str | None]:
     """Return what names the content of each script that complete trials have measured."""
-    return {kept(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
+    return {typed_trial(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
 
 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
     """Return what a case's trials show, by the first objective; None where no config may be the best."""
     trials = list(trials)
-    records = list(map(kept, trials))
+    records = list(map(typed_trial, trials))
     best_config = best(records)
     if best_config is None:
         return None

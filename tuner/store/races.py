@@ -9,7 +9,7 @@ from tuner.errors import StoreError
 from tuner.records.case_record import Claim, RunRecord, StudyAttributes, place, read_claim
 from tuner.records.schema import RACE
 from tuner.store.database import Database, FileLockedError
-from tuner.store.leases import BEAT_S, Lease
+from tuner.store.leases import BEAT_S, is_held
 from tuner.study import Config, same_launch
 
 
@@ -22,7 +22,9 @@ class RaceRuns:
     def __init__(self, database: Database, study: str) -> None:
         self._database = database
         self._claimed: tuple[int, Claim] | None = None
+        """The number of the run that this process has claimed, and its claim."""
         self._beat_s = 0.0
+        """When the claim was renewed last."""
         study_id = database.transact(lambda: database.storage.study_id(study))
         if study_id is None:
             raise StoreError(
@@ -36,18 +38,18 @@ class RaceRuns:
         return self._database.transact(self._runs)
 
     def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
-        """Return whether the run of a config with a seed is now claimed for this process.
+        """Claim the run of a config with a seed for this process; return whether it is claimed now.
 
         It is not where `is_made` says of the runs so far that it is not needed, and while a process that lives
         makes it. The claim of a process that is gone is taken over.
         """
 
-        def claimed() -> bool:
+        def try_claim() -> bool:
             """Return whether the run is claimed now, in one transaction."""
             number = self._next()
             for claimed_number, claim in self._claims().items():
                 if claim.seed == seed and same_launch(claim.config, config):
-                    if (lease := Lease.read(claim.lease)) and lease.held(self._database.signs):
+                    if is_held(claim.lease, self._database.signs):
                         return False
                     number = claimed_number
             if is_made(self._runs()):
@@ -55,7 +57,7 @@ class RaceRuns:
             self._write_claim(number, Claim(config=config, seed=seed, lease=self._database.lease()))
             return True
 
-        return self._database.transact(claimed, alone=True)
+        return self._database.transact(try_claim, alone=True)
 
     def beat(self) -> None:
         """Renew the claim every `BEAT_S` seconds, so that processes on other hosts know that this process lives."""
@@ -75,20 +77,25 @@ class RaceRuns:
 
     def add(self, run: RunRecord) -> None:
         """Store a run that has ended, in place of its claim."""
-        number = self._claimed[0] if self._claimed else None
-        self._database.transact(
-            lambda: self._write(self._next() if number is None else number, asdict(run)), alone=True
-        )
+
+        def store() -> None:
+            """Store it in one transaction."""
+            self._write(self._claimed[0] if self._claimed else self._next(), asdict(run))
+
+        self._database.transact(store, alone=True)
         self._claimed = None
 
     def _write_claim(self, number: int, claim: Claim) -> None:
+        """Store a claim of this process in the place of a run."""
         self._claimed, self._beat_s = (number, claim), time.monotonic()
         self._write(number, {"claim": asdict(claim)})
 
     def _write(self, number: int, record: object) -> None:
+        """Store a run or a claim under its number; None takes it away."""
         self._database.storage.set_study_user_attr(self._study_id, f"{RACE}{number:04d}", record)
 
     def _attributes(self) -> dict[str, object]:
+        """Return the attributes of the case's study."""
         return self._database.storage.get_study_user_attrs(self._study_id)
 
     def _next(self) -> int:
@@ -97,8 +104,9 @@ class RaceRuns:
 
     def _claims(self) -> dict[int, Claim]:
         """Return the claims of runs that have not ended, by their numbers."""
-        read = {place(name): read_claim(attribute) for name, attribute in self._attributes().items()}
-        return {number: claim for number, claim in read.items() if number is not None and claim is not None}
+        claims = {place(name): read_claim(attribute) for name, attribute in self._attributes().items()}
+        return {number: claim for number, claim in claims.items() if number is not None and claim is not None}
 
     def _runs(self) -> tuple[RunRecord, ...]:
+        """Return the runs that have ended, in the order in which they began."""
         return StudyAttributes(self._attributes()).race

@@ -27,12 +27,14 @@ NO_RECORD = "Record does not exist."
 _TABLES = (schema.PARAMETERS, schema.VALUES, schema.STEPS, ATTRIBUTES, schema.CONSTRAINTS)
 _Rows = Callable[..., Sequence[Row[Any]]]
 """Returns all rows of a query, with the values of its parameters."""
-_ONE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
+_SINGLE = schema.trial_queries(TRIALS.c.trial_id == bindparam("trial"), _TABLES)
+"""The queries of a single trial."""
 _CHANGED = schema.trial_queries(
     (TRIALS.c.study_id == bindparam("study"))
     & or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True))),
     _TABLES,
 )
+"""The queries of a study's trials that are new, or that had not ended when they were read last."""
 _DIRECTIONS = (
     select(cast(schema.DIRECTIONS.c.direction, String).label("direction"))
     .where(schema.DIRECTIONS.c.study_id == bindparam("study"))
@@ -59,7 +61,7 @@ def _running(study: str) -> Any:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Known:
+class _Cache:
     """What has been read of a study: ended trials do not change."""
 
     ended: dict[int, FrozenTrial] = field(default_factory=dict)
@@ -100,6 +102,7 @@ class _Decoded(dict[str, Any]):
 
 
 def _decoded(rows: Iterable[Row[Any]]) -> _Decoded:
+    """Return the attributes in some rows: name → value."""
     return _Decoded((row.key, read_json(row.value_json)) for row in rows)
 
 
@@ -113,7 +116,8 @@ class TrialStorage(BaseStorage):
     def __init__(self, rdb: RDBStorage) -> None:
         self.rdb = rdb
         self.engine = rdb.engine
-        self._known: dict[int, _Known] = defaultdict(_Known)
+        self._caches: dict[int, _Cache] = defaultdict(_Cache)
+        """Study id → what has been read."""
 
     create_new_study = _by_optuna(RDBStorage.create_new_study)
     delete_study = _by_optuna(RDBStorage.delete_study)
@@ -145,10 +149,10 @@ class TrialStorage(BaseStorage):
         rows = self.rows(_DIRECTIONS, study=study_id)
         if not rows:
             raise KeyError(NO_RECORD)
-        known = StudyDirection.__members__
-        if unknown := [row.direction for row in rows if row.direction not in known]:
+        directions = StudyDirection.__members__
+        if unknown := [row.direction for row in rows if row.direction not in directions]:
             raise LookupError(f"{unknown[0]!r} is not among the defined enum values")
-        return [known[row.direction] for row in rows]
+        return [directions[row.direction] for row in rows]
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
@@ -161,8 +165,8 @@ class TrialStorage(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
-            read = list(schema.of_trials(partial(rows, trial=trial_id), _ONE))
-        trial = _trial(*read[0], None) if read else None
+            found = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
+        trial = _trial(*found[0], None) if found else None
         if trial is None:
             raise KeyError(NO_RECORD)
         return trial
@@ -172,29 +176,30 @@ class TrialStorage(BaseStorage):
     ) -> list[FrozenTrial]:
         """Return the tuner's trials of a study in the order of their numbers. Raises KeyError where the study is gone.
 
-        With `deepcopy` the caller may change them. None of them waits, which Optuna asks before it begins one.
+        With `deepcopy` the caller may change them. Trials that wait are not returned when only they are asked for, as
+        Optuna does before it begins a trial: the tuner enqueues none.
         """
         if states == (TrialState.WAITING,):
             return []
-        known, objectives = self._known[study_id], len(self.get_study_directions(study_id))
+        cache, objectives = self._caches[study_id], len(self.get_study_directions(study_id))
         with self._reading() as rows:
-            changed = partial(rows, study=study_id, last=known.last, open=known.open)
-            read = list(schema.of_trials(changed, _CHANGED))
-        trials, known.open = dict(known.ended), []
-        for row, details in read:
-            known.last = max(known.last, row.trial_id)
+            execute = partial(rows, study=study_id, last=cache.last, open=cache.open)
+            changed = list(schema.of_trials(execute, _CHANGED))
+        trials, cache.open = dict(cache.ended), []
+        for row, details in changed:
+            cache.last = max(cache.last, row.trial_id)
             if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
-                known.open.append(row.trial_id)
+                cache.open.append(row.trial_id)
             if trial := _trial(row, details, objectives):
                 trials[row.trial_id] = trial
                 if trial.state.is_finished():
-                    known.ended[row.trial_id] = trial
+                    cache.ended[row.trial_id] = trial
         wanted = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
         return copied(wanted) if deepcopy else wanted
 
     def forget(self) -> None:
         """Read everything anew from now on: what has been read may be of a transaction that was never committed."""
-        self._known.clear()
+        self._caches.clear()
 
     def study_id(self, name: str) -> int | None:
         """Return the id of the study of this name; None where there is none."""
@@ -214,7 +219,7 @@ class TrialStorage(BaseStorage):
     def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.
 
-        `lives` says it of a process on another host.
+        `lives`: returns whether a process on another host lives.
         """
         rows = self.rows(_running(study))
         confirming = {row.trial_id for row in rows if row.key == schema.CONFIRMS}
@@ -232,7 +237,7 @@ class TrialStorage(BaseStorage):
 
     @contextmanager
     def _reading(self) -> Iterator[_Rows]:
-        """Yield what runs a query on one connection, in the transaction that is open, if one is."""
+        """Yield a function that runs queries on one connection, in the transaction that is open, if one is."""
         with self.rdb.scoped_session() as session:
             connection = session.connection()
             yield lambda query, **values: connection.execute(query, values).all()
@@ -246,18 +251,16 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
     parameters, values, steps, attributes, constraints = details
     try:
         state = TrialState[row.state]
-        kinds = {
-            row.param_name: _distribution(row.distribution_json)
-            for row in sorted(parameters, key=lambda row: row.param_id)
-        }
-        numbers = {row.param_name: float(row.param_value) for row in parameters}
-        objective_values = [float(row.value) for row in sorted(values, key=lambda row: row.objective)]
+        in_order = sorted(parameters, key=lambda parameter: parameter.param_id)
+        distributions = {parameter.param_name: _distribution(parameter.distribution_json) for parameter in in_order}
+        numbers = {parameter.param_name: float(parameter.param_value) for parameter in parameters}
+        objective_values = [float(value.value) for value in sorted(values, key=lambda value: value.objective)]
         if not (isinstance(row.number, int) and all(map(math.isfinite, objective_values))):
             return None
         facts = stored_facts(attributes)
-        is_whole = state != TrialState.COMPLETE or len(objective_values) == objectives
-        is_ours = is_whole and is_kept(facts, finished=state.is_finished())
-        if objectives is not None and not is_ours:
+        has_all_values = state != TrialState.COMPLETE or len(objective_values) == objectives
+        is_of_tuner = has_all_values and is_kept(facts, finished=state.is_finished())
+        if objectives is not None and not is_of_tuner:
             return None
         return FrozenTrial(
             number=row.number,
@@ -267,11 +270,11 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
             values=objective_values or None,
             datetime_start=None,
             datetime_complete=None,
-            params={name: kind.to_external_repr(numbers[name]) for name, kind in kinds.items()},
-            distributions=kinds,
+            params={name: kind.to_external_repr(numbers[name]) for name, kind in distributions.items()},
+            distributions=distributions,
             user_attrs=facts,
-            system_attrs={row.key: _constraint(row.key, row.value_json) for row in constraints},
-            intermediate_values={int(row.step): _number(row.intermediate_value) for row in steps},
+            system_attrs={attribute.key: _constraint(attribute.key, attribute.value_json) for attribute in constraints},
+            intermediate_values={int(step.step): _number(step.intermediate_value) for step in steps},
         )
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return None
@@ -290,4 +293,5 @@ def _constraint(key: str, document: str) -> Any:
 
 
 def _number(value: Any) -> float:
+    """Return a stored number; NaN where the database stores none, as Optuna does for NaN."""
     return math.nan if value is None else float(value)

@@ -7,7 +7,7 @@ from tuner.study.config_values import FORMS, as_yaml, config_content, config_tex
 from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import launches, shown_launch, with_launches
-from tuner.study.parameter import MOST_CASES, Number, ParameterSpec, PositiveInt, Strict
+from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
 from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split
 from tuner.study.space import (
     DEFAULT,
@@ -29,7 +29,7 @@ from tuner.study.space import (
     launched,
     rung_of,
     same_launch,
-    written,
+    value_text,
 )
 from tuner.study.spec import (
     INVERSES,
@@ -46,7 +46,6 @@ from tuner.study.spec import (
     ProbeSpec,
     PrunerSpec,
     SearchSpec,
-    Seconds,
     SlurmSpec,
     StudySpec,
     TrainerSpec,

@@ -75,7 +75,7 @@ class BatchFit:
 
 
 def limit(samples: int | None, most: int) -> int:
-    """Return the largest batch size that makes sense: no batch is larger than the samples at hand."""
+    """Return the largest batch size that makes sense, at least 1: no batch is larger than the samples at hand."""
     return max(min(most, most if samples is None else samples), 1)
 
 
@@ -85,9 +85,9 @@ def probed_sizes(most: int) -> tuple[int, ...]:
 
 
 def first_size(per_iteration: int | None) -> int:
-    """Return the batch size of the first probe, for a trainer whose iteration goes through so many samples of a rank.
+    """Return the batch size of the first probe: the smallest with which an iteration has at most `UPDATES` minibatches.
 
-    An epoch then has at most `UPDATES` minibatches. None stands for an unknown number.
+    `per_iteration` are the samples of a rank in an iteration; None where they are unknown.
     """
     if per_iteration is None:
         return FIRST
@@ -107,13 +107,15 @@ def next_size(
     if not tried:
         return min(first, sizes[-1])
     ran, largest = sum(probe.fits is True for probe in tried), max(probe.size for probe in tried)
-    failed = min((probe.size for probe in tried if probe.fits is False), default=None)
-    if failed is None and (ran < 2 or _growth_mib(tried) < MEASURABLE_MIB) and largest < sizes[-1]:
+    too_large = min((probe.size for probe in tried if probe.fits is False), default=None)
+    if too_large is None and (ran < 2 or _growth_mib(tried) < MEASURABLE_MIB) and largest < sizes[-1]:
         return min(8 * largest, sizes[-1])
-    known = {probe.size for probe in tried}
-    smaller = [size for size in sizes if size not in known and (failed is None or size < failed)]
-    hopeless = sum(probe.fits is None for probe in tried) > 1
-    return max(smaller, default=None) if ran < 2 and not hopeless else None
+    failures_of_other_kinds = sum(probe.fits is None for probe in tried)
+    if ran >= 2 or failures_of_other_kinds > 1:
+        return None
+    tried_sizes = {probe.size for probe in tried}
+    smaller = [size for size in sizes if size not in tried_sizes and (too_large is None or size < too_large)]
+    return max(smaller, default=None)
 
 
 def fit(
@@ -131,33 +133,31 @@ def fit(
     ran = sorted((probe for probe in tried if probe.fits), key=lambda probe: probe.size)
     if len(ran) < min(len(probed_sizes(limit(samples, most))), 2):
         return None
-    failed = min((probe.size for probe in tried if probe.fits is False), default=math.inf)
+    too_large = min((probe.size for probe in tried if probe.fits is False), default=math.inf)
     low, high = ran[0], ran[-1]
-    grown_mib = _growth_mib(tried)
-    per_sample = free = None
+    growth_mib = _growth_mib(tried)
+    per_sample_mib = free_mib = None
     if high.used_mib is not None and low.used_mib is not None and high.size > low.size:
-        per_sample = max(grown_mib, MEASURABLE_MIB) / (high.size - low.size)
-        empty_mib = high.used_mib - grown_mib / (high.size - low.size) * high.size
-        free = None if total_mib is None else max(total_mib - empty_mib, 0.0)
-    made = BatchFit(
+        per_sample_mib = max(growth_mib, MEASURABLE_MIB) / (high.size - low.size)
+        empty_mib = high.used_mib - growth_mib / (high.size - low.size) * high.size
+        free_mib = None if total_mib is None else max(total_mib - empty_mib, 0.0)
+    fitted = BatchFit(
         size=low.size,
-        per_sample_mib=per_sample,
-        is_bound=grown_mib < MEASURABLE_MIB,
-        free_mib=free,
+        per_sample_mib=per_sample_mib,
+        is_bound=growth_mib < MEASURABLE_MIB,
+        free_mib=free_mib,
         samples=samples,
         most=most,
     )
-    by_memory = math.inf if made.by_memory is None else made.by_memory
-    reached = high.size if free is None and high.used_mib is not None and total_mib is not None else math.inf
-    within = max(min(limit(samples, most), by_memory, failed - 1, reached), low.size)
-    return replace(made, size=1 << int(within).bit_length() - 1)
+    by_memory = math.inf if fitted.by_memory is None else fitted.by_memory
+    is_slope_unknown = free_mib is None and high.used_mib is not None and total_mib is not None
+    largest_run = high.size if is_slope_unknown else math.inf  # nothing says that a larger batch fits
+    within = max(min(limit(samples, most), by_memory, too_large - 1, largest_run), low.size)
+    return replace(fitted, size=1 << int(within).bit_length() - 1)  # rounded down to a power of two
 
 
 def _growth_mib(tried: Sequence[Tried]) -> float:
-    """Return by how much the largest size that ran needs more memory than the smallest."""
-    used = [
-        probe.used_mib
-        for probe in sorted(tried, key=lambda probe: probe.size)
-        if probe.fits and probe.used_mib is not None
-    ]
+    """Return by how much the largest size that ran needs more memory than the smallest, in MiB; 0 where unknown."""
+    by_size = sorted(tried, key=lambda probe: probe.size)
+    used = [probe.used_mib for probe in by_size if probe.fits and probe.used_mib is not None]
     return max(used[-1] - used[0], 0.0) if used else 0.0

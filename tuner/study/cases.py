@@ -72,47 +72,48 @@ def _globs(pattern: str) -> tuple[str, str]:
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:
-    """Return cases in an order in which early ones lend most: those with a new method and robot, then with one of both.
+    """Return cases in an order in which later ones learn most from earlier ones.
 
-    A later case then has a sibling of its method and a sibling of its robot. Among equals the order stays.
+    Cases with both a new method and a new robot come first, then those with one of the two. So a later case has an
+    earlier one with its method, and one with its robot. Among equals the order stays.
     """
     left, ordered = list(cases), list[Case]()
     while left:
-        newest = max(left, key=lambda case: _new(case, ordered))
+        newest = max(left, key=lambda case: _novelty(case, ordered))
         left.remove(newest)
         ordered.append(newest)
     return ordered
 
 
-def _new(case: Case, known: Sequence[Case]) -> int:
-    """Return how much of method and robot no known case has: 2, 1 or 0."""
-    return (case.method not in {earlier.method for earlier in known}) + (
-        not any(_same_robot(case, earlier) for earlier in known)
-    )
+def _novelty(case: Case, earlier: Sequence[Case]) -> int:
+    """Return how much of method and robot no earlier case has: 2, 1 or 0."""
+    has_new_method = case.method not in {known.method for known in earlier}
+    has_new_robot = not any(_same_robot(case, known) for known in earlier)
+    return has_new_method + has_new_robot
 
 
 def _same_robot(case: Case, second: Case) -> bool:
     """Return whether two cases share half of the words of robot and task, as `pi_plus` and `pi_plus_ppo` do."""
-    return _in_common(case, second) >= 0.5
+    return _share_in_common(case, second) >= 0.5
 
 
-def _in_common(case: Case, second: Case) -> float:
-    """Return the share of the words of both robots that both have."""
-    words, theirs = set(case.robot), set(second.robot)
-    return len(words & theirs) / max(len(words | theirs), 1)
+def _share_in_common(case: Case, second: Case) -> float:
+    """Return the share of the words of robot and task that two cases have in common, from 0 to 1."""
+    words, second_words = set(case.robot), set(second.robot)
+    return len(words & second_words) / max(len(words | second_words), 1)
 
 
 def likeness(case: Case, second: Case) -> tuple[int, float] | None:
     """Return how alike two cases are, where a larger value means more alike; None where they share nothing.
 
-    Same method and same robot come first, then the same robot, then the same method. Among equals, the case with more
-    words in common comes first.
+    The value is 3 for the same method and robot, 2 for the same robot, or 1 for the same method, and then the share of
+    words in common.
     """
     same_method, same_robot = case.method == second.method, _same_robot(case, second)
-    return (same_method + 2 * same_robot, _in_common(case, second)) if same_method or same_robot else None
+    return (same_method + 2 * same_robot, _share_in_common(case, second)) if same_method or same_robot else None
 
 
 def most_similar(case: Case, cases: Iterable[Case]) -> list[str]:
     """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
-    ranks = {second.name: rank for second in cases if second.name != case.name and (rank := likeness(case, second))}
-    return sorted(ranks, key=ranks.__getitem__, reverse=True)
+    alike = {second.name: value for second in cases if second.name != case.name and (value := likeness(case, second))}
+    return sorted(alike, key=alike.__getitem__, reverse=True)

@@ -12,6 +12,9 @@ from tuner.errors import StudyError
 from tuner.study.spec import StudySpec
 from tuner.study.study_file import complaints
 
+LONGEST_NAME = 100
+"""The most letters of a study's name, as study files allow them."""
+
 
 def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float | None) -> StudySpec:
     """Return a study with other values of some parameters and another limit of a probe, and a name that says so.
@@ -34,16 +37,15 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
         if name not in spec.space:
             raise StudyError(f"--set {text}: {spec.name} does not search {name}; it searches {', '.join(spec.space)}")
         raw["space"][name] = _parameter(spec, name, values if equals else "", text)
-        _drop(raw, "space", name)
+        _remove_from_overrides(raw, "space", name)
         names += values.split(",")
     if max_seconds is not None:
         raw.setdefault("probe", {})["max_seconds"] = max_seconds
-        _drop(raw, "probe", "max_seconds")
+        _remove_from_overrides(raw, "probe", "max_seconds")
         names.append(f"{max_seconds:g}s")
-    for applied in ("fallback", "launch"):  # the study has what they stand for
-        raw.pop(applied, None)
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))
-    raw["name"] = name[:100]  # as study files allow it
+    for key in ("fallback", "launch"):  # the study has what they stand for
+        raw.pop(key, None)
+    raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))[:LONGEST_NAME]
     try:
         return StudySpec.model_validate(raw)
     except ValidationError as error:
@@ -51,20 +53,23 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
 
 
 def _parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
-    """Return a parameter with other values, as a study file has it."""
+    """Return a parameter with other values, as a study file has it; its conditions stay.
+
+    `values` are separated by commas, and `text` is the option that names them. Raises StudyError without a value.
+    """
     before = spec.space[name]
     try:
-        listed = YAML(typ="safe").load(f"[{values}]")
+        new_values = YAML(typ="safe").load(f"[{values}]")
     except YAMLError:
-        listed = None
-    if not listed:
+        new_values = None
+    if not new_values:
         raise StudyError(f"--set {text}: write NAME=VALUE,VALUE, such as num_envs=44,40,39")
     kind = "ladder" if before.ladder is not None else "choices"
     when = before.model_dump(mode="json", exclude_unset=True).get("when")
-    return {kind: listed, **({"when": when} if when else {})}
+    return {kind: new_values, **({"when": when} if when else {})}
 
 
-def _drop(raw: Mapping[str, Any], section: str, key: str) -> None:
-    """Take a key out of a section of all overrides."""
+def _remove_from_overrides(raw: Mapping[str, Any], section: str, key: str) -> None:
+    """Remove a key from a section of all overrides."""
     for override in raw.get("overrides", ()):
         override.get(section, {}).pop(key, None)

@@ -42,9 +42,9 @@ def round_trip() -> YAML:
 
 def as_yaml(content: object) -> str:
     """Return the text of what `round_trip` has read."""
-    written = StringIO()
-    round_trip().dump(content, written)
-    return written.getvalue()
+    text = StringIO()
+    round_trip().dump(content, text)
+    return text.getvalue()
 
 
 def config_text(path: Path) -> str:
@@ -70,9 +70,14 @@ def config_content(path: Path, text: str) -> Any:
 
 
 def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
+    """Yield the single values of a content, each behind the keys to it, joined by dots and preceded by `before`."""
     for key, value in content.items() if isinstance(content, Mapping) else ():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{before}{key}.")
         elif isinstance(value, bool | int | float | str):
-            # without what its file says about its form
-            yield f"{before}{key}", next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
+            yield f"{before}{key}", _plain(value)
+
+
+def _plain(value: bool | int | float | str) -> Value:
+    """Return a value of Python's own types, without what `round_trip` notes of quotes and digits."""
+    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))

@@ -14,7 +14,7 @@ _HINT = "write numbers, names such as {batch_size}, + - * / // % and parentheses
 _RULE_HINT = f"{_HINT}; compare by < <= == != > >=, and combine by and, or, not"
 
 _Term = Callable[[Mapping[str, object]], Any]
-"""Computes a part of an expression from the values of the placeholders."""
+"""Returns the value of a part of an expression, given the values of the placeholders."""
 _OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,6 +46,7 @@ class Expression:
             raise ValueError(f"has {len(text)} characters, {_MOST_CHARACTERS} at most")
         self.text = text
         self._names: dict[str, str] = {}
+        """The identifier that stands for a placeholder while Python parses the text → the placeholder's name."""
         self._counted: set[str] = set()
         try:
             self._term = self._read(ast.parse(_PLACEHOLDER.sub(self._stand_in, text).strip(), mode="eval").body)
@@ -69,12 +70,13 @@ class Expression:
         """
         if not self.names <= values.keys():
             return None
-        number = float(self._evaluated(values))
+        number = float(self._evaluate(values))
         if not math.isfinite(number):
             raise ValueError(f"the result is {number}")
         return number
 
-    def _evaluated(self, values: Mapping[str, object]) -> Any:
+    def _evaluate(self, values: Mapping[str, object]) -> Any:
+        """Return the value of the whole expression. Raises ValueError where it cannot be computed."""
         try:
             return self._term(values)
         except (ZeroDivisionError, OverflowError) as error:
@@ -87,17 +89,18 @@ class Expression:
         return f" {identifier} "
 
     def _read(self, node: ast.expr) -> _Term:
+        """Return the term of a whole expression."""
         return self._arithmetic(node)
 
     def _arithmetic(self, node: ast.expr) -> _Term:
-        """Return what computes a number. Raises SyntaxError for a node that is no arithmetic."""
+        """Return the term of a number. Raises SyntaxError for a node that is no arithmetic."""
         match node:
-            case ast.BinOp(left=left, op=op, right=right) if combined := _OPERATIONS.get(type(op)):
+            case ast.BinOp(left=left, op=op, right=right) if operation := _OPERATIONS.get(type(op)):
                 first, second = self._arithmetic(left), self._arithmetic(right)
-                return lambda values: combined(first(values), second(values))
-            case ast.UnaryOp(op=op, operand=operand) if signed := _SIGNS.get(type(op)):
+                return lambda values: operation(first(values), second(values))
+            case ast.UnaryOp(op=op, operand=operand) if sign := _SIGNS.get(type(op)):
                 term = self._arithmetic(operand)
-                return lambda values: signed(term(values))
+                return lambda values: sign(term(values))
             case ast.Name(id=identifier) if name := self._names.get(identifier):
                 self._counted.add(name)
                 return lambda values: _number(name, values[name])
@@ -114,35 +117,38 @@ class Rule(Expression):
     _what = "rule"
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Return whether a config keeps the rule. A rule with a placeholder that has no value says nothing, so it does.
+        """Return whether a config keeps the rule, as it does where a placeholder of the rule has no value.
 
         A config for which the rule cannot be computed, as for a division by 0, does not keep it.
         """
         try:
-            return not self.names <= values.keys() or bool(self._evaluated(values))
+            return not self.names <= values.keys() or bool(self._evaluate(values))
         except ValueError:
             return False
 
     def _read(self, node: ast.expr) -> _Term:
-        """Return what says whether a condition holds. Raises SyntaxError for a node that is none."""
+        """Return the term of a condition, which is true or false. Raises SyntaxError for any other node."""
         match node:
             case ast.BoolOp(op=op, values=nodes):
-                parts, combined = [self._read(part) for part in nodes], all if isinstance(op, ast.And) else any
-                return lambda values: combined(part(values) for part in parts)
+                parts, combine = [self._read(part) for part in nodes], all if isinstance(op, ast.And) else any
+                return lambda values: combine(part(values) for part in parts)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 term = self._read(operand)
                 return lambda values: not term(values)
-            case ast.Compare(left=left, ops=signs, comparators=nodes):
+            case ast.Compare(left=left, ops=signs, comparators=nodes):  # a < b < c compares each with the next
                 pairs = zip([left, *nodes], signs, nodes, strict=False)
-                compared = [self._compared(*pair) for pair in pairs]
-                return lambda values: all(each(values) for each in compared)
+                comparisons = [self._comparison(*pair) for pair in pairs]
+                return lambda values: all(comparison(values) for comparison in comparisons)
             case ast.Name(id=identifier) if name := self._names.get(identifier):
                 return lambda values: values[name] is True
             case _:
                 raise SyntaxError(ast.dump(node))
 
-    def _compared(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> _Term:
-        """Return what compares two sides. Words and switches can be equal, and only numbers have an order."""
+    def _comparison(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> _Term:
+        """Return the term of a comparison. Words and switches can be equal, and only numbers have an order.
+
+        Raises SyntaxError for any other sign, such as `in`.
+        """
         if compare := _EQUALITIES.get(type(sign)):
             first, second = self._side(left), self._side(right)
         elif compare := _ORDERS.get(type(sign)):
@@ -152,7 +158,7 @@ class Rule(Expression):
         return lambda values: compare(first(values), second(values))
 
     def _side(self, node: ast.expr) -> _Term:
-        """Return what gives one side of an equality: a value as it is, or a number."""
+        """Return the term of one side of an equality: a value as it is, or a number."""
         match node:
             case ast.Name(id=identifier) if name := self._names.get(identifier):
                 return lambda values: values[name]
@@ -165,6 +171,7 @@ class Rule(Expression):
 
 
 def _number(name: str, value: object) -> float:
+    """Return the value of a placeholder. Raises ValueError where it is no number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {value!r}, not a number")
     return value

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from tuner.study.variables import refers
 
 MASKED = "***"
-"""Stands for a literal key in everything that is stored."""
+"""What is stored in place of a literal key."""
 _KEY_NAME = (
     r"(?<![A-Za-z])((api|access|secret|private|auth|license|service|account|encryption|wandb|openai|hf|aws|azure|ssh)"
     r"[-_ ]?key|secret|password|passwd|pwd|passphrase|credentials?|bearer"
     r"|(?<!pad[-_])(?<!eos[-_])(?<!bos[-_])(?<!unk[-_])(?<!sep[-_])(?<!cls[-_])"
     r"(?<!mask[-_])(?<!per[-_])(?<!image[-_])token)(?![A-Za-z])"
 )
-"""The name of something secret, in letters of any case; `max_tokens` and `pad_token` are none."""
+"""The name of something secret, in letters of any case; `max_tokens` and `pad_token` are not secret."""
 _KEY_VARIABLE = r"[A-Z][A-Z0-9_]*_KEY"
 """The name of a variable that holds a key. An option such as `--obs_key` usually names a column."""
 _LEAST_CHARACTERS = 8
@@ -24,7 +24,7 @@ _ISSUED = re.compile(
     r"|(?:[prs]k-|github_pat_|glpat-|xox[abeprs]-|pypi-|wandb_v1_|nvapi-|dckr_pat_)(?=[\w-]*\d)[\w-]{12,}"
     r"|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
 )
-"""What providers hand out. A name such as `hf_hub_download` has underscores where a key has none."""
+"""The keys of providers, by their prefixes. A name such as `hf_hub_download` has underscores where a key has none."""
 _VALUE = r"[\w.+/=~!@#%^&*-]"
 _NAMED = re.compile(
     rf"(?P<name>(?:(?i:{_KEY_NAME})|(?<![A-Za-z0-9_]){_KEY_VARIABLE})[\"']?(?:\s*[:=]\s*|\s+(?=[\"'])))"
@@ -37,17 +37,17 @@ _SCHEME = re.compile(
 )
 _USER = re.compile(r"(?P<name>\w://[^\s/:@]*:)(?P<word>[^\s/@]+)(?=@)")
 """The password in a URL."""
-_KNOWN = r"\$\{.*\}|\*+"
-"""A reference, or a mask."""
-_NUMBER = rf"{_KNOWN}|[-+.,:/\deE]+"
-"""Neither is a number or a time a key."""
+_REFERENCE = r"\$\{.*\}|\*+"
+"""A reference, or a mask: no key."""
+_NUMBER = rf"{_REFERENCE}|[-+.,:/\deE]+"
+"""A reference, a number or a time: no key in quotes."""
 _WORD = rf"{_NUMBER}|[A-Za-z]{{,15}}|(?=.*[._])[A-Za-z_]+(?:\.[A-Za-z_]+)*"
-"""Without quotes, neither is a short word, or the name of a variable."""
+"""These, a short word, or the name of a variable: no key without quotes."""
 _HINT = re.compile(
     "[sprk]k-|_(?:live|test|pat)_|hf_|gh[opsur]_|npm_|glpat-|xox|pypi-|wandb_v1_|nvapi-|akia|asia|aiza|eyj|@"
     "|key|secret|passw|pwd|passphrase|credential|token(?!s)|bearer|authorization"
 )
-"""What a text has, in lower case, that may hold a key; a text without is not looked at further."""
+"""What each text with a key has, in lower case. It is found quickly, so most texts need no further search."""
 
 
 def without_keys(text: str) -> str:
@@ -56,20 +56,22 @@ def without_keys(text: str) -> str:
         return text
     text = _ISSUED.sub(MASKED, text)
     for form in (_NAMED, _SCHEME, _USER):
-        text = form.sub(_hidden, text)
+        text = form.sub(_with_mask, text)
     return text
 
 
-def _hidden(match: re.Match[str]) -> str:
-    """Return what stands in place of a match: the mask, or the text itself where it is no key."""
+def _with_mask(match: re.Match[str]) -> str:
+    """Return the text of a match with `***` for its value, or as it is where the value is no key."""
     parts = match.groupdict()
     quote, value = parts.get("quote") or "", parts.get("text") or parts["word"]
-    usual = _KNOWN if match.re is _USER else _NUMBER if quote else _WORD
-    return match[0] if re.fullmatch(usual, value) else f"{match['name']}{quote}{MASKED}{quote}"
+    harmless = _NUMBER if quote else _WORD
+    if match.re is _USER:
+        harmless = _REFERENCE  # a password may be a word or a number
+    return match[0] if re.fullmatch(harmless, value) else f"{match['name']}{quote}{MASKED}{quote}"
 
 
-_LOOKS_SO = re.compile(rf"{_ISSUED.pattern}|[0-9a-f]{{32}}|[0-9a-f]{{40}}|[0-9a-f]{{64}}")
-"""What providers hand out, or a hexadecimal digest."""
+_KEY_FORM = re.compile(rf"{_ISSUED.pattern}|[0-9a-f]{{32}}|[0-9a-f]{{40}}|[0-9a-f]{{64}}")
+"""What a key looks like: one of a provider, or a hexadecimal digest."""
 _VARIABLE = re.compile(
     r"(?P<before>(?:^|(?<=\s))(?P<name>[A-Za-z_]\w*)=)(?P<value>.*?)(?=\s[A-Za-z_]\w*=|$)", re.DOTALL
 )
@@ -78,9 +80,9 @@ _OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)",
 
 def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
     """Return the literals that are keys by the name of their option or variable, or by their look: name → value."""
-    named = [*((own.name, own.value) for own in _named_values(words)), *env.items()]
-    literals = ((name, value) for name, value in named if _is_literal(value))
-    return {name or "key": value for name, value in literals if _says_so(name) or _LOOKS_SO.fullmatch(value)}
+    pairs = [*((word.name, word.value) for word in _named_values(words)), *env.items()]
+    literals = ((name, value) for name, value in pairs if _is_literal(value))
+    return {name or "key": value for name, value in literals if _names_a_key(name) or _KEY_FORM.fullmatch(value)}
 
 
 def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,25 +98,28 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _masked_env(text: str) -> str:
+    """Return the variables of a fingerprint, `A=1 B=2`, with masks for keys."""
     return _VARIABLE.sub(lambda match: match["before"] + _masked(match["name"], match["value"]), text)
 
 
 def _masked_command(text: str) -> str:
+    """Return the command line of a fingerprint with masks for keys."""
     words = re.findall(r"(?:'[^']*'|\S)+", text)
-    return " ".join(f"{own.before}{_masked(own.name, own.value)}" for own in _named_values(words))
+    return " ".join(f"{word.before}{_masked(word.name, word.value)}" for word in _named_values(words))
 
 
 def _masked(name: str, value: str) -> str:
     """Return a value, masked where its name says that it is a key."""
-    return MASKED if _says_so(name) and _is_literal(value) else value
+    return MASKED if _names_a_key(name) and _is_literal(value) else value
 
 
 class _NamedValue(NamedTuple):
-    """A word of a command line as a value of its own or of the flag before it."""
+    """A word of a command line: its value, and the name of the option that has this value."""
 
     before: str
     """What stands before the value in the word."""
     name: str = ""
+    """The option, in this word or in the one before; empty for a value without an option."""
     value: str = ""
 
 
@@ -133,7 +138,7 @@ def _named_values(words: Iterable[str]) -> Iterator[_NamedValue]:
             name = ""
 
 
-def _says_so(name: str) -> bool:
+def _names_a_key(name: str) -> bool:
     """Return whether a name is that of a key."""
     return bool(re.search(_KEY_NAME, name, re.IGNORECASE) or re.fullmatch(_KEY_VARIABLE, name))
 

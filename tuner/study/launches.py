@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from tuner.study.config_values import values_in
 from tuner.study.expression import Rule
 from tuner.study.shell import shell_split
-from tuner.study.space import Value, written
+from tuner.study.space import Value, value_text
 from tuner.study.spec import RANKS
 
 KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
@@ -81,10 +81,10 @@ def launches() -> Mapping[str, Launch]:
 
 
 def shown_launch(flags: Collection[str]) -> str | None:
-    """Return the launch that a script's own flags show; None where they show none."""
+    """Return the launch whose flags a script has; None where it has the flags of none."""
     known = set(map(_normal, flags))
-    wanted = {name: set(map(_normal, launch.shown_by)) for name, launch in launches().items() if launch.shown_by}
-    return next((name for name, shown_by in wanted.items() if shown_by <= known), None)
+    flags_of = {name: set(map(_normal, launch.shown_by)) for name, launch in launches().items() if launch.shown_by}
+    return next((name for name, shown_by in flags_of.items() if shown_by <= known), None)
 
 
 def with_launches(study: dict[str, Any]) -> dict[str, Any]:
@@ -117,12 +117,16 @@ class _Command:
         if place is None:
             return None
         _, equals, value = self.words[place].partition("=")
-        return value if equals else "true" if self.is_bare(flag) else self.words[place + 1]
+        if equals:
+            return value
+        return "true" if self.is_bare(flag) else self.words[place + 1]
 
     def is_bare(self, flag: str) -> bool:
-        """Return whether a flag stands without a value."""
+        """Return whether a flag is there and stands without a value."""
         place = self._place(flag)
-        following = self.words[place + 1 : place + 2] if place is not None and "=" not in self.words[place] else ["x"]
+        if place is None or "=" in self.words[place]:
+            return False
+        following = self.words[place + 1 : place + 2]
         return not following or re.match(r"--?[A-Za-z]|\{flag:", following[0]) is not None
 
     def put(self, flag: str, placeholder: str, after: str = "") -> None:
@@ -141,19 +145,23 @@ class _Command:
         return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"
 
     def values(self) -> dict[str, Value]:
-        """Return all values that are typed or in the file: parameter → value."""
-        flags = [word.partition("=")[0].lstrip("-") for word in self.words if word.startswith("--")]
-        typed = {flag: self.typed(flag) or "{" for flag in flags if flag}
-        in_words = {_parameter(flag): _value(text) for flag, text in typed.items() if "{" not in text}
-        return {**{_parameter(keys): value for keys, value in self.in_file.items()}, **in_words}
+        """Return all values that are typed or in the file, without placeholders: parameter → value."""
+        flags = dict.fromkeys(word.partition("=")[0].lstrip("-") for word in self.words if word.startswith("--"))
+        typed = {flag: text for flag in flags if flag and (text := self.typed(flag)) and "{" not in text}
+        in_file = {_parameter(keys): value for keys, value in self.in_file.items()}
+        return in_file | {_parameter(flag): _value(text) for flag, text in typed.items()}
 
     def _place(self, flag: str) -> int | None:
+        """Return the place of the word of a flag; None where the command does not have it."""
         names = (_normal(word.partition("=")[0]) if word.startswith("--") else "" for word in self.words)
         return next((place for place, name in enumerate(names) if name == _normal(flag)), None)
 
 
 def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
-    """Return a study with what one launch adds. Raises ValueError where there is nothing that could vary."""
+    """Return a study with what one launch adds; what the study says itself stays.
+
+    Raises ValueError where there is nothing that could vary.
+    """
     trainer = dict(study.get("trainer") or {})
     options = dict(trainer.get("options") or {})
     if trainer.get("name") != "command" or not options.get("command"):
@@ -162,21 +170,22 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
     added = _Added()
     values = {**launch.known, **command.values()}
     for flag, knob in launch.space.items():
-        own = _own(command, flag, knob)
-        if own is not None:
-            values[_parameter(flag)] = own
-            _search(command, flag, knob, own, added)
+        current = _current_value(command, flag, knob)
+        if current is not None:
+            values[_parameter(flag)] = current
+            _search(command, flag, knob, current, added)
     if not added.space:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
     _compute(command, launch, values, added)
-    rules = [rule for text in launch.rules if (rule := _resolved(text, values, added))]
-    is_counted = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
-    options = {**({"keeps": KEPT, "learning": "keep"} if is_counted else {}), **options, "command": command.words}
+    rules = [rule for text in launch.rules if (rule := _with_values(text, values, added))]
+    is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
+    defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
+    options = {**defaults, **options, "command": command.words}
     options |= {"env": command.env} if command.env else {}
     files = {command.file: added.files} if added.files else {}
-    for key, more in {"unset": added.unset, "computed": added.computed, "files": files}.items():
-        if more:
-            options[key] = {**more, **(options.get(key) or {})}
+    for key, additions in {"unset": added.unset, "computed": added.computed, "files": files}.items():
+        if additions:
+            options[key] = {**additions, **(options.get(key) or {})}
     return {
         "objective": "samples_per_s",
         **study,
@@ -198,7 +207,7 @@ class _Added:
 
 
 def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Launch) -> _Command:
-    """Return the command of a study, with its configuration file if the launch knows one."""
+    """Return the command of a study, with the first JSON file among its words that has the keys of `launch.file`."""
     text = options["command"]
     words = list(shell_split(text) if isinstance(text, str) else map(str, text))
     command = _Command(words, {name: str(value) for name, value in (options.get("env") or {}).items()})
@@ -211,33 +220,42 @@ def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Lau
     return command
 
 
-def _own(command: _Command, flag: str, knob: Knob) -> Value | None:
-    """Return the command's own value of a setting; None where it has none, or may not vary."""
+def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
+    """Return the value that a command has for a setting, or that of its script; None where the setting may not vary.
+
+    A value of another kind than the choices, such as a word in place of a number, may not vary either.
+    """
     if not all(map(command.has, knob.needs)) or any(map(command.has, knob.without)):
         return None
     text = command.env.get(flag) if knob.env else command.typed(flag)
     if knob.switch:
-        return (None if knob.typed else False) if text is None else text.lower() == "true"
-    own = command.in_file.get(flag) if knob.key else knob.own if text is None else _value(text)
-    is_of_kind = isinstance(own, str) == isinstance(knob.choices[0], str) or own == knob.own
-    return own if is_of_kind and "{" not in str(own) else None
+        if text is None:
+            return None if knob.typed else False
+        return text.lower() == "true"
+    in_words = knob.own if text is None else _value(text)
+    current = command.in_file.get(flag) if knob.key else in_words
+    is_of_kind = isinstance(current, str) == isinstance(knob.choices[0], str) or current == knob.own
+    return current if is_of_kind and "{" not in str(current) else None
 
 
-def _search(command: _Command, flag: str, knob: Knob, own: Value, added: _Added) -> None:
-    """Add a setting to the space, the own value first, and put its placeholder into the command."""
+def _search(command: _Command, flag: str, knob: Knob, current: Value, added: _Added) -> None:
+    """Add a setting to the space, the current value first, and put its placeholder into the command.
+
+    A setting whose conditions name a parameter outside the space is left as it is.
+    """
     if not knob.when.keys() <= added.space.keys():
         return
     parameter = flag if knob.switch else _parameter(flag)
     choices = (False, True) if knob.switch else knob.choices
     is_typed = flag in command.env if knob.env else knob.key or command.typed(flag) is not None
-    first = (own,) if is_typed or not knob.when else ()
+    first = (current,) if is_typed or not knob.when else ()
     when = {"when": dict(knob.when)} if knob.when else {}
     added.space[parameter] = {"choices": list(dict.fromkeys((*first, *choices))), **when}
     if knob.key:
         added.files[parameter] = flag
         return
     if not (is_typed or knob.switch):
-        added.unset[parameter] = own
+        added.unset[parameter] = current
     if knob.env:
         command.env[flag] = f"{{{parameter}}}"
     elif knob.switch and (not is_typed or command.is_bare(flag)):
@@ -247,27 +265,27 @@ def _search(command: _Command, flag: str, knob: Knob, own: Value, added: _Added)
 
 
 def _compute(command: _Command, launch: Launch, values: dict[str, Value], added: _Added) -> None:
-    """Add the flags that follow from others, so that the total batch stays."""
-    for flag, follows in launch.computed.items():
-        parameter, text = _parameter(flag), str(follows["value"])
-        own = {**({parameter: follows["own"]} if "own" in follows else {}), **values}
+    """Add the flags that follow from others, so that the total batch stays; `values` are those of the command."""
+    for flag, rule in launch.computed.items():
+        parameter, text = _parameter(flag), str(rule["value"])
+        current = {**({parameter: rule["own"]} if "own" in rule else {}), **values}
         names = re.findall(r"\{own:(\w+)\}", text)
-        is_open = "own" in follows or command.typed(flag) in {None, "-1"}  # -1: torchtitan computes it itself
-        if is_open and all(isinstance(own.get(name), int) for name in names):
+        may_be_computed = "own" in rule or command.typed(flag) in {None, "-1"}  # -1: torchtitan computes it itself
+        if may_be_computed and all(isinstance(current.get(name), int) for name in names):
             for name in names:
-                text = text.replace(f"{{own:{name}}}", str(own[name]))
+                text = text.replace(f"{{own:{name}}}", str(current[name]))
             added.computed[parameter] = text
             command.put(flag, f"{{{parameter}}}")
 
 
-def _resolved(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
+def _with_values(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
     """Return a rule with the values of what does not vary; None where such a value is unknown, or nothing varies."""
     names = Rule(rule).names - {RANKS}
     for name in names - added.space.keys():
         if name not in values and name not in added.computed:
             return None
         value = values.get(name, "")
-        text = repr(value) if isinstance(value, str) else written(value)
+        text = repr(value) if isinstance(value, str) else value_text(value)
         rule = rule.replace(f"{{{name}}}", f"({added.computed[name]})" if name in added.computed else text)
     return rule if names & added.space.keys() else None
 

@@ -28,7 +28,7 @@ from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
 
 
 def count_spaced(first: float, last: float, step: float, *, log: bool) -> int:
-    """Return the most values that a range has, without making them."""
+    """Return the most values that a range can have, without making them; `step` is a factor with `log`."""
     if log:
         return math.ceil(math.log(last / first) / math.log(step)) + 1
     return int((_exact(last) - _exact(first)) // _exact(step)) + 1
@@ -53,6 +53,7 @@ def spaced_values(first: float, last: float, step: float, *, log: bool) -> tuple
 
 
 def _exact(number: float) -> Decimal:
+    """Return a number as it is written: 0.1, and not the nearest binary fraction."""
     return Decimal(repr(number))
 
 
@@ -88,6 +89,7 @@ PositiveInt = Annotated[Whole, Field(ge=1)]
 
 
 def _scalar(given: object) -> object:
+    """Return a value of a parameter as it is. Raises ValueError for what no parameter can have."""
     if not isinstance(given, bool | int | float | str):
         raise ValueError("write a number, a word, true or false; put the word null in quotes")
     if isinstance(given, int | float) and not abs(given) < MOST:
@@ -145,29 +147,29 @@ class ParameterSpec(Strict):
     """One parameter: a `ladder` of rungs, a list of `choices`, or a `range` of numbers."""
 
     ladder: Ladder = None
-    """the rungs, in any order; `auto`: rungs computed from two small probes. One parameter of a study may have a
-    ladder: its larger values need more memory"""
+    """rungs, in any order, for the one parameter whose larger values need more memory; `auto`: rungs computed from two
+    small probes"""
     min: PositiveInt = 32
     """the smallest rung of `ladder: auto`"""
     max: PositiveInt = 65536
-    """the largest rung that `ladder: auto` may have, or the largest batch of `batch: auto`"""
+    """the largest rung of `ladder: auto`, or the largest size of `batch: auto`"""
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     """numbers, words, or `[false, true]`"""
     grow: PositiveInt | None = None
-    """of `choices` that are whole numbers: while the largest one is the best, it doubles, up to this number"""
+    """of `choices`: while the largest one is the best, its double is added, up to this number"""
     range: tuple[Limit, Limit] | None = None
     """the first and the last number"""
     step: Annotated[Limit, Field(gt=0)] | None = None
-    """of a range: the difference of two values, 1 for integers, a tenth of the range for fractions; with `log` their
-    factor, 2 if empty"""
+    """of a range: the difference between two values, empty: 1, or a tenth of a range of fractions; with `log` their
+    factor, empty: 2"""
     log: bool = False
-    """each value of a range is the value before times `step`"""
+    """each value of a range is the previous one times `step`"""
     own: Scalar | None = None
-    """of a ladder or a range: your own value, which is probed first; of choices it is the first one"""
+    """of a ladder or a range: your own value, which is probed first"""
     batch: Literal["auto"] | None = None
     """`auto`: one batch size that fits the card; `NAME: auto` is short for it"""
     samples: PositiveInt | None = None
-    """of `batch: auto`: the samples from which a rank draws its batches"""
+    """of `batch: auto`: the samples of a rank"""
     when: dict[str, Scalar | tuple[Scalar, ...] | AtLeast] = Field(default_factory=dict)
     """the parameter counts only while other parameters have these values"""
 
@@ -248,10 +250,12 @@ class ParameterSpec(Strict):
 
     @property
     def _step(self) -> float:
+        """The step of a range: that of the file, or else 2 as a factor, 1 for integers, or a tenth of the range."""
+        if self.step or self.log:
+            return self.step or 2
         first, last = self.range or (0, 0)
-        if self.step or self.log or isinstance(first + last, int) or first >= last:
-            return self.step or (2 if self.log else 1)
-        return float((_exact(last) - _exact(first)) / 10)
+        has_fractions = not isinstance(first + last, int)
+        return float((_exact(last) - _exact(first)) / 10) if has_fractions and first < last else 1
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -296,14 +300,16 @@ class ParameterSpec(Strict):
 
     def parameter(self, name: str, *, is_ladder: bool | None = None) -> Parameter:
         """Return the parameter in the form that the search uses. `is_ladder`: see `Parameter.is_ladder`."""
-        role = (self.ladder is not None or name == LADDER) if is_ladder is None else is_ladder
+        if is_ladder is None:
+            is_ladder = self.ladder is not None or name == LADDER
+        auto_bounds = (self.min, self.max) if self.ladder == AUTO else None
         return Parameter(
             name=name,
-            values=tuple(sorted(self.values, key=float)) if role else self.values,
-            is_ladder=role,
+            values=tuple(sorted(self.values, key=float)) if is_ladder else self.values,
+            is_ladder=is_ladder,
             is_range=self.range is not None and self.own in {None, *self._spaced},
             is_log=self.log,
-            bounds=(1, self.max) if self.batch else (self.min, self.max) if self.ladder == AUTO else None,
+            bounds=(1, self.max) if self.batch else auto_bounds,
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else self.own,
             grown=self.grown,
@@ -311,6 +317,7 @@ class ParameterSpec(Strict):
 
 
 def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) -> Condition:
+    """Return a condition of `when` in the form that the search uses: `wanted` is one value, several, or a bound."""
     if isinstance(wanted, AtLeast):
         return Condition(parameter=parameter, at_least=wanted.min)
     return Condition(parameter=parameter, values=wanted if isinstance(wanted, tuple) else (wanted,))
@@ -332,12 +339,14 @@ def ladder_of(space: Mapping[str, ParameterSpec]) -> str | None:
 
     Raises ValueError where several parameters have one.
     """
-    named = [name for name, spec in space.items() if spec.ladder is not None]
-    if len(named) > 1:
+    ladders = [name for name, spec in space.items() if spec.ladder is not None]
+    if len(ladders) > 1:
         raise ValueError(
-            f"{' and '.join(named)} have a ladder, and one parameter of a study may; write `choices` for the others"
+            f"{' and '.join(ladders)} have a ladder, and one parameter of a study may; write `choices` for the others"
         )
-    return named[0] if named else LADDER if LADDER in space else None
+    if ladders:
+        return ladders[0]
+    return LADDER if LADDER in space else None
 
 
 def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
@@ -360,6 +369,7 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
 
 
 def _check_rungs(name: str, spec: ParameterSpec) -> None:
+    """Raise ValueError where the values of the parameter in the role of the ladder are no rungs."""
     if spec.range is not None:
         raise ValueError(f"{name} must be a ladder or choices, not a range")
     if spec.batch is None and (wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]):

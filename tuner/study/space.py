@@ -59,7 +59,7 @@ _UNCHANGED = 0.7
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def written(value: Value) -> str:
+def value_text(value: Value) -> str:
     """Return a value as a study file writes it: `true` and `false`, otherwise the usual text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -84,9 +84,10 @@ class Condition:
     at_least: float | None = None
 
     def __str__(self) -> str:
+        """Return the condition in words, for a message."""
         if self.at_least is not None:
             return f"{self.parameter} of {self.at_least:g} or more"
-        return f"{self.parameter}={' or '.join(map(written, self.values))}"
+        return f"{self.parameter}={' or '.join(map(value_text, self.values))}"
 
     def holds(self, config: Mapping[str, Value]) -> bool:
         """Return whether `config` has the parameter, with a value that satisfies this condition."""
@@ -163,7 +164,7 @@ class Parameter:
 
 
 def every(config: Config) -> bool:
-    """Accept any config."""
+    """Return True: any config can be measured."""
     return True
 
 
@@ -184,23 +185,22 @@ class Space:
 
         A `range` of numbers is a range, and the values of `num_envs` are a ladder.
         """
-        ordered = {name: sorted(of_one, key=float) if name == LADDER else of_one for name, of_one in values.items()}
-        return cls(
-            tuple(
-                Parameter(name=name, values=tuple(of_one), is_range=isinstance(of_one, range))
-                for name, of_one in ordered.items()
-            )
-        )
+        parameters: list[Parameter] = []
+        for name, given in values.items():
+            ordered = sorted(given, key=float) if name == LADDER else given
+            parameters.append(Parameter(name=name, values=tuple(ordered), is_range=isinstance(ordered, range)))
+        return cls(tuple(parameters))
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
         """Return whether `config` has a value for each active parameter, nothing else, and can be measured."""
         try:
-            is_complete = dict(config) == self.draw(lambda parameter: config[parameter.name]) and all(
-                config[parameter.name] in parameter.values for parameter in self.parameters if parameter.name in config
-            )
+            active = self.draw(lambda parameter: config[parameter.name])
         except KeyError:
             return False
-        return is_complete and self.holds(dict(config))
+        if active != dict(config):
+            return False
+        has_values = all(config[part.name] in part.values for part in self.parameters if part.name in config)
+        return has_values and self.holds(dict(config))
 
     @property
     def idle(self) -> dict[str, Condition]:
@@ -208,14 +208,14 @@ class Space:
 
         A condition on an `auto` ladder is never listed, because rungs that are not known yet may satisfy it.
         """
-        made = {parameter.name: parameter.values for parameter in self.parameters if parameter.bounds is None}
-        return {
-            parameter.name: condition
-            for parameter in self.parameters
-            for condition in parameter.conditions
-            if condition.parameter in made
-            and not any(condition.holds({condition.parameter: value}) for value in made[condition.parameter])
-        }
+        values_of = {parameter.name: parameter.values for parameter in self.parameters if parameter.bounds is None}
+        idle: dict[str, Condition] = {}
+        for parameter in self.parameters:
+            for condition in parameter.conditions:
+                values = values_of.get(condition.parameter)
+                if values is not None and not any(condition.holds({condition.parameter: value}) for value in values):
+                    idle[parameter.name] = condition
+        return idle
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -275,13 +275,10 @@ class Space:
         """Return the space without values of `num_envs` above `most`, which must be at least the smallest value."""
         return self._with(LADDER, lambda environments: environments.up_to(most))
 
-    def _with(self, name: str | None, changed: Callable[[Parameter], Parameter]) -> "Space":
-        return replace(
-            self,
-            parameters=tuple(
-                changed(parameter) if parameter.name == name else parameter for parameter in self.parameters
-            ),
-        )
+    def _with(self, name: str | None, change: Callable[[Parameter], Parameter]) -> "Space":
+        """Return the space with one parameter changed; as it is where it has no such parameter."""
+        parameters = (change(parameter) if parameter.name == name else parameter for parameter in self.parameters)
+        return replace(self, parameters=tuple(parameters))
 
     def nearest(self, config: Config) -> Config:
         """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung.
@@ -290,6 +287,7 @@ class Space:
         """
 
         def pick(parameter: Parameter) -> Value:
+            """Return the value of a parameter in this space."""
             if parameter.name not in config:
                 return parameter.values[0] if parameter.own is None else parameter.own
             is_auto = parameter.is_ladder and parameter.bounds is not None
@@ -314,19 +312,20 @@ class Space:
 
         Every second draw changes a config that was found before. The iterator ends after `_DRAWS` draws.
         """
-        draw = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
+        generator = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
         known = [self.own] if self.own else []
         digests = set(map(config_digest, known))
         yield from known
         for number in range(_DRAWS):
-            start = draw.choice(known) if number % 2 and known else {}
-            config = self.draw(
-                lambda parameter, start=start: (
-                    start[parameter.name]
-                    if parameter.name in start and draw.random() < _UNCHANGED
-                    else draw.choice(parameter.values)
-                )
-            )
+            start = generator.choice(known) if number % 2 and known else {}
+
+            def pick(parameter: Parameter, start: Config = start) -> Value:
+                """Return a random value, or often that of the config from which the draw starts."""
+                if parameter.name in start and generator.random() < _UNCHANGED:
+                    return start[parameter.name]
+                return generator.choice(parameter.values)
+
+            config = self.draw(pick)
             if self.holds(config) and (digest := config_digest(config)) not in digests:
                 digests.add(digest)
                 known.append(config)
@@ -389,22 +388,15 @@ class Space:
 def ladder_of(space: Space) -> str | None:
     """Return the parameter that memory grows with: the ladder, otherwise `batch_size` where it has four values or more.
 
-    With fewer values it is a choice rather than a size.
+    With fewer values it is a choice rather than a size. None where there is no such parameter.
     """
     if space.ladder is not None:
         return space.ladder
-    return next(
-        (
-            parameter.name
-            for parameter in space.parameters
-            if parameter.name == "batch_size" and len(parameter.values) > 3
-        ),
-        None,
-    )
+    return "batch_size" if len(space.values("batch_size")) > 3 else None
 
 
 def same_launch(config: Config, second: Config) -> bool:
-    """Check whether two configs launch the same probe."""
+    """Return whether two configs launch the same probe."""
     return launched(config) == launched(second)
 
 
@@ -433,4 +425,5 @@ def described(space: Space) -> dict[str, object]:
 
 
 def _needed(condition: Condition) -> object:
+    """Return what a condition demands of its parameter: a list of values, or the least number."""
     return list(condition.values) if condition.at_least is None else condition.at_least

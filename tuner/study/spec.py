@@ -1,6 +1,6 @@
 """The study file as a strict, typed model. Every key that a file may leave out has its default here.
 
-Objectives, constraints and the jobs of SLURM are read here, too.
+Objectives and constraints are read here, too.
 """
 
 import re
@@ -68,6 +68,7 @@ class Constraint:
         return f"{self.metric} is {value:.6g}, {self}{f' = {bound:.6g}' if self.of_default else ''} is required"
 
     def _bound(self, default: float | None) -> float | None:
+        """Return the bound in the metric's unit; None where it depends on a default that is unknown."""
         if not self.of_default:
             return self.number
         return None if default is None else self.number * default
@@ -87,12 +88,13 @@ def read_constraint(metric: str, text: object) -> Constraint:
     )
 
 
-def _checked(text: object) -> object:
+def _check_bound(text: object) -> object:
+    """Return the text of a bound. Raises ValueError where it is none."""
     read_constraint("", text)
     return text
 
 
-Bound = Annotated[str, BeforeValidator(_checked)]
+Bound = Annotated[str, BeforeValidator(_check_bound)]
 """The type of a bound in a study file: text that `read_constraint` accepts."""
 
 
@@ -121,22 +123,23 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, with names that every system accepts."""
 
 
-def _read_rule(text: str) -> str:
+def _check_rule(text: str) -> str:
+    """Return the text of a rule. Raises ValueError where it is none."""
     Rule(text)
     return text
 
 
 class EnvironmentSpec(Strict):
-    """What the trainer's processes find: environment variables, and memory."""
+    """Environment variables, memory and power of the trainer's processes."""
 
     nccl_p2p: Literal["auto", "on", "off"] = "auto"
     """`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"""
     variables: Variables = Field(default_factory=dict)
-    """variables that are set for the trainer"""
+    """environment variables"""
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
-    """the memory of each device in MiB, where it is less than the device has; on a GPU the trainer must keep to it"""
+    """memory of each device in MiB, if it is less than the device has; on a GPU the trainer must keep to it"""
     power_limit_w: Annotated[Number, Field(gt=0)] | None = None
-    """the power limit of each card in watts while a probe runs; then the card has its own again. Needs root"""
+    """power limit of each card in watts while a probe runs; needs root"""
 
 
 class Prices(Strict):
@@ -162,7 +165,7 @@ class Match(Strict):
 
 
 class Override(Strict):
-    """Changes for a part of the study. A parameter in `space` replaces the whole parameter of the same name."""
+    """Changes for a part of the study."""
 
     match: Match
     """where the changes apply"""
@@ -177,7 +180,8 @@ class Override(Strict):
 LaunchName = Literal["megatron", "torchtitan", "deepspeed", "accelerate_fsdp", "nccl"]
 
 
-def _listed(names: object) -> object:
+def _as_tuple(names: object) -> object:
+    """Return a single name as a tuple; anything else stays as it is."""
     return (names,) if isinstance(names, str) else names
 
 
@@ -194,14 +198,14 @@ MOST_HOURS = 87_600
 
 
 class TrainerSpec(Strict):
-    """Which trainer is probed, where its files are, and which Python runs it."""
+    """The trainer, its files and its Python."""
 
     name: Annotated[str, StringConstraints(pattern=TRAINER)]
     """`mimickit`, `command` or `reference`, or `package.module:Class` for a trainer of your own"""
     root: str = ""
     """the trainer's checkout, relative to the folder in which you start `tuner`"""
     python: str = ""
-    """the Python of the trainer's environment. The folder of a path comes first in PATH, so that `torchrun` is found"""
+    """the Python of the trainer; its folder comes first in PATH, so that `torchrun` is found"""
     options: dict[str, Any] = Field(default_factory=dict)
     """the options of this trainer"""
 
@@ -237,25 +241,25 @@ class ProbeSpec(Strict):
     """The time between the death of a rank and the moment when the tuner ends the probe."""
 
     iterations: PositiveInt = 8
-    """the iterations of a usual probe, including warm-up. A probe goes on beyond them while its error is large"""
+    """usual iterations of a probe, warm-up included; it goes on while its error is large"""
     min_iterations: PositiveInt = 8
-    """the fewest iterations before a probe may end because it is precise enough"""
+    """fewest iterations of a probe, even if it is precise earlier"""
     window_seconds: Seconds = 5.0
-    """the shortest window. No pruner acts before it, and a shorter window is no result"""
+    """shortest window that gives a result; no pruner acts earlier"""
     headroom_pct: Annotated[Number, Field(ge=0, lt=100)] = 5.0
-    """the percentage of device memory that the best config must leave free"""
+    """percentage of device memory that the best must leave free"""
     warmup_iterations: PositiveInt = 1
-    """the number of first iterations that the window leaves out"""
+    """first iterations, which the window leaves out"""
     warm: bool = True
-    """if it can, one started trainer serves several configs"""
+    """one started trainer serves several configs, if it can"""
     thin: bool = True
     """a session of MimicKit makes only as many updates as a good measurement needs"""
     max_seconds: Seconds = 420.0
-    """the longest probe, including start-up. What was measured by then counts"""
+    """longest probe, start-up included; what it has measured by then counts"""
     start_up_silence_seconds: Seconds = 300.0
     """`silence_seconds` before the first iteration; MimicKit on a CPU needs 600"""
     silence_seconds: Seconds = 120.0
-    """a trainer that prints no line for so long hangs; so does an iteration of twenty times the median"""
+    """a trainer that prints nothing for this time hangs; so does one whose iteration takes twenty times the median"""
     sample_seconds: Annotated[Seconds, Field(le=60)] = 0.1
     """the time between two measurements of the devices"""
 
@@ -285,6 +289,7 @@ class ProbeSpec(Strict):
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
+        """Check that the warm-up leaves iterations to measure."""
         if self.warmup_iterations >= self.iterations:
             raise ValueError(
                 f"warmup_iterations {self.warmup_iterations} leaves none of the {self.iterations} iterations to measure"
@@ -296,16 +301,16 @@ class SearchSpec(Strict):
     """How the search chooses configs."""
 
     trials: PositiveInt = 60
-    """the most finished trials per case"""
+    """largest number of finished trials of a case"""
     sampler: Literal["gain", "tpe", "random"] | None = None
     """what chooses the configs; empty: `gain`, or `tpe` for several objectives"""
     training_hours: Annotated[Number, Field(gt=0, le=MOST_HOURS)] = TRAINING_HOURS
-    """the length of the training that will use the best config. `gain` ends when more probes would take longer than
-    this training would gain"""
+    """length of the training that will use the best; `gain` ends when more probes would cost more than they save in
+    it"""
     seeds_per_variant: PositiveInt = 4
-    """the rungs of each variant's ladder with which `tpe` and `random` begin"""
+    """number of rungs of each agent variant with which `tpe` and `random` begin"""
     seed: Annotated[Whole, Field(ge=0, lt=1 << 31)] = 0
-    """the seed of random numbers, and of the sample that `tuner record` takes"""
+    """seed of random numbers, and of the sample that `tuner record` takes"""
 
 
 class SoakSpec(Strict):
@@ -316,27 +321,32 @@ class SoakSpec(Strict):
     command: str = ""
     """the whole command of a soak, with placeholders; empty: the usual one"""
     worse: bool = True
-    """`false`: only growth can need more memory than a soak sees"""
+    """`false`: nothing but growth needs more memory than a soak shows"""
 
     @property
     def provokes(self) -> bool:
         """Whether a soak differs from a training."""
         return bool(self.command or self.flags)
 
+    @property
+    def shows_worst(self) -> bool:
+        """Whether a soak sees what needs most memory."""
+        return self.provokes or not self.worse
+
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
 
     name: Literal["hyperband_patient", "hyperband", "median", "none"] = "hyperband_patient"
-    """what stops a probe"""
+    """the pruner"""
     patience: PositiveInt = 1
-    """the iterations in a row that must be far below the best, if `pruner_patience` is not searched"""
+    """iterations in a row that must be far below the best, if `pruner_patience` is not searched"""
     min_resource: PositiveInt = 2
-    """the fewest iterations before any pruner may act"""
+    """fewest iterations before a pruner may act"""
     max_resource: PositiveInt | None = None
-    """the iterations of a full probe, for Hyperband; empty: `probe.iterations`"""
+    """of Hyperband: the iterations of a full probe; empty: `probe.iterations`"""
     reduction_factor: Annotated[Whole, Field(ge=2)] = 3
-    """the reduction factor of Hyperband"""
+    """of Hyperband: its reduction factor"""
 
 
 def _cards_as_text(devices: object) -> object:
@@ -361,22 +371,22 @@ CPU_RANKS = 2
 
 
 class SlurmSpec(Strict):
-    """The resources of one SLURM job. A job is one task a node, which sees the node's GPUs and starts its own ranks."""
+    """The resources of one SLURM job. Its task on each node sees the GPUs of the node, and starts the ranks."""
 
     nodes: PositiveInt = 1
-    """the nodes of a job; each trial runs on all of them, or on as many as the parameter `nodes` says"""
+    """nodes of a job; a trial runs on all of them, or on as many as the parameter `nodes` says"""
     gpus: Whole | None = None
-    """GPUs of a node; `devices: auto` needs it, otherwise as many as `devices` names"""
+    """GPUs of a node; needed with `devices: auto`"""
     cpus_per_task: PositiveInt | None = None
     """CPU cores of a node"""
     mem_gb: PositiveInt | None = None
     """memory of a node in GB"""
     partition: Word | None = None
-    """the partition to submit to"""
+    """partition of the job"""
     account: Word | None = None
-    """the account that pays"""
+    """account to charge"""
     time_min: PositiveInt = 240
-    """the time limit of a job in minutes"""
+    """time limit of a job in minutes"""
     setup: tuple[str, ...] = ()
     """shell lines that run first, such as `module load cuda`"""
     requeue: bool = False
@@ -394,11 +404,11 @@ class SlurmSpec(Strict):
                 "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
                 "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
             )
-        gpus, needed = self.gpus, _named(devices)
+        gpus, named = self.gpus, _gpus_by_index(devices)
         if gpus is None:
-            return needed or _wanted(devices)
-        if gpus < needed:
-            raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {needed} GPUs; raise slurm.gpus")
+            return named or _gpus_by_number(devices)
+        if gpus < named:
+            raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {named} GPUs; raise slurm.gpus")
         return gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:
@@ -410,7 +420,7 @@ class SlurmSpec(Strict):
         if devices.startswith("cpu") or not gpus:
             ranks = int(devices.partition(":")[2] or CPU_RANKS) if devices.startswith("cpu") else CPU_RANKS
             return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
-        cards = _named(devices) or min(_wanted(devices) or gpus, gpus)
+        cards = _gpus_by_index(devices) or min(_gpus_by_number(devices) or gpus, gpus)
         return tuple(f"cuda:{card}" for card in range(self.nodes * cards))
 
     def options(self, devices: str) -> dict[str, str | int]:
@@ -439,13 +449,13 @@ class SlurmSpec(Strict):
         yield from self.setup
 
 
-def _named(devices: str) -> int:
-    """Return how many GPUs a study's `devices` names: none for `auto` and for CPU ranks."""
+def _gpus_by_index(devices: str) -> int:
+    """Return how many GPUs a study's `devices` names by their indices: 0 for `auto` and for CPU ranks."""
     return 0 if devices.startswith(("auto", "cpu")) else len(devices.split(","))
 
 
-def _wanted(devices: str) -> int:
-    """Return how many GPUs `auto:CARDS` wants; 0 for all others."""
+def _gpus_by_number(devices: str) -> int:
+    """Return how many GPUs `auto:CARDS` wants; 0 for all other forms of a study's `devices`."""
     return int(devices.partition(":")[2] or 0) if devices.startswith("auto") else 0
 
 
@@ -453,20 +463,20 @@ class StudySpec(Strict):
     """A whole study file."""
 
     name: Name
-    """the name of the study, and of its folder in `runs/`"""
+    """name of the study, and of its folder in `runs/`"""
     trainer: TrainerSpec
     fallback: Name | None = None
-    """the study to run instead if `trainer.root` is empty"""
-    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_listed)] = ()
-    """ready-made spaces, one or a list; each adds its parameters and rules to those of the file"""
+    """the study that runs instead if `trainer.root` is empty"""
+    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_as_tuple)] = ()
+    """ready-made spaces, one or a list, which are added to `space` and `rules`"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
     devices: Devices = "auto"
-    """`auto` for every GPU, a number such as `2` for so many of them, `cpu:RANKS`, or CUDA indices such as `0,1`"""
+    """`auto` for every GPU, `2` for two of them, `cpu:2` for two CPU ranks, or CUDA indices such as `0,1`"""
     space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
-    """the parameters that are searched, by name"""
-    rules: tuple[Annotated[str, AfterValidator(_read_rule)], ...] = Field(default=(), max_length=100)
-    """what each config keeps, such as `"{tp} * {pp} <= {ranks}"`; all other configs are left out"""
+    """parameters by name"""
+    rules: tuple[Annotated[str, AfterValidator(_check_rule)], ...] = Field(default=(), max_length=100)
+    """conditions that each config must meet, such as `"{tp} * {pp} <= {ranks}"`"""
     objective: Objective = "min_avg_util"
     """what to improve: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, `joules_per_sample`,
     `cost_per_million_samples`, or several"""
@@ -483,22 +493,7 @@ class StudySpec(Strict):
     """changes for some cases or devices, in this order"""
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> "StudySpec":
-        """Check what several keys say together."""
-        self._check_default()
-        self._check_rules()
-        if len(self.objectives) > 1 and self.search.sampler == "gain":
-            raise ValueError(
-                f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
-            )
-        wrong = [value for value in self.placements if type(value) is not int or not 1 <= value <= self.slurm.nodes]
-        if wrong:
-            raise ValueError(
-                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
-            )
-        return self
-
-    def _check_default(self) -> None:
+    def _default_is_searched(self) -> "StudySpec":
         """Check that a bound of `* default` has the default variant to be compared with."""
         compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]
         if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
@@ -506,8 +501,10 @@ class StudySpec(Strict):
                 f"constraints.{compared[0]}: compares with the default variant, which the space does not contain; "
                 f"add {DEFAULT!r} to {VARIANT}"
             )
+        return self
 
-    def _check_rules(self) -> None:
+    @model_validator(mode="after")
+    def _rules_are_about_the_space(self) -> "StudySpec":
         """Check that each rule names parameters, and that those that it counts with are numbers."""
         for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
@@ -515,18 +512,38 @@ class StudySpec(Strict):
             for name in sorted(rule.counted - {RANKS}):
                 if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
                     raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
+        return self
+
+    @model_validator(mode="after")
+    def _gain_has_one_objective(self) -> "StudySpec":
+        """Check that the sampler `gain` has a single objective."""
+        if len(self.objectives) > 1 and self.search.sampler == "gain":
+            raise ValueError(
+                f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_are_there(self) -> "StudySpec":
+        """Check that each placement is a number of nodes that a job has."""
+        wrong = [value for value in self.placements if type(value) is not int or not 1 <= value <= self.slurm.nodes]
+        if wrong:
+            raise ValueError(
+                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
+            )
+        return self
 
     @property
     def placements(self) -> tuple[Any, ...]:
         """The numbers of nodes on which a trial may run: those of the space, or else all of the job."""
         return self.space[NODES].values if NODES in self.space else (self.slurm.nodes,)
 
-    def devices_of_trial(self, each: int) -> int:
+    def devices_of_trial(self, per_node: int) -> int:
         """Return the devices of a trial where each node has so many: those of the fewest nodes, in any placement.
 
         Raises StudyError where a placement cannot divide them.
         """
-        total = each * min(self.placements)
+        total = per_node * min(self.placements)
         if wrong := [nodes for nodes in self.placements if total % nodes]:
             raise StudyError(f"space.nodes: {wrong[0]} nodes cannot share {total} devices evenly; leave {wrong[0]} out")
         return total

@@ -1,4 +1,4 @@
-"""Loads a study by its name: finds the file, reads it within bounds, reports all its errors; a file of prices, too."""
+"""Loads a study by its name: finds the file, reads it within bounds, and reports all its errors at once."""
 
 import errno
 import os
@@ -26,6 +26,7 @@ from tuner.study.spec import RETIRED, Override, Prices, StudySpec
 from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
+"""The largest file, in bytes."""
 MOST_VALUES = 20_000
 """The most keys and values of a file, each alias counted as all that it stands for."""
 _HINTS = {
@@ -43,21 +44,27 @@ def open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
+def _open_without_link(path: str, flags: int) -> int:
+    """Open a file without waiting. Raises OSError for a link."""
+    return open_at_once(path, flags | os.O_NOFOLLOW)
+
+
 def open_anew(path: Path) -> BinaryIO:
-    """Return a new file to write, its owner's alone, in place of a file or a link of its name. Raises OSError.
+    """Return a new file to write, which only its owner can read, in place of a file or a link of its name.
 
     No link is followed, not even where the folder has become one. A device is written as it is, and never removed.
+    Raises OSError.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        how = os.O_CREAT | os.O_EXCL
+        flags = os.O_CREAT | os.O_EXCL
         with suppress(FileNotFoundError):
-            there = os.lstat(path.name, dir_fd=folder).st_mode
-            if stat.S_ISREG(there) or stat.S_ISLNK(there):
+            mode = os.lstat(path.name, dir_fd=folder).st_mode
+            if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                 os.unlink(path.name, dir_fd=folder)
             else:
-                how = os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.fdopen(os.open(path.name, os.O_WRONLY | how, 0o600, dir_fd=folder), "wb")
+                flags = os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.fdopen(os.open(path.name, os.O_WRONLY | flags, 0o600, dir_fd=folder), "wb")
     finally:
         os.close(folder)
 
@@ -67,8 +74,8 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
 
     Without `follow` a link is no file.
     """
-    own_flags = 0 if follow else os.O_NOFOLLOW
-    file = open(path, "rb", opener=lambda name, flags: open_at_once(name, flags | own_flags))  # noqa: SIM115 - the caller closes it
+    opener = open_at_once if follow else _open_without_link
+    file = open(path, "rb", opener=opener)  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
@@ -82,9 +89,10 @@ def regular_content(path: Path, most_bytes: int) -> bytes:
 
 
 def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
-    """Return the keys and values of a YAML file. Raises StudyError for one that cannot be read, or is too large.
+    """Return the keys and values of a YAML file.
 
-    `what` the file is and how it `starts` are words of the messages.
+    Raises StudyError for a file that cannot be read, or is too large; its message says `what` the file is and how such
+    a file `starts`.
     """
     try:
         return _mapping(path, what, starts)
@@ -94,21 +102,21 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         wrong = f"{error.context} {error.problem}"
         hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
-        raise _refused(path, what, f"line {line}: {error.problem}{hint}") from error
+        raise _reading_error(path, what, f"line {line}: {error.problem}{hint}") from error
     except OSError as error:
-        raise _refused(path, what, f"{error.strerror}; name another file, or fix it") from error
+        raise _reading_error(path, what, f"{error.strerror}; name another file, or fix it") from error
     except UnicodeDecodeError as error:
-        raise _refused(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
+        raise _reading_error(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except (YAMLError, ValueError, TypeError, OverflowError) as error:  # such as the date 2026-13-45
-        raise _refused(path, what, str(error)) from error
+        raise _reading_error(path, what, str(error)) from error
 
 
 def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
     """Return the keys and values of a YAML file. Raises StudyError, and the errors of file and parser."""
     content = regular_content(path, MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise _refused(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
-    raw = deepcopy(_values(content.decode()))
+        raise _reading_error(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
+    raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
     if not isinstance(raw, dict):
         raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
     return raw
@@ -129,18 +137,24 @@ def _values(text: str) -> Any:
 
 
 def _count(node: Node, known: dict[int, int], depth: int) -> int:
-    """Return the number of values below a node; each node is counted once, however many aliases name it."""
+    """Return the number of values at and below a node, each alias counted as all that it stands for.
+
+    `known` holds the numbers of nodes that were counted before, so that many aliases take no time. Raises
+    RecursionError below a `depth` of 30.
+    """
     if depth > 30:
         raise RecursionError
     if isinstance(node, ScalarNode):
         return 1
     if id(node) not in known:
-        pairs = node.value if isinstance(node, MappingNode) else ((part,) for part in node.value)
-        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for pair in pairs for part in pair)
+        is_mapping = isinstance(node, MappingNode)
+        parts = [part for pair in node.value for part in pair] if is_mapping else node.value
+        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in parts)
     return known[id(node)]
 
 
-def _refused(path: Path, what: str, why: str) -> StudyError:
+def _reading_error(path: Path, what: str, why: str) -> StudyError:
+    """Return the error for a file that cannot be read."""
     return StudyError(f"{what} {path} cannot be read: {why}")
 
 
@@ -168,7 +182,7 @@ def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> l
 
 
 def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """Return the errors without that of a list that is too short, where one of its members has an error.
+    """Return the errors, except that a list is too short where one of its members has an error.
 
     Pydantic does not count a member with an error, so the list may only seem too short.
     """
@@ -194,7 +208,7 @@ def _cut(text: str) -> str:
 
 
 def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Return the keys that `model` allows at this place."""
+    """Return the keys that `model` allows at a place, which is the path of keys and positions to it."""
     kind: Any = model
     for step in place:
         fields = getattr(kind, "model_fields", {})
@@ -257,24 +271,18 @@ def without_effect(study: str) -> list[str]:
         raw = read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study))
     except StudyError:
         return []
-    named = {
-        f"{part}.{key}"
-        for section in _sections(raw)
-        for part, keys in section.items()
-        if _is_mapping(keys)
-        for key in keys
-    }
-    return [path for path in RETIRED if path in named]
+    present: set[str] = set()
+    for section in _sections(raw):
+        for part, keys in section.items():
+            if isinstance(keys, dict):
+                present |= {f"{part}.{key}" for key in keys}
+    return [path for path in RETIRED if path in present]
 
 
 def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return a study file and its overrides, which have parts such as `probe`."""
     overrides = raw.get("overrides")
-    return [raw, *(filter(_is_mapping, overrides) if isinstance(overrides, list) else ())]
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
+    return [raw, *(part for part in (overrides if isinstance(overrides, list) else ()) if isinstance(part, dict))]
 
 
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
@@ -292,7 +300,7 @@ def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
         raise StudyError(f"{path}: {error}") from error
     spec = _validate(raw, errors)
     if spec is None or errors:
-        raise StudyError(f"{path}: {len(errors)} error(s)\n{_listed(errors)}")
+        raise StudyError(f"{path}: {len(errors)} error(s)\n{_lines(errors)}")
     return spec
 
 
@@ -326,15 +334,14 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
     """
     raw = spec.model_dump(exclude_unset=True)
     for override in spec.overrides:
-        names = override.match.cases
-        if override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in names):
-            raw = _overridden(raw, override)
+        if _matches(override, case, device):
+            raw = _with_override(raw, override)
     try:
         return StudySpec.model_validate(raw)
     except ValidationError as error:
         raise StudyError(
             f"study {spec.name}: the overrides for {case} contradict each other:\n"
-            f"{_listed(complaints(error, StudySpec))}"
+            f"{_lines(complaints(error, StudySpec))}"
         ) from error
 
 
@@ -345,8 +352,13 @@ def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
     return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
 
 
-def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
-    """Return the keys and values of a study with those of an override."""
+def _matches(override: Override, case: str, device: DeviceKind) -> bool:
+    """Return whether an override applies to a case on a kind of device."""
+    return override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
+
+
+def _with_override(raw: dict[str, Any], override: Override) -> dict[str, Any]:
+    """Return the keys and values of a study, replaced by those of an override."""
     return {
         **raw,
         "space": {**raw["space"], **override.space},
@@ -356,7 +368,10 @@ def _overridden(raw: dict[str, Any], override: Override) -> dict[str, Any]:
 
 
 def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
-    """Check the file by itself and with each override applied. Appends every error to `errors`."""
+    """Return the study of a file, or None where it has errors by itself.
+
+    The study is checked with each override, too. Every error is appended to `errors`.
+    """
     try:
         spec = StudySpec.model_validate(raw)
     except ValidationError as error:
@@ -364,13 +379,13 @@ def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
         return None
     for position, override in enumerate(spec.overrides):
         try:
-            StudySpec.model_validate(_overridden(raw, override))
+            StudySpec.model_validate(_with_override(raw, override))
         except ValidationError as error:
             errors.extend(complaints(error, StudySpec, "overrides", str(position)))
     return spec
 
 
-def _listed(errors: Iterable[str]) -> str:
+def _lines(errors: Iterable[str]) -> str:
     """Return the first 20 errors as lines, and how many there are more."""
     lines = list(errors)
     more = [f"… and {len(lines) - 20} more"] if len(lines) > 20 else []
@@ -380,31 +395,33 @@ def _listed(errors: Iterable[str]) -> str:
 def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str], *, to_show: bool) -> Any:
     """Return a value of the file with its variables looked up; every error is appended to `errors`.
 
-    `where` is the path of the value's key.
+    `where` is the path of the value's key; `to_show`: see `load`.
     """
 
-    def missing(name: str) -> None:
+    def note_missing(name: str) -> None:
+        """Note that a variable is not set, where that is an error."""
         if not (to_show and where.startswith(("trainer.", "environment."))):
             errors.append(f"{where}: environment variable {name} is not set; set it or write ${{{name}:-default}}")
 
-    def inside(part: Any, key: object) -> Any:
+    def expanded_part(part: Any, key: object) -> Any:
+        """Return a value inside this value."""
         return _expand(part, environ, f"{where}.{key}".lstrip("."), errors, to_show=to_show)
 
     match value:
         case dict():
-            return {key: inside(part, _checked(str(key), where, errors)) for key, part in value.items()}
+            return {key: expanded_part(part, _encodable(str(key), where, errors)) for key, part in value.items()}
         case list():
-            return [inside(part, place) for place, part in enumerate(value)]
+            return [expanded_part(part, place) for place, part in enumerate(value)]
         case str():
-            text = _checked(value, where, errors)
-            value = expanded(text, environ, missing)
-            return text if f"{where}.".startswith(_AT_LAUNCH) else value
+            text = _encodable(value, where, errors)
+            now = expanded(text, environ, note_missing)
+            return text if f"{where}.".startswith(_AT_LAUNCH) else now
         case _:
             return value
 
 
-def _checked(text: str, where: str, errors: list[str]) -> str:
-    """Return a text of the file; an error is appended for one that no program can take."""
+def _encodable(text: str, where: str, errors: list[str]) -> str:
+    """Return a text of the file; for a text that no program can take, append an error and return an empty text."""
     if re.search("[\0\ud800-\udfff]", text):
         errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
         return ""
@@ -440,14 +457,14 @@ def read_prices(path: Path) -> Prices:
 
 
 def price_of_all(prices: Prices, devices: Iterable[tuple[str, str]], where: object) -> float:
-    """Return the price of some devices together for an hour. Each is the name of its machine, if any, and its model.
+    """Return the price of some devices together for an hour.
 
-    `where`: what has the prices. Raises StudyError for devices that it has no price of.
+    `devices` are pairs of a machine's name, which may be empty, and a device's model. `where`: what has the prices.
+    Raises StudyError for devices that it has no price of.
     """
-    known = [(machine, model, prices.of(machine, model)) for machine, model in devices]
-    if missing := [(machine, model) for machine, model, price in known if price is None]:
-        models = dict.fromkeys(repr(model) + (f" (of {machine})" if machine else "") for machine, model in missing)
-        raise StudyError(
-            f"{where} has no price of {', '.join(models)}; add a line `{missing[0][1]}: PRICE` below `per_hour:`"
-        )
-    return sum(price for *_, price in known if price)
+    each = [(machine, model, prices.of(machine, model)) for machine, model in devices]
+    if missing := {(machine, model): None for machine, model, price in each if price is None}:
+        texts = [repr(model) + (f" (of {machine})" if machine else "") for machine, model in missing]
+        _, first = next(iter(missing))
+        raise StudyError(f"{where} has no price of {', '.join(texts)}; add a line `{first}: PRICE` below `per_hour:`")
+    return sum(price for *_, price in each if price)

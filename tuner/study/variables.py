@@ -29,14 +29,18 @@ class TextPart(NamedTuple):
 
 
 def parts(text: str) -> Iterator[TextPart]:
-    """Yield the parts of a text with references, none of them empty. The time is proportional to the length."""
+    """Yield the parts of a text with references, none of them empty.
+
+    An odd number of dollars before braces ends in a reference; of an even number, each two stand for one. The time is
+    proportional to the length.
+    """
     place, last = 0, text.rfind("}")
     for dollars in _DOLLARS.finditer(text):
         begin, end, (pairs, is_single) = dollars.start(), dollars.end(), divmod(len(dollars[0]), 2)
         if begin < place:  # in the default of a reference
             continue
         braces = (_BRACES if is_single else _LITERAL).match(text, end) if end < last else None
-        if not (braces or pairs):
+        if not (braces or pairs):  # a dollar and a brace that is never closed
             continue
         if begin > place:
             yield TextPart(source=text[place:begin], literal=text[place:begin])
@@ -47,8 +51,9 @@ def parts(text: str) -> Iterator[TextPart]:
             continue
         if pairs:
             yield TextPart(source="$$" * pairs, literal="$" * pairs)
-        own = text[end - 1 : place]
-        yield TextPart(source=own, literal=own, name=braces["name"], default=braces["default"], is_reference=True)
+        reference = text[end - 1 : place]
+        name, default = braces["name"], braces["default"]
+        yield TextPart(source=reference, literal=reference, name=name, default=default, is_reference=True)
     if place < len(text):
         yield TextPart(source=text[place:], literal=text[place:])
 
@@ -64,15 +69,15 @@ def escaped(literal: str) -> str:
 
 
 def referring(pieces: Iterable[tuple[str, bool]]) -> str:
-    """Return the text with references that has these pieces: literals, and references as written (True)."""
-    written, literal = [], ""
+    """Return the text with references that has these pieces, each with whether it is a reference or a literal."""
+    texts, literal = [], ""
     for piece, is_reference in pieces:
         if is_reference:
-            written += [escaped(f"{literal}{{_").removesuffix("{_"), piece]  # its last dollars stand before another one
+            texts += [escaped(f"{literal}{{_").removesuffix("{_"), piece]  # `{_`: dollars at its end are doubled, too
             literal = ""
         else:
             literal += piece
-    return "".join((*written, escaped(literal)))
+    return "".join((*texts, escaped(literal)))
 
 
 def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], None] = lambda _: None) -> str:
@@ -103,7 +108,7 @@ def looked_up(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str
 
 
 def is_expansion(text: str, of: str) -> bool:
-    """Return whether a text may be `of` with values in place of its references, of which there is at least one."""
+    """Return whether a text may be `of` with values in place of its references; False where `of` has none."""
     literals = [""]  # the texts before, between and after the references
     for part in parts(of):
         if part.is_reference:

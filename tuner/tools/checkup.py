@@ -11,15 +11,26 @@ from typing import get_args
 
 from sqlalchemy import inspect
 
-from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, shown
+from tuner.devices.cards import Cards, Clocks, Occupancy, described, obstacles
 from tuner.devices.cuda import visible_uuids
-from tuner.devices.found import Connect, CudaOrder, Link, describe_machine, links, nccl_variables, open_devices
+from tuner.devices.found import (
+    Connect,
+    CudaOrder,
+    Link,
+    describe_machine,
+    links,
+    nccl_variables,
+    open_devices,
+    without_cards,
+)
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
 from tuner.records.urls import shown as shown_url
+from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
+from tuner.tools.command_needs import TORCH, Typed, imported_modules, program, python_of
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 
@@ -78,7 +89,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
         for obstacle in in_the_way:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
         if card.occupants and not in_the_way:
-            who = ", ".join(map(shown, card.occupants))
+            who = ", ".join(map(described, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:
             yield warning(
@@ -106,7 +117,8 @@ def check_links(links: Sequence[Link]) -> Iterator[Finding]:
     pairs = grouped(links, _reach)
     for reach, alike in pairs.items():
         which = "every pair" if len(pairs) == 1 else ", ".join(map(_pair, alike))
-        yield (warning if alike[0].p2p is False else fine)("links", f"{reach}: {which}")
+        text = f"{reach}: {which}"
+        yield warning("links", text) if alike[0].p2p is False else fine("links", text)
 
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
@@ -118,14 +130,15 @@ def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: M
         yield fine("NCCL", f"{settings}: {why}")
     else:
         asked = f"{settings}: the study says nccl_p2p: {environment.nccl_p2p}"
-        against = bool(without) != (environment.nccl_p2p == "off") and bool(links)
-        yield warning("NCCL", f"{asked}, auto suits these cards better") if against else fine("NCCL", asked)
+        suits = bool(without) == (environment.nccl_p2p == "off") or not links
+        yield fine("NCCL", asked) if suits else warning("NCCL", f"{asked}, auto suits these cards better")
     for origin, variables in (("the study", environment.variables), ("the environment", inherited)):
-        if own := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:
-            yield warning("NCCL", f"{' '.join(own)} from {origin}")
+        if nccl := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:
+            yield warning("NCCL", f"{' '.join(nccl)} from {origin}")
 
 
 def _reach(link: Link) -> str:
+    """Return how data goes between two cards, in words."""
     if link.p2p is None:
         return "the driver does not report it"
     if not link.p2p:
@@ -134,6 +147,7 @@ def _reach(link: Link) -> str:
 
 
 def _pair(link: Link) -> str:
+    """Return the names of the two cards."""
     return f"cuda:{link.first}-cuda:{link.second}"
 
 
@@ -152,10 +166,11 @@ def check_storage(url: str) -> Finding:
             return fine("storage", f"{file} will be created")
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()
-    if empty:
-        return fine("storage", f"{shown_url(url)} answers and is empty")
-    connect(url)
-    return fine("storage", f"{shown_url(url)} answers and contains studies")
+    if not empty:
+        connect(url)
+    text = f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}"
+    why = unguarded(url)
+    return warning("storage", f"{text}; {why}") if why else fine("storage", text)
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
@@ -163,9 +178,9 @@ def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: flo
 
     Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
     """
-    there = _nearest(folder)
-    free_gib = mib(shutil.disk_usage(there).free) / MIB_PER_GIB
-    text = f"{free_gib:,.1f} GiB free at {there}"
+    existing = _nearest(folder)
+    free_gib = mib(shutil.disk_usage(existing).free) / MIB_PER_GIB
+    text = f"{free_gib:,.1f} GiB free at {existing}"
     if free_gib < needed_gib:
         return problem(subject, f"{text}; at least {needed_gib:g} GiB is needed")
     if free_gib < wished_gib:
@@ -179,22 +194,22 @@ def _nearest(folder: Path) -> Path:
 
 
 def check_objective(spec: StudySpec) -> Iterator[Finding]:
-    """Check that the metrics which a study names exist. Raises StudyError when a metric does not exist."""
+    """Yield the metrics of a study. Raises StudyError when a metric does not exist."""
     check_metrics(spec)
     constraints = [f"{constraint.metric} {constraint}" for constraint in spec.build_constraints()]
     yield fine("objective", ", ".join([*spec.objectives, *constraints]))
 
 
 def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[Finding]:
-    """Check the trainer that a study names; `ranks` is the number of devices, where it is known.
+    """Yield what is found of the trainer that a study names; `ranks` is the number of devices, where it is known.
 
     Raises StudyError or TrainerError when the trainer's files cannot be used.
     """
     trainer = open_trainer(spec.trainer)
-    known = trainer.cases()
-    chosen = select(known, spec.cases)
-    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(known)} case(s) selected")
-    for glob in unmatched(spec, (case.name for case in known)):
+    cases = trainer.cases()
+    chosen = select(cases, spec.cases)
+    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(cases)} case(s) selected")
+    for glob in unmatched(spec, (case.name for case in cases)):
         yield warning("overrides", f"no case matches {glob!r}")
     if trainer.dependencies:
         yield from check_imports(trainer.dependencies, import_all(trainer.dependencies))
@@ -206,11 +221,11 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
         text = f"it names neither {{ranks}} nor {{devices}}; see that it starts one rank on each of {ranks} devices"
         yield warning("command", text)
     yield from check_samples(trainer, spec)
-    yield from check_parameters(trainer, spec, known)
+    yield from check_parameters(trainer, spec, cases)
 
 
 def check_samples(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
-    """Report a study that needs samples and a trainer whose samples nothing counts."""
+    """Yield a problem if a study needs samples and nothing counts those of its trainer."""
     if SAMPLES_PER_S in {*spec.objectives, *spec.constraints} and trainer.counts_samples is False:
         text = f"{SAMPLES_PER_S} cannot be measured: no pattern of `progress` has the group (?P<samples>…)"
         yield problem("samples", f"{text}; add the group or `samples_per_iteration`, or name another metric")
@@ -238,7 +253,8 @@ def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> I
     """Yield which modules can be imported, in which versions, and which are missing or do not work together."""
     python = dependencies.python
     versions = [f"{module.module} {module.version or ''}".strip() for module in imported if module.error is None]
-    yield fine("imports", f"{python} imports {', '.join(versions) or 'nothing'}")
+    if versions:
+        yield fine("imports", f"{python} imports {', '.join(versions)}")
     if missing := [module.module for module in imported if module.missing]:
         yield problem("imports", f"{python} lacks {', '.join(missing)}; install them there")
     for module in imported:
@@ -249,7 +265,7 @@ def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> I
 
 
 def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: Path) -> Iterator[Finding]:
-    """Check the devices, the trainer, the database at `url` and the disk of `runs`. Yields each finding at once.
+    """Yield each finding about the devices, the trainer, the database at `url` and the disk of `runs` at once.
 
     Every probe writes a checkpoint and a log to the disk. NCCL and the workers of a DataLoader need shared memory, of
     which containers often have only 64 MiB.
@@ -262,18 +278,73 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
     yield from _reported("objective", lambda: check_objective(spec))
     yield from _reported("trainer", lambda: check_named_trainer(spec, _ranks(devices)))
     yield from _reported("storage", lambda: [check_storage(url)])
+    yield from _check_rooms(runs)
+
+
+def check_up_machine(devices: str, storage: str | None, runs: Path, typed: Typed | None = None) -> Iterator[Finding]:
+    """Check the machine without a study, and the command that is typed, if any. Yields each finding at once."""
+    yield from _reported("devices", lambda: check_devices(devices, EnvironmentSpec()))
+    yield from _reported("command", lambda: check_command(typed, on_gpu=_has_cards(devices)))
+    if storage:
+        yield from _reported("storage", lambda: [check_storage(storage)])
+    yield from _check_rooms(runs)
+
+
+def unchecked(devices: str, storage: str | None, typed: Typed | None) -> Iterator[str]:
+    """Yield what `check_up_machine` did not look at, and what does."""
+    if typed is None:
+        yield "a trainer and what it imports: name a --study, or a command after `--`"
+    else:
+        yield "whether the command trains, and its flags: `tuner optimize -- COMMAND` watches it first"
+    if storage is None:
+        yield "a database: name its --storage; without one it is a file below runs/"
+    if (_ranks(devices) or 1) > 1:
+        yield "whether NCCL or gloo moves data, and how fast: `tuner scale` measures it"
+
+
+def _check_rooms(runs: Path) -> Iterator[Finding]:
+    """Check the disk of the results, and the shared memory."""
     yield from _reported("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():
         yield check_room("shared memory", shared_memory, wished_gib=1)
 
 
+def check_command(typed: Typed | None, *, on_gpu: bool) -> Iterator[Finding]:
+    """Check the program and the script of a typed command, and what it imports; without a command only torch.
+
+    Raises TrainerError where the training's Python cannot be started.
+    """
+    started = program(typed) if typed else None
+    if typed and started is None:
+        yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
+        return
+    if typed and typed.script and not Path(typed.script).is_file():
+        yield problem("command", f"there is no script {typed.script} here; start `tuner` in its folder")
+        return
+    if typed:
+        yield fine("command", f"{started} runs {typed.script or 'no script of Python that is known here'}")
+    if (python := python_of(started)) is None:
+        yield warning("imports", "the shell finds no Python; activate the environment of the training")
+        return
+    dependencies = Dependencies(python, imported_modules(typed.script) if typed and typed.script else (TORCH,))
+    imported = import_all(dependencies)
+    if typed is None and any(module.missing for module in imported):
+        yield warning("imports", f"{python} lacks torch; activate the environment of the training")
+    else:
+        yield from check_imports(dependencies, imported)
+    if on_gpu and any(module.module == TORCH and "+cpu" in (module.version or "") for module in imported):
+        yield problem("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
+
+
 def check_devices(
     devices: str, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
 ) -> Iterator[Finding]:
-    """Check the devices that a study names. Raises DeviceError when they cannot be opened."""
+    """Yield what is found of the devices that a study names. Raises DeviceError when they cannot be opened."""
     source = open_devices(devices, connect, cuda_order)
     yield from check_machine(source.devices, describe_machine(source, connect))
+    if devices.startswith("auto") and not source.devices[0].is_gpu:
+        yield fine("driver", "; ".join(without_cards(connect, cuda_order)) or "there is a driver, and it shows no card")
     cards = Cards(source.devices, connect)
     yield from check_occupancy(cards.occupancy())
     yield from check_clocks(cards.clocks())
@@ -281,6 +352,13 @@ def check_devices(
         pairs = links(source.devices, connect)
         yield from check_links(pairs)
         yield from check_nccl(pairs, environment, os.environ)
+
+
+def _has_cards(devices: str) -> bool:
+    """Return whether the devices are cards; False where they cannot be opened."""
+    with suppress(TunerError):
+        return open_devices(devices).devices[0].is_gpu
+    return False
 
 
 def _ranks(devices: str) -> int | None:
@@ -291,6 +369,7 @@ def _ranks(devices: str) -> int | None:
 
 
 def _reported(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield what a check finds; an error that it raises becomes a problem."""
     try:
         yield from check()
     except TunerError as error:

@@ -9,13 +9,11 @@ from tuner.errors import TrainerError
 from tuner.probe import MonotonicClock, ProbePlan, Process, mib
 from tuner.study import escaped
 
-CONTEXT_MIB = 860.0
-"""What CUDA and its libraries hold on a card beside tensors: 770 MiB of CUDA's own, and 90 MiB of workspaces.
+CONTEXT_MIB = 810.0
+"""What a card holds beside tensors: 768 MiB of CUDA and its libraries, and the workspaces of matrix products.
 
-Source: `benchmarks.memory.without_run` on an H200 (torch 2.11, CUDA 13), four models and three batch sizes each.
+Source: `benchmarks.memory.without_run` on an H200 (torch 2.11, CUDA 13), the median of four models.
 """
-ALLOCATED = 1.10
-"""What the allocator takes from the card for each byte of tensors at their peak. Source: as above, the median."""
 LEAST_SHARE = 0.94
 """The least of what a training takes, as a share of what is foretold: less in one of 24 trainings. Source: as above."""
 LARGEST_SHARE = 1.19
@@ -41,7 +39,7 @@ def foretold(plan: ProbePlan) -> float:
     finally:
         process.end()
     try:
-        peak_mib = mib(json.loads(answer.read_text(encoding="utf-8"))["peak_bytes"])
+        taken_mib = mib(json.loads(answer.read_text(encoding="utf-8"))["taken_bytes"])
     except (OSError, ValueError, KeyError) as error:
         raise TrainerError(f"no second optimizer step with tensors that have no data: {last.strip()}") from error
-    return CONTEXT_MIB + ALLOCATED * peak_mib
+    return CONTEXT_MIB + taken_mib

@@ -50,9 +50,9 @@ class Imported(NamedTuple):
 def import_all(dependencies: Dependencies) -> list[Imported]:
     """Return the result of importing each module in the trainer's own Python, which sees no GPU.
 
-    Where that Python dies while it imports a module, this module is the last result. `python` may be a script that
-    activates an environment: what the script prints is ignored. Raises TrainerError when the Python cannot be started
-    or does not end in time.
+    Where that Python dies while it imports a module, this module is the last result. `dependencies.python` may be a
+    script that activates an environment: what the script prints is ignored. Raises TrainerError when the Python cannot
+    be started or does not end in time.
     """
     python, modules = dependencies.python, dependencies.modules
     try:
@@ -83,14 +83,15 @@ def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator
     """Yield a complaint about each module that is newer than a limit allows."""
     versions = {module.module: module.version for module in imported if module.version is not None}
     for limit in limits:
-        version, (neighbour, begins) = versions.get(limit.module), limit.beside or ("", "")
-        applies = versions.get(neighbour, "").startswith(begins)
-        if version is not None and applies and _numbers(version) >= _numbers(limit.below):
-            beside = f" beside {neighbour} {versions[neighbour]}" if neighbour else ""
+        version, (other, begins) = versions.get(limit.module), limit.beside or ("", "")
+        applies = versions.get(other, "").startswith(begins)  # every version begins with ""
+        if version is not None and applies and _release(version) >= _release(limit.below):
+            beside = f" beside {other} {versions[other]}" if other else ""
             yield f"{limit.module} {version} does not work{beside}; install a version below {limit.below}"
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers with which a version begins: `1.12.0rc1` gives 1, 12, 0."""
     release = re.match(r"[\d.]*", version)
     return tuple(int(part) for part in (release[0] if release else "").split(".") if part)
 
@@ -112,9 +113,9 @@ def iterations(slot: Slot) -> int:
 
 
 def num_envs(trainer: str, config: Config, usual: int | None = None) -> int:
-    """Return the environments per rank, `usual` where the config does not say.
+    """Return the environments per rank; `usual` where the config has no such parameter.
 
-    Raises TrainerError for what is no whole number above 0.
+    Raises TrainerError where that is not a whole number above 0.
     """
     number = config.get(LADDER, usual)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -133,9 +134,18 @@ def interpreter(python: str) -> str:
 def own_plan(
     python: str, program: Sequence[str], config: Config, slot: Slot, *words: str, session_key: str
 ) -> ProbePlan:
-    """Return the plan of a program that ships with the tuner: a module, and its words before and after the devices.
+    """Return the plan of a probe by a program that ships with the tuner.
 
-    Raises TrainerError if the Python is the tuner's own and lacks torch.
+    Args:
+        python: The Python that runs it.
+        program: The module, and its arguments before those of devices and port.
+        config: The config to probe.
+        slot: What is reserved for the probe.
+        *words: The further arguments of the module.
+        session_key: Names the session that can serve the config.
+
+    Raises:
+        TrainerError: The Python is the tuner's own and lacks torch.
     """
     if python == sys.executable and find_spec("torch") is None:
         raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
@@ -152,29 +162,28 @@ def own_plan(
     )
 
 
-def programs(python: str | None) -> Path | None:
+def program_folder(python: str | None) -> Path | None:
     """Return the folder of a Python that a study file names with its folder; None for any other."""
     return Path(interpreter(python)).parent if python and os.sep in python else None
 
 
-def found_beside(programs: Path, text: str) -> str:
-    """Return a text in which the variable PATH has the folder of the trainer's Python first, as in a probe."""
-    first = (f"{programs}{os.pathsep}", False)
-    pieces = [
-        piece
-        for part in parts(text)
-        for piece in (
-            *([first] if part.is_reference and part.name == "PATH" else []),
-            (part.literal, part.is_reference),
-        )
-    ]
+def with_folder_in_path(folder: Path, text: str) -> str:
+    """Return a text with a folder before each reference to the variable PATH.
+
+    So a probe finds the programs beside the trainer's Python first, also where the study file sets PATH.
+    """
+    pieces: list[tuple[str, bool]] = []
+    for part in parts(text):
+        if part.is_reference and part.name == "PATH":
+            pieces.append((f"{folder}{os.pathsep}", False))
+        pieces.append((part.literal, part.is_reference))
     return referring(pieces)
 
 
 Options = TypeVar("Options", bound=Strict)
 
 
-def checked(model: type[Options], spec: TrainerSpec) -> Options:
+def checked_options(model: type[Options], spec: TrainerSpec) -> Options:
     """Return the options of `spec` as a `model`. Raises TrainerError with all errors, each with its path."""
     try:
         return model.model_validate(spec.options)
@@ -255,7 +264,7 @@ class Trainer(ABC):
 
     @property
     def script(self) -> Path | None:
-        """The file whose code trains, by which a change of it is known; None where it is unknown."""
+        """The file whose code trains, so that a change of it is noticed; None where it is unknown."""
         return None
 
     def check_value(self, parameter: str, value: Value) -> None:
@@ -287,11 +296,11 @@ class Trainer(ABC):
 
     @abstractmethod
     def cases(self) -> list[Case]:
-        """List all cases, trainable or not. Raises TrainerError when the trainer's files are missing."""
+        """Return all cases, trainable or not. Raises TrainerError when the trainer's files are missing."""
 
     @abstractmethod
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Decide everything about one probe; this reads the trainer's files, but writes and starts nothing.
+        """Return the plan of one probe; this reads the trainer's files, but writes and starts nothing.
 
         Where `slot.to_train` is set, the same launch runs for as long as the trainer's own settings say.
         Raises TrainerError when the case's files cannot be used with this config.
@@ -309,7 +318,7 @@ class Trainer(ABC):
         return None
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Decide the same probe as one run of a session; None where there are no sessions. Raises as `plan` does.
+        """Return the plan of the same probe as one run of a session; None without sessions. Raises as `plan` does.
 
         The program that serves the session reports progress and takes requests as `tuner.progress` does.
         """

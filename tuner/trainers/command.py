@@ -31,7 +31,7 @@ from tuner import study
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
-from tuner.trainers.base import STANDARD, Trainer, checked, device_names, interpreter, programs
+from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
 from tuner.trainers.config_files import changed, copy_name, with_copies
 from tuner.trainers.presets import PRESETS
@@ -41,25 +41,26 @@ from tuner.trainers.template import Reference, fill, flags, placeholders, script
 def loader_queue(config: Config) -> int:
     """Return the batches that the loader of a rank holds ready, from all of its workers; 0 where unknown.
 
-    Each worker of a PyTorch loader prefetches two batches where the config does not say so.
+    Each worker of a PyTorch loader prefetches two batches where the config has no parameter for it.
     """
 
     def value_of(word: str, default: int) -> int:
+        """Return the first whole number of a parameter whose name contains a word."""
         numbers = (value for name, value in config.items() if word in name and type(value) is int)
         return next(numbers, default)
 
     return max(0, value_of("workers", 0) * value_of("prefetch", 2))
 
 
-_launched = partial(fill, to_launch=True)
+_fill_to_launch = partial(fill, to_launch=True)
 
 
 _expression = cache(Expression)
 """Reads an expression once: a search asks for its value of each config."""
 
 
-def _counted(config: Mapping[str, object], ranks: int) -> dict[str, object]:
-    """Return what arithmetic counts with: a config, and the ranks."""
+def _operands(config: Mapping[str, object], ranks: int) -> dict[str, object]:
+    """Return what arithmetic computes with: the values of a config, and the number of ranks."""
     return {**config, **dict.fromkeys(COUNTS, ranks)}
 
 
@@ -71,7 +72,7 @@ class CommandTrainer(Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
         super().__init__(spec)
-        self._options = checked(CommandOptions, spec)
+        self._options = checked_options(CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
         self.folder = (Path(spec.root).expanduser() / self._options.cwd).resolve()
         """The folder in which the command runs."""
@@ -110,26 +111,24 @@ class CommandTrainer(Trainer):
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe: the filled command line, its variables, files and patterns."""
         values = self.values(case, config, slot)
-        env = {name: filled for name, text in self._options.env.items() for filled in _launched((text,), values)}
+        env = {name: word for name, text in self._options.env.items() for word in _fill_to_launch((text,), values)}
         env |= slot.variables
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
             bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
             env = {name: text for name, text in env.items() if bars.get(name) != text}
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
-        copies = self.copies(config)
-        folder = None if slot.to_train else slot.out_dir
-        named = {name: (folder or copy_name(self.folder / name).parent) / copy_name(Path(name)).name for name in copies}
+        texts = self.copies(config)
+        beside = {name: copy_name(self.folder / name, slot.out_dir) for name in texts}
+        copies = beside if slot.to_train else {name: slot.out_dir / copy_name(Path(name)).name for name in texts}
+        words = _fill_to_launch(self._options.command, values)
         return ProbePlan(
             config=config,
-            argv=with_copies(
-                _launched(self._options.command, values),
-                {study.escaped(name): study.escaped(str(path)) for name, path in named.items()},
-            ),
+            argv=with_copies(words, {study.escaped(name): study.escaped(str(path)) for name, path in copies.items()}),
             cwd=self.folder,
             env=env,
-            programs=programs(self._spec.python),
-            files={named[name]: text for name, text in copies.items()},
+            programs=program_folder(self._spec.python),
+            files={copies[name]: text for name, text in texts.items()},
             slot=slot,
             progress=LinePatterns(
                 patterns=self._options.progress,
@@ -161,11 +160,14 @@ class CommandTrainer(Trainer):
         return texts
 
     def session_key(self, case: Case, config: Config) -> str | None:
-        """Share a session between configs that agree in the parameters of its command line and its environment."""
+        """Return what names a session: the parameters of its command line and its environment; None without one.
+
+        Configs that agree in these parameters share a session.
+        """
         if not self._options.session:
             return None
         fixed = sorted(self._options.session_parameters & config.keys())
-        return "/".join((self.name, case.name, *(f"{name}={study.written(config[name])}" for name in fixed)))
+        return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in fixed)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
         """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""
@@ -174,7 +176,7 @@ class CommandTrainer(Trainer):
         cold = self.plan(case, config, slot)
         return replace(
             cold,
-            argv=_launched(self._options.session, self.values(case, config, slot)),
+            argv=_fill_to_launch(self._options.session, self.values(case, config, slot)),
             progress=replace(cold.progress, patterns=()),
             progress_file=None,
             expected=(),
@@ -187,22 +189,26 @@ class CommandTrainer(Trainer):
         """Return the first word of the command or the session, where no program has that name."""
         if "PATH" in self._options.env:
             return None
-        begins = [words[0] for words in (self._options.command, self._options.session) if words]
-        programs = {
-            word: study.expanded(_launched((word,), {})[0], os.environ) for word in begins if not placeholders([word])
-        }
-        return next((word for word, program in programs.items() if not self._finds(program)), None)
+        first_words = [words[0] for words in (self._options.command, self._options.session) if words]
+        for word in first_words:
+            if placeholders([word]):
+                continue
+            program = study.expanded(_fill_to_launch((word,), {})[0], os.environ)
+            if not self._exists(program):
+                return word
+        return None
 
     @property
     def script(self) -> Path | None:
         """The Python script that the command names."""
-        named = script(self._options.command)
-        return self.folder / named if named and (self.folder / named).is_file() else None
+        path = script(self._options.command)
+        return self.folder / path if path and (self.folder / path).is_file() else None
 
-    def _finds(self, program: str) -> bool:
+    def _exists(self, program: str) -> bool:
+        """Return whether a probe would find a program: by its path, or in the folders of PATH."""
         if os.sep in program:
             return shutil.which(self.folder / program) is not None
-        return shutil.which(program, path=search_path(programs(self._spec.python))) is not None
+        return shutil.which(program, path=search_path(program_folder(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
         """Return what comparable results share: the unfilled command and environment, and how samples count.
@@ -212,12 +218,12 @@ class CommandTrainer(Trainer):
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
         computed = " ".join(f"{name}={text}" for name, text in sorted(self._options.computed.items()))
         arithmetic = {"samples_per_iteration": self._options.samples_per_iteration, "computed": computed}
-        counted = {name: text for name, text in arithmetic.items() if text}
+        used = {name: text for name, text in arithmetic.items() if text}
         command = " ".join(map(study.quoted, self._options.command))
-        return {"name": self.name, **study.masked_trainer({"command": command, "env": env}), **counted}
+        return {"name": self.name, **study.masked_trainer({"command": command, "env": env}), **used}
 
     def check_value(self, parameter: str, value: Value) -> None:
-        """Refuse words that arithmetic counts with, and flags that are not true or false."""
+        """Raise TrainerError for a word that arithmetic needs as a number, and for a flag that is not true or false."""
         super().check_value(parameter, value)
         for name, text in {**self._arithmetic, **self._options.computed}.items():
             if text and parameter in Expression(text).names and isinstance(value, bool | str):
@@ -228,9 +234,9 @@ class CommandTrainer(Trainer):
             )
 
     def refusal(self, config: Config, ranks: int) -> str | None:
-        """Return why a number cannot be computed from a config, or is no whole number above 0; None where all can."""
+        """Return why a number cannot be computed from a config, or must not have its value; None where all are good."""
         try:
-            values = _counted(self.with_computed(config, ranks), ranks)
+            values = _operands(self.with_computed(config, ranks), ranks)
             for name, text in self._arithmetic.items():
                 self._number(name, text, values)
         except ConfigRefusedError as error:
@@ -238,6 +244,7 @@ class CommandTrainer(Trainer):
         return None
 
     def _progress_file(self, case: Case, slot: Slot) -> ProgressFile | None:
+        """Return the file of a probe that shows the progress; None where the options name none."""
         if (file := self._options.progress_file) is None:
             return None
         (pattern,) = fill((file.pattern,), {"case": case.name})
@@ -246,21 +253,29 @@ class CommandTrainer(Trainer):
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
         """Return the number that an option computes; None where the option is empty or a parameter does not count."""
         ranks = len(slot.devices)
-        return self._number(name, self._arithmetic[name], _counted(self.with_computed(config, ranks), ranks))
+        return self._number(name, self._arithmetic[name], _operands(self.with_computed(config, ranks), ranks))
 
     def with_computed(self, config: Config, ranks: int) -> dict[str, object]:
-        """Return a config with the values that are computed from it. Raises ConfigRefusedError for a broken number."""
+        """Return a config with the values that are computed from it.
+
+        A value is left out if the config lacks a parameter of its arithmetic. Raises ConfigRefusedError for a value
+        that is not a whole number above 0.
+        """
         completed: dict[str, object] = dict(config)
         for name, text in self._options.computed.items():
-            number = self._number(name, text, _counted(config, ranks))
-            if number is not None and not number.is_integer():
+            number = self._number(name, text, _operands(config, ranks))
+            if number is None:
+                continue
+            if not number.is_integer():
                 raise ConfigRefusedError(f"{name} {text!r} is {number:g}, which is no whole number")
-            if number is not None:
-                completed[name] = int(number)
+            completed[name] = int(number)
         return completed
 
     def _number(self, name: str, text: str, values: Mapping[str, object]) -> float | None:
-        """Return the value of an arithmetic. Raises ConfigRefusedError where it is no number above 0."""
+        """Return the value of the arithmetic `text` of an option; None where it is empty or lacks a parameter.
+
+        Raises ConfigRefusedError for a value that cannot be computed or is not above 0.
+        """
         try:
             number = _expression(text).value(values) if text else None
         except ValueError as error:
@@ -273,13 +288,10 @@ class CommandTrainer(Trainer):
         """Return the value of each placeholder, for one run in a slot."""
         devices = device_names(slot.local_devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
-        set_values = {
-            name: value
-            for name, value in self.with_computed(config, len(slot.devices)).items()
-            if name not in self._options.unset or self._options.unset[name] != value
-        }
+        unset = self._options.unset
+        values = self.with_computed(config, len(slot.devices))
         return {
-            **set_values,
+            **{name: value for name, value in values.items() if name not in unset or unset[name] != value},
             **limit,
             "case": case.name,
             "out_dir": slot.out_dir,

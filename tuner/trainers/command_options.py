@@ -25,7 +25,7 @@ COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""
 
 OUT_DIR = "{out_dir}/"
-
+"""How the path of a file in a probe's own folder begins."""
 _GROUPS = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
 
 
@@ -37,7 +37,8 @@ class Labels(Strict):
     """The words that name robot and task."""
 
 
-def _lies_in_the_out_dir(path: str) -> str:
+def _checked_path(path: str) -> str:
+    """Return a path that begins with `OUT_DIR`. Raises ValueError for any other path."""
     below = path.removeprefix(OUT_DIR)
     if below == path or not placeholders([below]) <= {"case"} or ".." in below or below[:1] in {"", "/"}:
         raise ValueError(f"must begin with {OUT_DIR}, so that each probe has a file of its own; {{case}} may follow")
@@ -47,7 +48,7 @@ def _lies_in_the_out_dir(path: str) -> str:
 class FileOptions(Strict):
     """A file in which the trainer writes its progress, and the columns that count."""
 
-    path: Annotated[str, AfterValidator(_lies_in_the_out_dir)]
+    path: Annotated[str, AfterValidator(_checked_path)]
     """Where the file appears, below `{out_dir}`; `*` and `**` match as in a shell."""
     format: Literal["csv", "jsonl"]
     iteration: str | None = None
@@ -63,8 +64,8 @@ class FileOptions(Strict):
     @property
     def columns(self) -> dict[str, str]:
         """Field of a report → the column that holds it."""
-        named = {"iteration": self.iteration, "samples": self.samples}
-        return {field: column for field, column in named.items() if column}
+        columns = {"iteration": self.iteration, "samples": self.samples}
+        return {field: column for field, column in columns.items() if column}
 
 
 def parameters(words: Iterable[str]) -> frozenset[str]:
@@ -73,7 +74,10 @@ def parameters(words: Iterable[str]) -> frozenset[str]:
 
 
 def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str] = frozenset()) -> None:
-    """Refuse names that neither the command nor its environment has; none where the command itself is refused."""
+    """Raise ValueError for names that neither the command, its environment, its files nor `more` have.
+
+    Where the command itself is refused, nothing else is.
+    """
     in_files = frozenset(name for values in info.data.get("files", {}).values() for name in values)
     known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | more | in_files
     if "command" in info.data and (unknown := sorted(set(names) - known)):
@@ -81,29 +85,34 @@ def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression, compiled. Raises ValueError for a text that is none."""
     try:
         return re.compile(pattern)
     except re.error as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
 
 
-def _words(command: object) -> object:
+def _split(command: object) -> object:
+    """Return the words of a command that is one text; anything else as it is."""
     return shell_split(command) if isinstance(command, str) else command
 
 
-def _fillable(command: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command. Raises ValueError for a broken placeholder."""
     placeholders(command)
     if stray := sorted(flags(command) & LAUNCH_FACTS):
         raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
     return command
 
 
-def _env_fillable(env: dict[str, str]) -> dict[str, str]:
+def _checked_env(env: dict[str, str]) -> dict[str, str]:
+    """Return variables. Raises ValueError for a broken placeholder in their values."""
     placeholders(env.values())
     return env
 
 
-def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return patterns of progress. Raises ValueError for a pattern without groups, or with unknown ones."""
     for pattern in patterns:
         compiled = _compiled(pattern)
         if not compiled.groupindex.keys() <= set(_GROUPS) or (compiled.groups and not compiled.groupindex):
@@ -111,14 +120,16 @@ def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-def _varies_no_more(session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+def _checked_session(session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """Return the words of a session. Raises ValueError for a parameter that the command lacks."""
     known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
     if unknown := sorted(parameters(session) - known):
         raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
     return session
 
 
-def _is_used(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+def _checked_computed(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    """Return computed values. Raises ValueError for one that nothing uses, or that follows from another one."""
     _check_known(computed, info)
     for name, text in computed.items():
         if stray := sorted(Expression(text).names & computed.keys()):
@@ -126,18 +137,25 @@ def _is_used(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     return computed
 
 
-def _may_be_a_number(given: object) -> object:
+def _without_keep(learning: object) -> object:
+    """Return no parameters for `keep`; anything else as it is."""
+    return () if learning == "keep" else learning
+
+
+def _text_of_number(given: object) -> object:
+    """Return a number as text; anything else as it is."""
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
 
-def _is_arithmetic(text: str, info: ValidationInfo) -> str:
+def _checked_arithmetic(text: str, info: ValidationInfo) -> str:
+    """Return an arithmetic. Raises ValueError for a text that is none, or names what is not known."""
     if text:
         _check_known(Expression(text).names, info, COUNTS)
     return text
 
 
-def _counts_what_is_not_counted(text: str, info: ValidationInfo) -> str:
-    """Refuse `samples_per_iteration` where samples are counted otherwise."""
+def _checked_samples(text: str, info: ValidationInfo) -> str:
+    """Return `samples_per_iteration`. Raises ValueError where samples are counted otherwise."""
     if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
         raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
     if text and (file := info.data.get("progress_file")) and file.samples:
@@ -145,13 +163,14 @@ def _counts_what_is_not_counted(text: str, info: ValidationInfo) -> str:
     return text
 
 
-def _is_varied(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+def _checked_learning(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+    """Return parameters. Raises ValueError for one that the command lacks."""
     _check_known(learning or (), info)
     return learning
 
 
-def _are_configs(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
-    """Refuse files that are not named in the command, or whose form cannot be changed."""
+def _checked_files(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
+    """Return files. Raises ValueError for one that the command does not name, or whose form cannot be changed."""
     words = info.data.get("command", ())
     for name in files:
         if not is_config(name):
@@ -161,16 +180,17 @@ def _are_configs(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dic
     return files
 
 
-def _are_of_cases(labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
+def _checked_labels(labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
+    """Return labels. Raises ValueError for a label of an unknown case."""
     known = info.data.get("cases", labels)
     if unknown := [name for name in labels if name not in known]:
         raise ValueError(f"{', '.join(unknown)}: not among cases; known: {', '.join(known)}")
     return labels
 
 
-Words = Annotated[tuple[str, ...], BeforeValidator(_words), AfterValidator(_fillable)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_checked_words)]
 """A command line: a list of words, or one text in shell quoting; no shell runs it."""
-Arithmetic = Annotated[str, BeforeValidator(_may_be_a_number), AfterValidator(_is_arithmetic)]
+Arithmetic = Annotated[str, BeforeValidator(_text_of_number), AfterValidator(_checked_arithmetic)]
 """Arithmetic with placeholders; a number is arithmetic, too."""
 
 
@@ -179,7 +199,7 @@ class CommandOptions(Strict):
 
     command: Words = Field(min_length=1)
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1, max_length=MOST_CASES)
-    progress: Annotated[tuple[str, ...], AfterValidator(_patterns)] = ()
+    progress: Annotated[tuple[str, ...], AfterValidator(_checked_patterns)] = ()
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
     progress_file: FileOptions | None = None
     """A file to read progress from, for a trainer that prints none."""
@@ -196,33 +216,32 @@ class CommandOptions(Strict):
     """The files that a finished run leaves in the out dir."""
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
-    env: Annotated[Variables, AfterValidator(_env_fillable)] = Field(default_factory=dict)
+    env: Annotated[Variables, AfterValidator(_checked_env)] = Field(default_factory=dict)
     """Environment variables. Their values may have placeholders."""
-    files: Annotated[dict[str, dict[Name, str]], AfterValidator(_are_configs)] = Field(default_factory=dict)
+    files: Annotated[dict[str, dict[Name, str]], AfterValidator(_checked_files)] = Field(default_factory=dict)
     """Configuration file, as the command names it → parameter → the keys to its value in the file, joined by dots. A
     probe gets a changed copy."""
-    computed: Annotated[dict[Name, str], AfterValidator(_is_used)] = Field(default_factory=dict)
+    computed: Annotated[dict[Name, str], AfterValidator(_checked_computed)] = Field(default_factory=dict)
     """Placeholder → its value as arithmetic with others, such as `'64 / {batch_size}'` for a total batch that stays."""
-    samples_per_iteration: Annotated[Arithmetic, AfterValidator(_counts_what_is_not_counted)] = ""
+    samples_per_iteration: Annotated[Arithmetic, AfterValidator(_checked_samples)] = ""
     """The samples that all ranks together collect in an iteration."""
     total_batch: Arithmetic = ""
     """The samples of one step of the optimizer on all ranks together. Only shown."""
     flops_per_sample: float | None = Field(default=None, gt=0)
     """The floating-point operations of a training step for each of its samples, for the metric `mfu`."""
-    session: Annotated[Words, AfterValidator(_varies_no_more)] = ()
+    session: Annotated[Words, AfterValidator(_checked_session)] = ()
     """The command line that serves a session; without it, every probe runs `command`."""
-    learning: Annotated[
-        tuple[Name, ...] | None,
-        BeforeValidator(lambda learning: () if learning == "keep" else learning),
-        AfterValidator(_is_varied),
-    ] = None
+    learning: Annotated[tuple[Name, ...] | None, BeforeValidator(_without_keep), AfterValidator(_checked_learning)] = (
+        None
+    )
     """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
-    labels: Annotated[dict[Name, Labels], AfterValidator(_are_of_cases)] = Field(default_factory=dict)
+    labels: Annotated[dict[Name, Labels], AfterValidator(_checked_labels)] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
+        """Return the options with those of the preset that `progress` names."""
         return with_preset(options) if isinstance(options, dict) else options
 
     @property
@@ -233,10 +252,10 @@ class CommandOptions(Strict):
 
     @property
     def command_parameters(self) -> frozenset[str]:
-        """The parameters that the command and its environment name, or from which they are computed."""
-        used = (name for text in self.computed.values() for name in Expression(text).names - COUNTS)
+        """The parameters that the command, its environment and its files name, or from which values are computed."""
+        operands = frozenset(name for text in self.computed.values() for name in Expression(text).names - COUNTS)
         in_files = frozenset(name for values in self.files.values() for name in values)
-        return parameters((*self.command, *self.env.values())) - self.computed.keys() | frozenset(used) | in_files
+        return parameters((*self.command, *self.env.values())) - self.computed.keys() | operands | in_files
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -246,10 +265,12 @@ class CommandOptions(Strict):
     @property
     def counts_samples(self) -> bool | None:
         """Whether samples are counted; None without patterns and without a file, because `report` may count them."""
-        file, groups = self.progress_file, [_compiled(pattern).groupindex.keys() for pattern in self.progress]
+        file = self.progress_file
         if self.samples_per_iteration or (file and file.samples):
             return True
-        return any("samples" in names for names in groups) if groups or file else None
+        if not self.progress and not file:
+            return None
+        return any("samples" in _compiled(pattern).groupindex for pattern in self.progress)
 
     @property
     def session_parameters(self) -> frozenset[str]:

@@ -31,20 +31,24 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
     return as_yaml(content)
 
 
-def copy_name(path: Path) -> Path:
-    """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`."""
-    return path.with_name(f"{path.stem}.tuner{path.suffix}")
+def copy_name(path: Path, out_dir: Path | None = None) -> Path:
+    """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
+
+    Several members of a front may be trained, each in an `out_dir` whose name is its trial's number: so is its copy's.
+    """
+    member = f"-{out_dir.name}" if out_dir and out_dir.name.isdecimal() else ""
+    return path.with_name(f"{path.stem}.tuner{member}{path.suffix}")
 
 
 def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple[str, ...]:
     """Return the words of a command with the names of files replaced: the file as the command names it → its copy."""
 
-    def named(word: str) -> str:
+    def with_copy(word: str) -> str:
         """Return a word with the copy in place of a file that it names."""
         copied = (f"{word.removesuffix(name)}{copy}" for name, copy in copies.items() if is_named(name, [word]))
         return next(copied, word)
 
-    return tuple(map(named, words))
+    return tuple(map(with_copy, words))
 
 
 def is_named(name: str, words: Sequence[str]) -> bool:
@@ -53,6 +57,7 @@ def is_named(name: str, words: Sequence[str]) -> bool:
 
 
 def _set(path: Path, content: Any, keys: str, value: Value) -> None:
+    """Set a value in the content of a file, by its keys. Raises TrainerError where the file has no such value."""
     *above, last = keys.split(".")
     for key in above:
         content = content.get(key) if isinstance(content, Mapping) else None
@@ -62,19 +67,24 @@ def _set(path: Path, content: Any, keys: str, value: Value) -> None:
 
 
 def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
-    """Return a text of TOML with other values, changed line by line, so that comments and order stay."""
-    heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?$")
-    setting_form = re.compile(r"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*)(?P<value>[^#\n]*?)(?P<end>\s*(?:#.*)?)$")
-    left, section, lines = dict(values), "", []
+    """Return a text of TOML with other values, changed line by line, so that comments and order stay.
+
+    `values`: the keys to a value, joined by dots → its new value. Raises TrainerError where the text lacks one.
+    """
+    # the name of an array of tables, [[name]], keeps its inner brackets, so no keys lead into it
+    heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+|\[[^\[\]]+\])\]\s*(?:#.*)?$")
+    value_form = r"""(?:"[^"]*"|'[^']*'|[^#]*?)"""  # a # between quotes begins no comment
+    setting_form = re.compile(rf"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*){value_form}(?P<end>\s*(?:#.*)?)$")
+    missing, section, lines = dict(values), "", []
     for line in text.split("\n"):
         if heading := heading_form.match(line):
             section = f"{heading['name'].strip()}."
         setting = setting_form.match(line)
         keys = f"{section}{setting['key']}" if setting else ""
-        if setting and keys in left:
-            lines.append(f"{setting['begin']}{json.dumps(left.pop(keys))}{setting['end']}")
+        if setting and keys in missing:
+            lines.append(f"{setting['begin']}{json.dumps(missing.pop(keys))}{setting['end']}")
         else:
             lines.append(line)
-    if left:
-        raise TrainerError(f"{path} has no value {next(iter(left))}")
+    if missing:
+        raise TrainerError(f"{path} has no value {next(iter(missing))}")
     return "\n".join(lines)

@@ -26,8 +26,8 @@ def main() -> None:
 
 def version(name: str, module: object) -> "str | None":
     """Return the version that the module names, or else the version of its package."""
-    if own := getattr(module, "__version__", None):
-        return str(own)
+    if named := getattr(module, "__version__", None):
+        return str(named)
     try:
         from importlib.metadata import packages_distributions, version  # noqa: PLC0415 - Python 3.10 and later
 

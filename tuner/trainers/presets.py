@@ -30,10 +30,11 @@ class Preset:
 
 
 def _presets() -> dict[str, Preset]:
+    """Return the presets of `presets.toml`, by name. The `progress` of one may be the name of another."""
     rows: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     for row in rows.values():
-        own = row["progress"]
-        row["progress"] = tuple(rows[own]["progress"] if isinstance(own, str) else own)
+        patterns = row["progress"]
+        row["progress"] = tuple(rows[patterns]["progress"] if isinstance(patterns, str) else patterns)
         row["modules"] = tuple(row.get("modules", ()))
     return {name: Preset(**row) for name, row in rows.items()}
 

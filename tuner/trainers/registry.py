@@ -21,21 +21,25 @@ OWN = frozenset({NODES, PATIENCE})
 def declined(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
     """Return the parameters of a study that its trainer does not vary → why.
 
-    Raises TrainerError for a parameter that the trainer does not know. Raises it also for a parameter that the trainer
-    needs (a placeholder of its command) and the study does not have.
+    Args:
+        trainer: The trainer.
+        names: The parameters of the study.
+
+    Raises:
+        TrainerError: The trainer does not know one of them, or needs another (a placeholder of its command).
     """
-    wanted = tuple(names)
-    known = trainer.accepts | OWN
-    refused = {name: trainer.declines[name] for name in wanted if name in trainer.declines and name not in known}
-    unknown = [name for name in wanted if name not in known | refused.keys()]
+    names = tuple(names)
+    accepted = trainer.accepts | OWN
+    refused = {name: trainer.declines[name] for name in names if name in trainer.declines and name not in accepted}
+    unknown = [name for name in names if name not in accepted | refused.keys()]
     if unknown:
         raise TrainerError(
-            f"{trainer.name} has no parameter {', '.join(unknown)}; it takes {', '.join(sorted(known))}. "
+            f"{trainer.name} has no parameter {', '.join(unknown)}; it takes {', '.join(sorted(accepted))}. "
             "Take it out of the study's space"
         )
-    unfilled = sorted(trainer.needs - {*wanted, *OWN})
+    unfilled = sorted(trainer.needs - {*names, *OWN})
     if unfilled:
-        placeholders = (*dict.fromkeys((*wanted, *STANDARD)), *sorted(LAUNCH_FACTS))
+        placeholders = (*dict.fromkeys((*names, *STANDARD)), *sorted(LAUNCH_FACTS))
         raise TrainerError(
             f"{trainer.name} asks for {', '.join(unfilled)}, which is no parameter of the study's space; put it there, "
             f"or name one of: {', '.join(placeholders)}"
@@ -98,9 +102,9 @@ def open_trainer(spec: TrainerSpec) -> Trainer:
 def _imported(name: str) -> type[Trainer]:
     """Return the class `package.module:Class`, of an installed package or of the folder in which `tuner` is started."""
     module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         trainer = getattr(import_module(module), attribute)
     except Exception as error:

@@ -6,7 +6,7 @@ from itertools import chain, groupby
 from string import Formatter
 from typing import NamedTuple
 
-from tuner.study import parts, referring, written
+from tuner.study import parts, referring, value_text
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
@@ -41,16 +41,17 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 def pieces(word: str) -> list[TemplatePiece]:
     """Return the pieces of a word between its placeholders and references. Raises as `placeholders` does."""
     split: list[TemplatePiece] = []
-    for is_reference, some in groupby(parts(word), key=lambda part: part.is_reference):
+    for is_reference, parts_in_a_row in groupby(parts(word), key=lambda part: part.is_reference):
         if is_reference:
-            split += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in some]
-        else:
-            between = "".join(part.literal if part.name is None else _doubled(part.literal) for part in some)
-            split += [_piece(word, *field) for field in Formatter().parse(between)]
+            split += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in parts_in_a_row]
+        else:  # a reference that was written as a literal has a name, and its braces hold no placeholder
+            literals = [part.literal if part.name is None else _doubled(part.literal) for part in parts_in_a_row]
+            split += [_piece(word, *field) for field in Formatter().parse("".join(literals))]
     return split
 
 
 def _doubled(literal: str) -> str:
+    """Return a text whose braces are literal ones to `Formatter`."""
     return literal.replace("{", "{{").replace("}", "}}")
 
 
@@ -70,21 +71,26 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
     With `to_launch`, the words are texts with references: only what the template refers to is looked up. What its text
     and the values spell like a reference is a literal there, unless the value is a `Reference`.
     """
-    kept: list[str] = []
+    filled: list[str] = []
     before = ""
     for word in words:
         parts_of_word = pieces(word)
         if all(part.is_flag or part.name is None or part.name in values for part in parts_of_word):
             texts = [text for part in parts_of_word for text in _texts(part, values)]
-            filled = referring(texts) if to_launch else "".join(text for text, _ in texts)
-            kept += [filled] if filled or not any(part.is_flag for part in parts_of_word) else []
+            filled_word = referring(texts) if to_launch else "".join(text for text, _ in texts)
+            if filled_word or not any(part.is_flag for part in parts_of_word):
+                filled.append(filled_word)
         elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
-            kept.pop()
+            filled.pop()
         before = word
-    return tuple(kept)
+    return tuple(filled)
 
 
 def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
+    """Return the piece that a field of `Formatter` is; `word` is for the message.
+
+    `{flag:name}` is to `Formatter` the field `flag` with the format `name`. Raises ValueError for any other format.
+    """
     is_flag = name == "flag" and bool(spec)
     name, spec = (spec, None) if is_flag else (name, spec)
     if name is not None and (not re.fullmatch(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*", name) or spec or conversion):
@@ -94,19 +100,20 @@ def _piece(word: str, text: str, name: str | None, spec: str | None, conversion:
 
 def _texts(part: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
     """Return the texts of a piece, each with whether it is a reference."""
-    filled = _filled(part, values)
+    text = _text_of_value(part, values)
     if isinstance(values.get(part.name or ""), Reference):
-        return [(part.text, part.is_reference), (filled, True)]
-    return [(part.text + filled, part.is_reference)]
+        return [(part.text, part.is_reference), (text, True)]
+    return [(part.text + text, part.is_reference)]
 
 
-def _filled(part: TemplatePiece, values: Mapping[str, object]) -> str:
+def _text_of_value(part: TemplatePiece, values: Mapping[str, object]) -> str:
+    """Return what stands in place of a piece's placeholder; empty without a placeholder, or for a flag that is off."""
     if part.name is None:
         return ""
     value = values.get(part.name)
     if part.is_flag:
         return f"--{part.name}" if value is True else ""
-    return written(value) if isinstance(value, bool) else str(value)
+    return value_text(value) if isinstance(value, bool) else str(value)
 
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}
@@ -122,7 +129,10 @@ def script(words: Sequence[str]) -> str | None:
 
 
 def program_place(words: Sequence[str]) -> int | None:
-    """Return the position of the word that names a Python script or module, other than a launcher of torch."""
+    """Return the position of the word that names a Python script or module; None where no word does.
+
+    Launchers of torch do not count.
+    """
     modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in LAUNCHERS)
     scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
     return next(chain(scripts, modules), None)

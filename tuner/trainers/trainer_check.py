@@ -33,41 +33,43 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     slot = make_slot(out_dir)
     plans = [_check_plan(trainer, trained, config, slot) for config in configs]
     digests = {plan.digest for plan in plans}
-    _holds(len(digests) == len(configs) >= 2, "different configs have plans with different digests")
+    _require(len(digests) == len(configs) >= 2, "different configs have plans with different digests")
     for gpu in (False, True):
         two, alone = (trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
-        _holds(two.digest != alone.digest, "the digest depends on every device")
+        _require(two.digest != alone.digest, "the digest depends on every device")
     _check_sessions(trainer, trained, plans)
-    _holds(not out_dir.exists(), "planning writes nothing")
+    _require(not out_dir.exists(), "planning writes nothing")
 
 
 def _check_words(trainer: Trainer) -> None:
     """Check what a trainer says of itself, without a case."""
-    _holds(bool(trainer.name), "a trainer has a name")
-    _holds(not trainer.accepts & trainer.declines.keys(), "a parameter is not both accepted and declined")
-    _holds(
+    _require(bool(trainer.name), "a trainer has a name")
+    _require(not trainer.accepts & trainer.declines.keys(), "a parameter is not both accepted and declined")
+    _require(
         trainer.accepts | trainer.declines.keys() >= set(STANDARD), "each standard parameter is accepted or declined"
     )
-    _holds(all(trainer.declines.values()), "each decline has a reason")
-    _holds(trainer.learning <= trainer.accepts, "`learning` contains only accepted parameters")
-    _holds(trainer.fingerprint() == trainer.fingerprint(), "`fingerprint` always returns the same")
-    _holds(trainer.fingerprint().get("name") == trainer.name, "the fingerprint contains the trainer's name")
-    _holds(_is_text(trainer.fingerprint()), "keys and values of the fingerprint are text")
+    _require(all(trainer.declines.values()), "each decline has a reason")
+    _require(trainer.learning <= trainer.accepts, "`learning` contains only accepted parameters")
+    _require(trainer.fingerprint() == trainer.fingerprint(), "`fingerprint` always returns the same")
+    _require(trainer.fingerprint().get("name") == trainer.name, "the fingerprint contains the trainer's name")
+    _require(_is_text(trainer.fingerprint()), "keys and values of the fingerprint are text")
 
 
 def _check_cases(trainer: Trainer, name: str) -> Case:
+    """Check the cases of a trainer; return the case of this name."""
     cases = {case.name: case for case in trainer.cases()}
-    _holds(trainer.cases() == list(cases.values()), "`cases` always returns the same cases, with unique names")
-    _holds(name in cases and cases[name].trainable, f"`cases` returns the trainable case {name}")
-    _holds(_is_text(cases[name].options), "keys and values of a case's options are text")
+    _require(trainer.cases() == list(cases.values()), "`cases` always returns the same cases, with unique names")
+    _require(name in cases and cases[name].trainable, f"`cases` returns the trainable case {name}")
+    _require(_is_text(cases[name].options), "keys and values of a case's options are text")
     return cases[name]
 
 
 def _check_ladder_end(trainer: Trainer, case: Case) -> None:
+    """Check where the ladder of a case ends, if it does."""
     end = trainer.ladder_end(case)
-    _holds(end is None or end.num_envs >= 1, "a ladder does not end below 1 environment")
-    _holds(end is None or bool(end.reason), "the end of a ladder has a reason")
-    _holds(end == trainer.ladder_end(case), "`ladder_end` always returns the same")
+    _require(end is None or end.num_envs >= 1, "a ladder does not end below 1 environment")
+    _require(end is None or bool(end.reason), "the end of a ladder has a reason")
+    _require(end == trainer.ladder_end(case), "`ladder_end` always returns the same")
 
 
 def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
@@ -75,22 +77,22 @@ def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Pro
     before = dict(config)
     plan = trainer.plan(case, config, slot)
     moved = trainer.plan(case, config, _moved(slot))
-    _holds(plan == trainer.plan(case, config, slot), "`plan` always returns the same plan")
-    _holds(plan.digest == moved.digest, "the digest does not depend on out dir and port")
-    _holds(plan.config == before == config and plan.slot == slot, "the plan contains the given config and slot")
-    _holds(bool(plan.argv) and all(isinstance(word, str) for word in plan.argv), "the command is a list of words")
-    _holds(_is_text(plan.env) and plan.env.items() >= slot.variables.items(), "the plan sets the slot's variables")
-    _holds(plan.cwd.is_absolute(), "the path of the working folder is absolute")
+    _require(plan == trainer.plan(case, config, slot), "`plan` always returns the same plan")
+    _require(plan.digest == moved.digest, "the digest does not depend on out dir and port")
+    _require(plan.config == before == config and plan.slot == slot, "the plan contains the given config and slot")
+    _require(bool(plan.argv) and all(isinstance(word, str) for word in plan.argv), "the command is a list of words")
+    _require(_is_text(plan.env) and plan.env.items() >= slot.variables.items(), "the plan sets the slot's variables")
+    _require(plan.cwd.is_absolute(), "the path of the working folder is absolute")
     for path in (*plan.files, *plan.expected):
-        _holds(path.is_relative_to(slot.out_dir), f"{path} lies in the out dir")
-    _holds(
+        _require(path.is_relative_to(slot.out_dir), f"{path} lies in the out dir")
+    _require(
         slot.console not in plan.files and slot.progress not in plan.files,
         "the plan does not write the tuner's own files",
     )
-    _holds(bool(plan.session_key), "a plan has a session key")
+    _require(bool(plan.session_key), "a plan has a session key")
     training = trainer.plan(case, config, replace(slot, to_train=True))
-    _holds(training.files == plan.files, "training uses the same files as the probe")
-    _holds(set(training.argv) <= set(plan.argv), "the command to train with has only words of the probe's command")
+    _require(training.files == plan.files, "training uses the same files as the probe")
+    _require(set(training.argv) <= set(plan.argv), "the command to train with has only words of the probe's command")
     return plan
 
 
@@ -100,21 +102,21 @@ def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) ->
     for cold in plans:
         config, key = cold.config, trainer.session_key(case, cold.config)
         warm = trainer.warm_plan(case, config, cold.slot)
-        _holds(cold.request is None, "a cold plan has no request")
-        _holds((key is None) == (warm is None), "a config has a session key if and only if it has a warm plan")
+        _require(cold.request is None, "a cold plan has no request")
+        _require((key is None) == (warm is None), "a config has a session key if and only if it has a warm plan")
         if key is None or warm is None:
             continue
         request, moved = warm.request or {}, trainer.warm_plan(case, config, _moved(cold.slot))
-        _holds(
+        _require(
             moved is not None and moved.digest == warm.digest,
             "a warm plan's digest does not depend on out dir and port",
         )
-        _holds(warm.session_key == key, "the warm plan has the key that `session_key` returns")
-        _holds(started.setdefault(key, warm.argv) == warm.argv, "configs with equal keys start the same command")
-        _holds({"config", "iterations"} <= request.keys(), "a request contains config and iterations")
-        _holds(request["config"].items() <= config.items(), "a request's values are those of the config")
-        _holds(not warm.progress.patterns, "a session reports progress only by messages")
-        _holds(warm.digest != cold.digest, "warm and cold plans have different digests")
+        _require(warm.session_key == key, "the warm plan has the key that `session_key` returns")
+        _require(started.setdefault(key, warm.argv) == warm.argv, "configs with equal keys start the same command")
+        _require({"config", "iterations"} <= request.keys(), "a request contains config and iterations")
+        _require(request["config"].items() <= config.items(), "a request's values are those of the config")
+        _require(not warm.progress.patterns, "a session reports progress only by messages")
+        _require(warm.digest != cold.digest, "warm and cold plans have different digests")
 
 
 def _moved(slot: Slot) -> Slot:
@@ -123,9 +125,11 @@ def _moved(slot: Slot) -> Slot:
 
 
 def _is_text(table: Mapping[str, str]) -> bool:
+    """Return whether all keys and values are text."""
     return all(isinstance(key, str) and isinstance(value, str) for key, value in table.items())
 
 
-def _holds(promise: bool, what: str) -> None:
-    if not promise:
-        raise AssertionError(what)
+def _require(is_kept: bool, rule: str) -> None:
+    """Raise AssertionError with a rule that is not kept."""
+    if not is_kept:
+        raise AssertionError(rule)

@@ -9,10 +9,16 @@ from tuner.search.gain.expected_gain import LEAST, Rivals, Series, expected_gain
 
 
 def rivals(
-    mean: list[float], deviation: list[float], *, error: float = 0.5, runs: float = 1.0, ceiling: float = np.inf
+    mean: list[float],
+    deviation: list[float],
+    *,
+    error: float = 0.5,
+    runs: float = 1.0,
+    ceiling: float = np.inf,
+    count: int = 1,
 ) -> Rivals:
-    """Return independent rivals, of which the first has been measured."""
-    known = np.arange(len(mean)) == 0
+    """Return independent rivals, of which the first `count` have been measured."""
+    known = np.arange(len(mean)) < count
     return Rivals(
         mean=np.array(mean),
         covariance=np.diag(np.square(deviation)),
@@ -37,6 +43,20 @@ def test_a_rival_as_good_as_the_best_gains_its_expected_excess() -> None:
     """Student's t with 4 degrees of freedom has a mean absolute value of 1: half of it lies above 0."""
     gain = expected_gain(rivals([90.0, 90.0], [0.0, 2.0], error=1e-6), measured(1))
     assert gain == pytest.approx(1.0, rel=0.1)
+
+
+@given(ahead=some.floats(-1.0, 1.0), deviation=some.floats(0.1, 0.3))
+def test_a_choice_between_ties_gains_almost_nothing_and_a_new_config_gains_more(ahead: float, deviation: float) -> None:
+    """All lie within 1 % of the best, and the doubt of their difference, too."""
+    tied = rivals([90.0, 90.0 - abs(ahead)], [deviation, deviation], count=2)
+    new = rivals([90.0, 90.0 - abs(ahead)], [deviation, deviation])
+    again, first = (expected_gain(known, measured(1, repeats=4)) for known in (tied, new))
+    assert 0.0 <= again <= first
+    assert again < 0.02
+
+
+def test_measured_rivals_that_may_be_far_apart_gain_from_another_reading() -> None:
+    assert expected_gain(rivals([90.0, 90.0], [3.0, 3.0], count=2), measured(0, 1)) > 0.5
 
 
 def test_a_config_that_runs_with_half_the_probability_gains_half() -> None:

@@ -395,7 +395,7 @@ def test_where_one_reading_gains_nothing_the_rival_that_is_known_worse_is_read(t
     rungs = Space((Parameter(name="num_envs", values=(64, 128)),))
     search = Search(rungs, value=lambda config: 60.0, training_hours=1e6)
     kinds = {one.name: distribution(one) for one in rungs.parameters}
-    for rung, value in 6 * [(64, 60.0)] + times * [(128, 59.0)]:
+    for rung, value in 6 * [(64, 60.0)] + times * [(128, 59.9)]:
         params: Config = {"num_envs": rung}
         search.study.add_trial(create_trial(params=params, distributions=kinds, value=value, user_attrs={ERROR: 2.0}))
     assert search.sampler.ended(search.study) is None
@@ -615,6 +615,24 @@ def test_a_range_grows_while_its_end_is_the_best(useful: int, most: int) -> None
     tried = [config["workers"] for config in search.asked]
     assert max(tried) == most
     assert search.sampler.ended(search.study)
+
+
+def test_ties_that_noise_hides_are_not_read_again_and_again() -> None:
+    """The readings are as those of a script that waits for its data, where the length of the queue changes nothing."""
+    workers = Parameter(name="workers", values=(0, 2, 4, 8), own=0)
+    space = Space((workers, Parameter(name="prefetch_factor", values=(2, 4, 8), own=2)))
+    search = probe_speeds(lambda config: 190.0 * max(float(config["workers"]), 1.0), space, scatter=0.025)
+    assert search.sampler.ended(search.study)
+    assert len(search.asked) - len(set(map(str, search.asked))) <= 6
+
+
+@pytest.mark.parametrize(("useful", "first"), [(60, [16, 32]), (4, [16])])
+def test_a_range_grows_at_once_after_a_steep_step_and_never_after_a_flat_one(useful: int, first: list[int]) -> None:
+    """With 2 workers, then none, the speed rises so far that 4 is left out for 8."""
+    space = growing(2, 0, 4, 8, grown=(16, 32))
+    search = probe_speeds(lambda config: 1.0 + min(float(config["workers"]), useful), space)
+    assert [config["workers"] for config in search.asked[3 : 3 + len(first)]] == first
+    assert max(config["workers"] for config in search.asked) == first[-1]
 
 
 def test_a_promise_says_that_the_best_is_at_the_end_of_a_range() -> None:

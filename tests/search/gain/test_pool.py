@@ -34,7 +34,7 @@ def test_a_large_space_is_drawn_from_and_its_constraints_are_kept() -> None:
     assert all(map(huge.holds, pool.configs))
     assert pool.configs == Pool(huge).configs
     best: Config = {"p0": 14, "p1": 14, "p2": 14, "p3": 14}
-    beside = pool.beside([best], [best])
+    beside = pool.extended([best], [best])
     place = beside.find(best)
     assert place is not None
     assert len(beside.neighbours(place)) == 8

@@ -8,6 +8,7 @@ import sys
 
 
 def _start():
+    """Predict the memory of the training, or count inside it, as the environment asks."""
     if os.environ.get("TUNER_PREDICT"):
         from tuner_inside import fake
 
@@ -23,7 +24,7 @@ def _start():
 
 
 def _run_own():
-    """Run the `sitecustomize` that Python would have found without this folder. Its exceptions pass as usual."""
+    """Run the `sitecustomize` that Python would have found without this folder. What it raises is raised here."""
     from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))

@@ -1,6 +1,7 @@
 """Predicts which config may still gain how much, and what it takes."""
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -9,21 +10,26 @@ from numpy.typing import NDArray
 from tuner.search.choosing import Price
 from tuner.search.gain import expected_gain
 from tuner.search.gain.costs import Costs
+from tuner.search.gain.expected_gain import WITHIN
 from tuner.search.gain.pool import Codes, Pool, beyond_ends, ends_so_far, first, largest_of, upward, within_ends
 from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
-from tuner.study import Config, ProbeSpec, config_digest, written
+from tuner.study import Config, ProbeSpec, config_digest, value_text
 
-WITHIN = 0.01
-"""Configs whose values differ by no more than this share are equally good."""
 TRIFLE = 1e-5
 """A gain below this share of the best counts as no gain."""
 LEAST_BOUND = 0.025
 """The smallest share of the best that a search says that it may have missed, unless it has measured all."""
 LIKELY = 0.7
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
+ENOUGH = 60
+"""After so many measured configs a search ends although its predictions are rough."""
+STEEP = math.log(1.3)
+"""A step that gains more than this share is steep: what lies beyond is probed at once."""
+MOST_AGAIN = 6
+"""So many second readings of configs may come by a rule of thumb."""
 _RIVALS = 60
 
 
@@ -49,7 +55,7 @@ class Acquisition:
         measured = zip(self._measured_places, observed.measured.values(), strict=True)
         self._rivals = [place for place, entry in measured if entry.eligible]
         closed = set(pool.places(observed.closed)) | set(self._measured_places) - set(self._rivals)
-        self._possible = np.ones(len(pool.configs), dtype=bool)
+        self._possible = np.ones(len(pool.configs), dtype=bool)  # to probe, if it fits into the ranges so far
         self._possible[list(closed)] = False
         for values in observed.frontier.by_value(pool.space):
             beyond = [np.array(no_less)[pool.codes[:, at]] for at, no_less in enumerate(values)]
@@ -75,11 +81,11 @@ class Acquisition:
     def _reason(self, price: Price) -> str | None:
         """Return why nothing is left to gain within the values so far; None where something is left.
 
-        Where predictions are off by more than a tenth of the best, it promises nothing, and ends after 60 configs.
+        Where predictions are rough, it promises nothing, and ends after `ENOUGH` configs.
         """
         if not self._open.any():
             return self._with_causes("every config has been probed")
-        is_rough, few = bool(self._rivals) and self._off > 0.1, len(self._measured_places) < 60
+        is_rough, few = self._is_rough, len(self._measured_places) < ENOUGH
         if self.best is None or (is_rough and few) or (self._is_brief(price) and self._must_go_on):
             return None
         left = self._prospect(price)
@@ -111,15 +117,16 @@ class Acquisition:
         return expected_gain.Shortfall(expected, max(believed, least, expected))
 
     def _is_brief(self, price: Price) -> bool:
-        """Whether a probe takes so little of the training that the search need not ask whether it pays."""
+        """Return whether a probe takes so little of the training that the search need not ask whether it pays."""
         return self.takes_s(self.best or 0, price) <= 0.01 * self._goal.training_s
 
     def _with_causes(self, reason: str) -> str:
+        """Return a reason to end, with the limits within which it holds, and the choices that never ran."""
         ends = largest_of(self._pool, self.best_config or {})
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         if self._pool.is_part:
             limits.append(f"among {len(self._pool.configs):,} configs drawn of a larger space")
-        failed = (f"every config with {name}={written(value)} failed" for name, value in self._costs.causes)
+        failed = (f"every config with {name}={value_text(value)} failed" for name, value in self._costs.causes)
         return "; ".join([reason, *limits, *failed])
 
     @cached_property
@@ -129,13 +136,15 @@ class Acquisition:
         return max(float(np.median(off)), self._alone.scatter) / self._scale
 
     @property
-    def _must_go_on(self) -> bool:
-        """Whether a rule of thumb asks for another probe: of the best, of a value that is new, or of a rare one.
+    def _is_rough(self) -> bool:
+        """Whether predictions are off by more than a tenth of the best."""
+        return bool(self._rivals) and self._off > 0.1
 
-        At most six readings are spent on the last few: where configs are alike, no number tells which is the best.
-        """
+    @property
+    def _must_go_on(self) -> bool:
+        """Whether a rule of thumb asks for another probe: of the best, of a value that is new, or of a rare one."""
         must_see = bool(self._untried) or self._rarely_tried is not None
-        return must_see or self._needs_repeat or (self._doubted is not None and self._again < 6)
+        return must_see or self._needs_repeat or self._doubted is not None
 
     @property
     def _again(self) -> int:
@@ -157,14 +166,15 @@ class Acquisition:
         """The best or its strongest rival among the measured configs, whichever tells more; None where none is close.
 
         A rival is close that is better by more than `WITHIN` with the probability 0.2. None is measured again where
-        the usual standard error of a reading is below 2 % of the best.
+        the usual standard error of a reading is below 2 % of the best, nor after six second readings: where configs are
+        alike, no number tells which is the best.
 
         Of two that may be the best, it is the one whose reading narrows the difference most (Russo, "Simple Bayesian
         Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
         """
         order = sorted((place for place in self._rivals if self._open[place]), key=lambda place: -self._mean[place])
-        is_exact = self._readings.error < 0.02 * self._scale
-        if self.best is None or len(order) < 2 or order[0] != self.best or is_exact:
+        is_known = self._readings.error < 0.02 * self._scale or self._again >= MOST_AGAIN
+        if self.best is None or len(order) < 2 or order[0] != self.best or is_known:
             return None
         places = np.array(order[:_RIVALS])
         mean, covariance = self._surrogate.joint_prediction(self._pool.codes[places])
@@ -205,7 +215,11 @@ class Acquisition:
     @property
     def left(self) -> float | None:
         """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
-        return None if self.best is None else expected_gain.probes_left(self._threat)
+        if self.best is None:
+            return None
+        unseen = (2 - len(ran) - len(failures) for _, _, ran, failures in self._few_values())
+        left = expected_gain.probes_left(self._threat, sum(max(0, times) for times in unseen))
+        return max(left, ENOUGH - len(self._measured_places)) if self._is_rough else left
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Check whether the best gains less in training than one more measurement of it takes."""
@@ -220,18 +234,37 @@ class Acquisition:
         return self._costs.series_s(price, np.array([place]), repeats=1)
 
     def next(self, price: Price) -> int | None:
-        """Choose the place of the largest expected gain per second; None where no config may be probed."""
-        if self._next_in_range is not None and self._reason(price) is not None:
-            return self._next_in_range
-        return self._next(price) if self._open.any() else None
+        """Choose the place of the largest expected gain per second; None where no config may be probed.
+
+        A range grows once nothing is left to gain within it, before any config is measured again, and at once after a
+        steep step to its end.
+        """
+        grown = self._next_in_range
+        if grown is not None and (self._lead(grown) > STEEP or self._reason(price) is not None):
+            return grown
+        place = self._next(price) if self._open.any() else None
+        return place if grown is None or place not in self._measured_places else grown
 
     @cached_property
     def _next_in_range(self) -> int | None:
-        """The best config with the next value of a range whose end it has; None where no range can grow."""
+        """The best config with the next value of a range whose end leads it; None where no range can grow."""
         places = beyond_ends(self._pool, self._ends, self.best_config or {})
-        return next((at for at in places if self._possible[at] and self._costs.possible[at] > LIKELY), None)
+        possible = (place for place in places if self._possible[place] and self._costs.possible[place] > LIKELY)
+        return next((place for place in possible if self._lead(place) > WITHIN), None)
+
+    def _lead(self, neighbour: int) -> float:
+        """Return by which share the best is ahead of all configs with another value of what a neighbour changes."""
+        at, codes = self._apart(neighbour), self._pool.codes
+        others = [self._mean[place] for place in self._rivals if codes[place, at] != codes[self.best, at]]
+        return float(self._mean[self.best] - max(others, default=-np.inf)) / self._scale
 
     def _next(self, price: Price) -> int:
+        """Choose the place of the next config within the values so far; at least one may be probed.
+
+        It is the first that applies: the first configs of a search, the best again where its mean is surprising, a
+        value that is new, what a rule of thumb asks for once no series of probes pays, and the largest expected gain
+        per second.
+        """
         if not self._measured_places:
             return self._first()
         gain = np.where(self._open, self._gain / self._costs.seconds(price), -1.0)
@@ -271,6 +304,7 @@ class Acquisition:
         known = codes[self._measured_places]
 
         def new(place: int) -> bool:
+            """Return whether a neighbour has a value that is new, or another rung."""
             at = self._apart(place)
             return at == ladder or codes[place, at] not in known[:, at]
 
@@ -291,7 +325,7 @@ class Acquisition:
         alike = (np.delete(codes, at, axis=1) == np.delete(codes[best], at)).all(axis=1)
         behind = [place for place in self._measured_places if alike[place] and ahead[place] < 0.0]
         before = max(behind, key=lambda place: ahead[place], default=best)
-        if self._mean[best] - self._mean[before] <= math.log(1.3):
+        if self._mean[best] - self._mean[before] <= STEEP:
             return [neighbour]
         beyond = alike & (ahead > ahead[neighbour]) & self._new
         return [neighbour, *np.flatnonzero(beyond).tolist()]
@@ -310,7 +344,7 @@ class Acquisition:
         return [bool((alone & changed[:, at]).any()) for at in range(codes.shape[1])]
 
     def _apart(self, neighbour: int) -> int:
-        """Return which parameter of a neighbour differs from the best's."""
+        """Return the column of the parameter in which a neighbour of the best differs from it."""
         return int(np.flatnonzero(self._pool.codes[neighbour] != self._pool.codes[self.best])[0])
 
     @cached_property
@@ -324,24 +358,28 @@ class Acquisition:
         if not self._in_logarithms or self.best is None:
             return None
         codes, known = self._pool.codes, self._pool.codes[self._measured_places]
-        failed = self._pool.levels.codes(self._observed.failed)
         thin = np.zeros(len(codes))
-        for at, parameter in enumerate(self._pool.space.parameters):
-            begin = len(parameter.values) - len(parameter.grown)
-            for value in range(begin) if begin <= 4 else ():
-                ran, failures = known[known[:, at] == value], failed[failed[:, at] == value]
-                if len(ran) + len(failures) < 2:
-                    thin += codes[:, at] == value
-                elif not len(ran):
-                    shared = (failures == failures[0]).all(axis=0) & (known != failures[0]).any(axis=0)
-                    shared[at] = False
-                    apart = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
-                    thin += (codes[:, at] == value) & apart
+        for at, value, ran, failures in self._few_values():
+            if len(ran) + len(failures) < 2:
+                thin += codes[:, at] == value
+            elif not len(ran):
+                shared = (failures == failures[0]).all(axis=0) & (known != failures[0]).any(axis=0)
+                shared[at] = False
+                apart = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
+                thin += (codes[:, at] == value) & apart
         possible = self._open & (thin > 0) & (self._costs.possible > LIKELY)
         possible[self._measured_places] = False
         mean, deviation = self._predictions
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * thin
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
+
+    def _few_values(self) -> Iterator[tuple[int, int, Codes, Codes]]:
+        """Yield each value of each parameter with at most four, and the configs that ran with it and that failed."""
+        known, failed = self._pool.codes[self._measured_places], self._pool.levels.codes(self._observed.failed)
+        for at, parameter in enumerate(self._pool.space.parameters):
+            begin = len(parameter.values) - len(parameter.grown)
+            for value in range(begin) if begin <= 4 else ():
+                yield at, value, known[known[:, at] == value], failed[failed[:, at] == value]
 
     def _prospect(self, price: Price) -> expected_gain.Prospect:
         """Return the series of probes that pays best, with what it gains and takes. There must be a best config.
@@ -414,10 +452,12 @@ class Acquisition:
         return order[gain[order] > 0.0]
 
     def _first(self) -> int:
+        """Return the place of the config to begin with: see `pool.first`."""
         failed = self._pool.levels.codes(self._observed.failed)
         return first(self._pool, self._open, self._pool.places(self._observed.closed), failed)
 
     def _upward(self) -> int | None:
+        """Return the place of the first config on a high rung, if it has run and nothing has failed; else None."""
         if not self._rivals or self._observed.closed:
             return None
         return upward(self._pool, self._measured_places, self._open & (self._runs >= 0.9))
@@ -440,12 +480,14 @@ class Acquisition:
 
     @cached_property
     def _surrogate(self) -> Surrogate | Mixture:
+        """What the measurements of this case say, averaged with what those of similar cases add where there are any."""
         if self._source is None:
             return self._alone
         return Mixture(self._alone, Surrogate(self._pool.levels, self._readings, self._source))
 
     @cached_property
     def _readings(self) -> Readings:
+        """The measurements that the model learns from: single ones in logarithms, otherwise means of a config."""
         devices, levels = self._observed.newest_devices, self._pool.levels
         if self._in_logarithms:
             return mean_readings(apart(self._measured), devices, levels, logs=True)
@@ -453,19 +495,22 @@ class Acquisition:
 
     @cached_property
     def _predictions(self) -> Prediction:
+        """The expected value of each config, and its standard deviation."""
         return self._surrogate.predict(self._pool.codes)
 
     @property
     def _scale(self) -> float:
-        """What a share of the best is a share of."""
+        """The amount of which shares are given: the best's value, or 1 for logarithms, whose differences are shares."""
         return 1.0 if self._in_logarithms else max(abs(float(self._mean[self.best or 0])), 1e-9)
 
     @property
     def _mean(self) -> Floats:
+        """The expected value of each config."""
         return self._predictions.mean
 
     @cached_property
     def _gain(self) -> Floats:
+        """The expected gain of one more measurement of each config."""
         return self._expected_gain(self._errors, self._runs)
 
     @cached_property
@@ -477,7 +522,9 @@ class Acquisition:
 
     def _expected_gain(self, errors: Floats | float, runs: Floats) -> Floats:
         """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
-        gain = expected_gain.knowledge_gradient(*self._predictions, errors, self._rivals, self._goal.ceiling)
+        gain = expected_gain.knowledge_gradient(
+            *self._predictions, errors, self._rivals, ceiling=self._goal.ceiling, tie=WITHIN * self._scale
+        )
         return np.where(self._open, gain * runs, 0.0)
 
     @property
@@ -492,11 +539,12 @@ class Acquisition:
     def _runs(self) -> Floats:
         """The probability that each config runs, 0 where it is not launched.
 
-        Once a config has run, those that fit into memory and time with a probability below 0.1 are not launched.
+        Once a config has run, those that fit into memory and time with a probability below 0.1 are not launched, nor
+        those that run with one below 0.05 for any cause.
         """
         runs = self._chances.copy()
         if self._rivals:
-            runs[self._costs.possible < 0.1] = 0.0
+            runs[(self._costs.possible < 0.1) | (runs < 0.05)] = 0.0
         runs[self._measured_places] = 1.0
         return runs
 

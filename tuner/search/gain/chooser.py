@@ -47,11 +47,12 @@ class Gain:
         self._pool = self._space_pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._siblings = siblings
         self._latest: tuple[object, Acquisition] | None = None
+        """The state of the trials, and what configs are expected to gain after it."""
 
     def ended(self, history: History, price: Price) -> Done | None:
-        """End the search once nothing is left to gain."""
-        why = self._acquisition(history).ended(price)
-        return None if why is None else Done(reason=why)
+        """Return why nothing is left to gain; None while something is."""
+        reason = self._acquisition(history).ended(price)
+        return None if reason is None else Done(reason=reason)
 
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the config that gains most for its price; None where nothing may be probed any more."""
@@ -64,8 +65,7 @@ class Gain:
 
     def settle(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best, where two readings of it are too far apart to tell a gain."""
-        again = history.disputed(self._own) if self._own else None
-        return confirmation(self._with_patience(again, history.number)) if again else None
+        return self._confirmation(history.disputed(self._own) if self._own else None, history)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
@@ -78,11 +78,15 @@ class Gain:
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
-        is_known = best in confirmed or (confirmed and acquisition.is_as_good(confirmed[0], price))
-        if is_known and (unsettled := self.settle(history, price)):
-            return unsettled
-        again = best if not is_known else history.unsure_gain(self._own) if self._own else None
-        return confirmation(self._with_patience(again, history.number)) if again else None
+        if best not in confirmed and not (confirmed and acquisition.is_as_good(confirmed[0], price)):
+            return self._confirmation(best, history)
+        if disputed := self.settle(history, price):
+            return disputed
+        return self._confirmation(history.unsure_gain(self._own) if self._own else None, history)
+
+    def _confirmation(self, config: Config | None, history: History) -> Choice | None:
+        """Return the choice that measures a config again by the plain command; None without a config."""
+        return confirmation(self._with_patience(config, history.number) if config else None)
 
     @property
     def _own(self) -> Config | None:
@@ -100,7 +104,7 @@ class Gain:
         return self._with_patience(self._pool.configs[place], history.number)
 
     def _with_patience(self, config: Config, number: int) -> Config:
-        """Add the pruner's patience to a config, if the study searches it: each value in turn."""
+        """Return a config with the pruner's patience, if the study searches it: trials have each value in turn."""
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
@@ -113,22 +117,28 @@ class Gain:
             if self._space_pool.is_part:  # too large to list: all neighbours of the best 20 are candidates
                 best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:20]
                 tried = [launched(trial.params) for trial in trials]
-                self._pool = self._space_pool.beside(tried, [entry.config for entry in best])
+                self._pool = self._space_pool.extended(tried, [entry.config for entry in best])
             self._latest = state, Acquisition(self._pool, observed, self._limits, self._goal, self._source)
         return self._latest[1]
 
     @cached_property
     def _source(self) -> Surrogate | None:
-        """What the siblings' measurements say. The source of each sibling is the one that is less similar."""
+        """The model of the most similar sibling; None without measurements of any.
+
+        The source of each model is that of the next less similar sibling.
+        """
         source, levels = None, self._pool.levels
         for sibling in reversed(self._siblings):
-            if known := sibling_readings(sibling, levels, self._pool.space):
-                source = Surrogate(levels, known, source)
+            if readings := sibling_readings(sibling, levels, self._pool.space):
+                source = Surrogate(levels, readings, source)
         return source
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
-    """Choose the siblings' best configs, then what gains most. A search may end before each sibling had its turn."""
+    """Return the strategy of the siblings' best configs, then of what gains most.
+
+    A search may end before each sibling had its turn.
+    """
     return Strategy(
         choosers=(retry, gain.settle, gain.ended, siblings_first(space, siblings), gain.choose), confirm=gain.confirm
     )

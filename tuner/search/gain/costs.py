@@ -11,7 +11,7 @@ from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
 from tuner.search.gain.expected_gain import below
-from tuner.search.gain.pool import Codes, Levels, Near, Pool, jointly, pairwise, singly
+from tuner.search.gain.pool import Codes, Levels, Nearness, Pool, common_effect, pair_effects, single_effects
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value
@@ -43,8 +43,8 @@ class Costs:
         Nothing is written off: what never ran would be missing in what a search says that it may have missed.
         """
         levels, codes = self._pool.levels, self._pool.codes
-        known = levels.codes(self._ran), levels.codes(self._observed.failed)
-        return self.possible * unlikely_to_fail(levels, *known, codes) * unsuspected(*known, codes)
+        ran, failed = levels.codes(self._ran), levels.codes(self._observed.failed)
+        return self.possible * unlikely_to_fail(levels, ran, failed, codes) * unsuspected(ran, failed, codes)
 
     @cached_property
     def possible(self) -> Floats:
@@ -58,9 +58,9 @@ class Costs:
 
     @cached_property
     def fits(self) -> Floats:
-        """The probability that each config fits into memory, headroom included; 1 until a share has been measured.
+        """The probability that each config fits into the memory of the devices, headroom included, and of the host.
 
-        That is the memory of the devices and of the host.
+        1 for the devices until a share of their memory has been measured.
         """
         ran_out = self._observed.ran_out
         memory = self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=MEMORYLESS, over=ran_out)
@@ -73,17 +73,17 @@ class Costs:
     def _fits_host(self) -> Floats:
         """The probability that each config fits into the memory of the host.
 
-        The queue of a DataLoader holds so many batches: workers times prefetch factor. So the product of all sizes
-        tells which configs need as much as one that ran out, unless one with a larger product has run. Their
-        probability falls with each config that ran out, but never so far that the search rules the others out.
+        The queue of a DataLoader holds workers times prefetch factor batches. So configs whose product of all sizes is
+        at least that of a config that ran out probably need as much, but for products that have run. Their probability
+        falls with each config that ran out, but never so far that the search rules them out: at 0.1 it would.
         """
         if not self._observed.host_ran_out:
             return np.ones(len(self._pool.configs))
         products = np.array([HOST_MEMORY.product(config) for config in self._pool.configs])
-        ran = max(map(HOST_MEMORY.product, self._ran), default=0.0)
-        ends = min(map(HOST_MEMORY.product, self._observed.host_ran_out))
+        largest_run = max(map(HOST_MEMORY.product, self._ran), default=0.0)
+        smallest_out = min(map(HOST_MEMORY.product, self._observed.host_ran_out))
         fits = max(0.25 / len(self._observed.host_ran_out), 0.12)
-        return np.where(products >= max(ends, 1.01 * ran), fits, 1.0)
+        return np.where(products >= max(smallest_out, 1.01 * largest_run), fits, 1.0)
 
     @cached_property
     def slow(self) -> Floats:
@@ -107,6 +107,11 @@ class Costs:
         """Return the expected seconds of a series of probes: the runs, and the starts of the sessions they need.
 
         Configs of one rung share a session if the newest probe had one. Without sessions each probe has a start.
+
+        Args:
+            price: Returns the starts that a probe of a config takes now.
+            places: The places of the configs.
+            repeats: How often each is probed.
         """
         starts: dict[object, float] = {}
         for place in places:
@@ -124,14 +129,17 @@ class Costs:
 
     @cached_property
     def _start(self) -> Growth | None:
+        """The model of the seconds until a trainer has started; None before any was measured."""
         return self._growth(START_S, error=0.1, choices=0.3, grown=GROWN_S)
 
     @cached_property
     def _start_s(self) -> Floats:
+        """The expected seconds of a start of each config."""
         return self._expected(self._start, usual_s=60.0)
 
     @cached_property
     def _run_s(self) -> Floats:
+        """The expected seconds of a run of each config, after the start."""
         return self._expected(self._growth(RUN_S, error=0.2, choices=0.5, grown=GROWN_S), usual_s=20.0)
 
     def _expected(self, growth: Growth | None, usual_s: float) -> Floats:
@@ -141,6 +149,7 @@ class Costs:
         return np.exp(growth.logarithms_at(self._pool.codes).mean)
 
     def _growth(self, name: str, *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
+        """Return the model of a part of the cost, with the siblings' models as prior: see `inherited`."""
         known = self._observed.known_amounts(name, self._pool.space)
         return inherited(self._pool.space, known, over=over, **settings)
 
@@ -154,15 +163,24 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
     that fail beside each other only there. All values together have an effect with the standard deviation 0.5, and
     chance one of 0.1. A config of which nothing is known lies 0.7 above the threshold: about nine in ten such configs
     run.
+
+    Args:
+        levels: The distances between the values of each parameter.
+        ran: The configs that ran.
+        failed: The configs that failed for another reason than memory or time.
+        codes: The configs in question.
     """
     if not len(failed):
         return np.ones(len(codes))
     known, usual = np.concatenate([ran, failed]), 0.7
-    distances, lengths = levels.distances(known), np.ones(known.shape[1])
+    distances = levels.distances(known)
+    lengths = variances = np.ones(known.shape[1])
 
     def covariance(rows: Codes) -> Floats:
-        nearness = Near(distances, rows)
-        return singly(nearness, lengths, lengths) + pairwise(nearness, lengths) + 0.5**2 * jointly(nearness, lengths)
+        """Return the covariance of some configs with the known ones: row by column."""
+        nearness = Nearness(distances, rows)
+        effects = single_effects(nearness, lengths, variances) + pair_effects(nearness, lengths)
+        return effects + 0.5**2 * common_effect(nearness, lengths)
 
     labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
     weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - usual)
@@ -170,45 +188,54 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
 
 
 def unsuspected(ran: Codes, failed: Codes, codes: Codes) -> Floats:
-    """Return the factor on the probability that each config runs, for a value or a pair of values that never ran.
+    """Return the factor on the probability that each config runs, for its values and pairs of values that never ran.
 
-    The one that explains most failures is suspected first, then the one that explains most of the others. With each
-    failure after the first, configs run with a third of the probability. Where several explain the same failures, each
-    may be innocent: a pair is the cause five times as seldom as a single value.
+    Suspected is what explains most failures, then what explains most of the failures that are left. With each failure
+    after the first, configs that have it run with a third of the probability. Where several values or pairs explain
+    the same failures, each may be innocent: a pair is the cause five times as seldom as a single value.
+
+    Args:
+        ran: The configs that ran.
+        failed: The configs that failed for another reason than memory or time.
+        codes: The configs in question.
     """
-    fewer, left = np.ones(len(codes)), np.ones(len(failed), dtype=bool)
+    factors, unexplained = np.ones(len(codes)), np.ones(len(failed), dtype=bool)
     if not len(failed):
-        return fewer
-    at, code = np.unique([item for row in failed for item in enumerate(row)], axis=0).T
-    run, fail, asked = ((rows[:, at] == code).astype(float) for rows in (ran, failed, codes))
-    never, alone = run.T @ run == 0.0, np.eye(len(at), dtype=bool)
-    while (failures := np.where(never, fail[left].T @ fail[left], 0.0)).max(initial=0.0) > 1.0:
-        value, beside = np.unravel_index(failures.argmax(), failures.shape)
-        explained = left & (fail[:, value] * fail[:, beside] > 0.0)
-        alike = np.triu(never & (fail[explained].T @ fail[explained] == explained.sum()))
-        blame = alike * np.where(alone, 1.0, 0.2)
-        share = ((asked @ blame) * asked).sum(axis=1) / blame.sum()
-        fewer *= np.maximum(3.0 ** (1.0 - explained.sum()), 1.0 - share)
-        left &= ~explained
-    return fewer
+        return factors
+    columns, values = np.unique([item for row in failed for item in enumerate(row)], axis=0).T
+    have_run, have_failed, have = ((rows[:, columns] == values).astype(float) for rows in (ran, failed, codes))
+    never_ran = have_run.T @ have_run == 0.0  # value by value: of two together; on the diagonal, of a single value
+    weights = np.where(np.eye(len(columns), dtype=bool), 1.0, 0.2)
+    while True:
+        failures = np.where(never_ran, have_failed[unexplained].T @ have_failed[unexplained], 0.0)
+        if failures.max(initial=0.0) <= 1.0:
+            return factors
+        first, second = np.unravel_index(failures.argmax(), failures.shape)
+        explained = unexplained & (have_failed[:, first] * have_failed[:, second] > 0.0)
+        count = explained.sum()
+        suspects = np.triu(never_ran & (have_failed[explained].T @ have_failed[explained] == count))
+        blame = suspects * weights
+        share = ((have @ blame) * have).sum(axis=1) / blame.sum()
+        factors *= np.maximum(3.0 ** (1.0 - count), 1.0 - share)
+        unexplained &= ~explained
 
 
 def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:
-    """Return the choices that must be a cause of failures: each failed beside two settings of the others or more.
+    """Return the choices that must be a cause of failures.
 
-    It never ran, and beside one of these settings another value of the same parameter ran. Without that, the other
-    choices may be the cause.
+    Such a choice never ran, and failed beside two or more settings of the other parameters. Beside one of these
+    settings another value of its parameter ran. Without that, the other choices may be the cause.
     """
     choices = []
     for name, value in dict.fromkeys(item for config in failed for item in config.items()):
-        failed_beside = {_others(config, name) for config in failed if config.get(name) == value}
+        failed_beside = {_without(config, name) for config in failed if config.get(name) == value}
         never_ran = all(config.get(name) != value for config in ran)
-        ran_beside = {_others(config, name) for config in ran if name in config}
+        ran_beside = {_without(config, name) for config in ran if name in config}
         if len(failed_beside) >= 2 and never_ran and failed_beside & ran_beside:
             choices.append((name, value))
     return choices
 
 
-def _others(config: Mapping[str, Value], name: str) -> frozenset[Choice]:
+def _without(config: Mapping[str, Value], name: str) -> frozenset[Choice]:
     """Return the choices of a config without that of one parameter."""
     return frozenset(item for item in config.items() if item[0] != name)

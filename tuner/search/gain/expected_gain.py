@@ -15,8 +15,10 @@ from tuner.study import TRAINING_HOURS
 Rows = NDArray[np.intp]
 """Rows of configs."""
 
+WITHIN = 0.01
+"""Configs whose values differ by no more than this share are equally good: no choice between them is worth a probe."""
 LEAST = 0.005
-"""The share of the best that is added to both expected and realised gains, so that a short record tells little."""
+"""The share of the best that is added to both expected and realised gains: see `realised_ratio`."""
 _DRAWS = 512
 
 
@@ -40,9 +42,9 @@ class Rivals:
     Measurements of similar cases count where the model uses them.
     """
     ceiling: float
-    """No value is higher."""
+    """A bound that no value exceeds."""
     scale: float
-    """What a share of the best is a share of."""
+    """The amount of which shares are given: see `Readings.scale`."""
 
     @property
     def best(self) -> int:
@@ -50,7 +52,10 @@ class Rivals:
         return int(np.where(self.known, self.mean, -np.inf).argmax())
 
     def drawn(self, random: np.random.Generator, root: NDArray[np.floating[Any]]) -> Floats:
-        """Draw from Student's t with this root of its covariance, and cut the values about the means at the ceiling."""
+        """Return `_DRAWS` draws of the values from Student's t: config by draw. They are cut at the ceiling.
+
+        `root`: a matrix whose product with its transpose is the covariance of the draws.
+        """
         tails = np.sqrt(self.freedom / random.chisquare(self.freedom, _DRAWS))
         away = root @ (random.standard_normal((root.shape[1], _DRAWS)) * tails)
         return np.minimum(self.mean[:, None] + away, max(self.ceiling, self.mean[self.best]))
@@ -80,12 +85,12 @@ class Prospect(NamedTuple):
 
 
 def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
-    """Return what gains amounted to, as a multiple of what the model expects, at most 2: by the newest eight configs.
+    """Return what the gains of the newest eight configs amounted to, as a multiple of what was expected; at most 2.
 
     Args:
         expected: By how much each config was expected to raise the best, by all other measurements, in their order.
-        realised: By how much each did.
-        least: An amount that both sums are assumed to have beside these, so that a short record tells little.
+        realised: By how much each config did raise it.
+        least: An amount that is added to both sums, so that a short record tells little.
     """
     return min((float(realised[-8:].sum()) + least) / (float(expected[-8:].sum()) + least), 2.0)
 
@@ -114,7 +119,7 @@ def most_rewarding(
 
 
 class Shortfall(NamedTuple):
-    """How far the best is below the best of all rivals that run, as shares; see `Rivals.scale`."""
+    """How far the best is below the best of all rivals that run, as a share; see `Rivals.scale`."""
 
     mean: float
     bound: float
@@ -122,10 +127,10 @@ class Shortfall(NamedTuple):
 
 
 def shortfall(rivals: Rivals) -> Shortfall:
-    """Return how far the best is below the best of all rivals; the truths are drawn together, with Student's t."""
-    draw, best = np.random.default_rng(0), rivals.best
-    truths = rivals.drawn(draw, np.linalg.cholesky(rivals.covariance))
-    runs = draw.random(truths.shape) < rivals.runs[:, None]
+    """Return how far the best is below the best of all rivals; their true values are drawn together."""
+    random, best = np.random.default_rng(0), rivals.best
+    truths = rivals.drawn(random, np.linalg.cholesky(rivals.covariance))
+    runs = random.random(truths.shape) < rivals.runs[:, None]
     runs[best] = True
     lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.scale
     return Shortfall(float(lost.mean()), float(np.quantile(lost, 0.95)))
@@ -142,16 +147,20 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
 
     This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
     Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
-    A config that does not run tells nothing.
+    A config that does not run tells nothing. Another config that has been measured gains only what it is better than
+    the best by more than `WITHIN`: so ties are not measured until one of them leads.
     """
     members = probes.members
     across = rivals.covariance[:, members]
     root = np.linalg.cholesky(across[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
-    draw, best = np.random.default_rng(0), rivals.best
-    later = rivals.drawn(draw, np.linalg.solve(root, across.T).T)
-    counts = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
-    counts[members] = draw.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
-    return float((np.where(counts, later, -np.inf).max(axis=0) - later[best]).mean())
+    random, best = np.random.default_rng(0), rivals.best
+    later_means = rivals.drawn(random, np.linalg.solve(root, across.T).T)
+    is_measured = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
+    is_measured[members] = random.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
+    lead = later_means - later_means[best]
+    lead[rivals.known] -= WITHIN * rivals.scale
+    lead[best] = 0.0
+    return float(np.where(is_measured, lead, -np.inf).max(axis=0).mean())
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -169,9 +178,15 @@ def expected_improvement(mean: Floats, deviation: Floats) -> Floats:
 
 
 def knowledge_gradient(
-    mean: Floats, deviation: Floats, error: Floats | float, rivals: list[int], ceiling: float = math.inf
+    mean: Floats,
+    deviation: Floats,
+    error: Floats | float,
+    eligible: list[int],
+    *,
+    ceiling: float = math.inf,
+    tie: float = 0.0,
 ) -> Floats:
-    """Return by how much one more measurement of each config raises, on average, the highest mean among the rivals.
+    """Return by how much one more measurement of each config raises, on average, the highest eligible mean.
 
     This is the knowledge gradient of Frazier, Powell and Dayanik (2008, equation 10), with independent configs. Another
     measurement of the best itself gains something if the best then falls behind the second.
@@ -180,30 +195,33 @@ def knowledge_gradient(
         mean: The expected value of each config.
         deviation: The standard deviation of each value.
         error: The standard error of one measurement of each config.
-        rivals: The places of the configs that may be the best.
-        ceiling: No value is higher.
+        eligible: The places of the configs that may be the best. Without any, gains are over the lowest mean.
+        ceiling: A bound that no value exceeds.
+        tie: A config gains nothing over the best by no more than this: see `expected_gain`.
     """
-    moves = deviation**2 / np.hypot(deviation, error)
-    if not rivals:
-        return expected_improvement(mean - mean.min(), moves)
-    best, *behind = sorted(rivals, key=lambda rival: -mean[rival])
-    ahead = mean - mean[best]
-    gain = expected_improvement(ahead, moves)
-    if math.isfinite(ceiling):
-        gain -= expected_improvement(mean - max(ceiling, mean[best]), moves)
-    gain[best] = expected_improvement(ahead[behind[0]], moves[best]) if behind else 0.0
+    shift = deviation**2 / np.hypot(deviation, error)  # the standard deviation by which a measurement moves a mean
+    if not eligible:
+        return expected_improvement(mean - mean.min(), shift)
+    best, *behind = sorted(eligible, key=lambda place: -mean[place])
+    lead = mean - mean[best]
+    lead[behind] -= tie
+    gain = expected_improvement(lead, shift)
+    if math.isfinite(ceiling):  # what would lie above the ceiling is no gain
+        gain = np.maximum(gain - expected_improvement(mean - max(ceiling, mean[best]), shift), 0.0)
+    gain[best] = expected_improvement(lead[behind[0]], shift[best]) if behind else 0.0
     return gain
 
 
-def probes_left(threats: Floats) -> float:
-    """Return how many more probes a search usually makes, by the probabilities that configs clearly beat the best.
+def probes_left(threats: Floats, unseen: int) -> float:
+    """Return how many more probes a search usually makes; the three numbers were fitted to searches of invented tables.
 
-    The search must learn about so
-    many of these configs that the others together have a probability of at most 0.02. One probe often settles several
-    configs, and the last ones take some more probes: 1.5, and 0.2 for each config to learn about, fitted to searches
-    on two recorded tables (`benchmarks/results/search.md`).
+    Args:
+        threats: The probabilities that configs clearly beat the best. The search must learn about so many of them that
+            the others together have a probability of at most 0.02. One probe often settles many.
+        unseen: The probes that would show each value of a parameter with few values twice.
     """
-    return 1.5 + 0.2 * int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+    doubted = int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+    return 3.0 + 1.4 * unseen + 0.8 * math.log2(1 + doubted)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -216,7 +234,7 @@ class Goal:
     The search ends when more probes are expected to take more time than this training would gain.
     """
     ceiling: float = float("inf")
-    """No value of the objective is higher: 100 for an objective in percent."""
+    """A bound that no value of the objective exceeds: 100 for an objective in percent."""
 
     @property
     def training_s(self) -> float:
@@ -224,9 +242,13 @@ class Goal:
         return self.training_hours * HOUR_S
 
     def in_words(self, left: Prospect, lost: Shortfall) -> str:
-        """Say what the search leaves unfound, and why it does."""
+        """Return in words what the search leaves unfound, and why.
+
+        `left`: what further probes promise. `lost`: how far the best may be below the true best.
+        """
         gained, taken = duration(left.gained_s), duration(left.takes_s)
-        return (
-            f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: "
-            f"{gained} of a {self.training_hours:g}-hour training; to find it takes {taken}"
+        training = f"a {self.training_hours:g}-hour training"
+        pays = f"{gained} of {training}; to find it takes {taken}"
+        return f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: " + (
+            pays if left.gained_s > 0.05 else f"no more probes gain a second of {training}"
         )

@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 from tuner.errors import StudyError
 from tuner.search.frontier import is_number
 from tuner.search.resource_model import Floats
-from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, written
+from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, value_text
 
 Codes = NDArray[np.intp]
 
 _MIDDLE = 0.5
 """Where a config without a ladder, or without a parameter, lies between 0 and 1; also the height of the first probe."""
+MOST = 100_000
+"""The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
+MOST_COMBINATIONS = 5_000_000
+"""The most combinations of values that are looked through for those that keep the constraints: some seconds."""
+DRAWN = 20_000
+"""The number of configs that are drawn of a space with more than `MOST`."""
 
 
 class Levels:
@@ -55,15 +61,15 @@ class Levels:
 
     def distances(self, columns: Codes) -> list[Floats]:
         """Return, for each parameter, the squared distance of each of its values to each config: value by column."""
-        each = zip(self._codes, self._lines, columns.T, strict=True)
-        return [_squares(line, np.arange(len(codes)), column, len(codes) - 1) for codes, line, column in each]
+        parameters = zip(self._codes, self._lines, columns.T, strict=True)
+        return [_squares(line, np.arange(len(codes)), column, len(codes) - 1) for codes, line, column in parameters]
 
 
 def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
-    """Return the place of each number of a parameter, from 0 to 1; None for words.
+    """Return the position of each number of a parameter, from 0 to 1; None for words.
 
-    Rungs of the ladder lie as far apart as their logarithms, and other numbers as far as their ranks. The last place is
-    for configs that do not use the parameter.
+    Rungs of the ladder lie as far apart as their logarithms, and other numbers as far as their ranks. The last position
+    is for configs that do not use the parameter.
     """
     values = parameter.values
     if any(isinstance(value, str) for value in values):
@@ -76,10 +82,10 @@ def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
 
 
 def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
-    """Return the squared distances in one parameter; `line` is None where its values are words.
+    """Return the squared distances in one parameter: row by column. `line`: see `_line`; `unused`: the last code.
 
-    Words are the corners of a regular simplex, and an unused parameter is the origin: one half to a config that does
-    not use the parameter, about 1 otherwise.
+    Words are the corners of a regular simplex, and the unused parameter is the origin: two words have the squared
+    distance 1, and a word has one half to a config that does not use the parameter.
     """
     if line is not None:
         return np.square(line[rows][:, None] - line[columns][None, :])
@@ -88,22 +94,18 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
     return np.where(rows[:, None] == columns[None, :], 0.0, np.where(either, corner, corner + corner))
 
 
-MOST = 100_000
-"""The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
-
-
 class Pool:
     """All configs of a space, or a part of a large one. The place in the list names a config."""
 
     def __init__(self, space: Space, part: Sequence[Config] = ()) -> None:
-        """Without a `part` of its configs, the space is listed; of one with more than `MOST`, 20,000 are drawn.
+        """Without a `part`, the pool has all configs of the space; of a space with more than `MOST`, it draws `DRAWN`.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
-        listed = [] if part else _listed(space)
+        every_config = None if part else _listed(space)
         self.space = space
-        self.is_part = bool(part) or len(listed) > MOST
-        self.configs = list(part) or (list(islice(space.drawn(), 20_000)) if self.is_part else listed)
+        self.is_part = every_config is None
+        self.configs = list(part or islice(space.drawn(), DRAWN)) if every_config is None else every_config
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
@@ -116,11 +118,11 @@ class Pool:
         return [self._places[digest] for digest in digests]
 
     def find(self, config: Config) -> int | None:
-        """Return the place of a config; None where it is none of the space."""
+        """Return the place of a config; None where the pool does not have it."""
         return self._places.get(config_digest(config))
 
-    def beside(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
-        """Return the pool with these configs, and with all that differ from one of the best in one parameter."""
+    def extended(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
+        """Return the pool with `configs` added, and with all that differ from one of the best in one parameter."""
         neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
         more = {config_digest(config): config for config in (*configs, *neighbours)}
         new = [config for digest, config in more.items() if digest not in self._places]
@@ -132,30 +134,38 @@ class Pool:
         return self.places(digest for digest in digests if digest in self._places)
 
     def _changed(self, config: Config) -> Iterator[Config]:
+        """Yield the config with one parameter changed, in each possible way; some may not keep the constraints."""
         for parameter in self.space.parameters:
             for value in _next_to(parameter, config[parameter.name]) if parameter.name in config else ():
                 wanted = {**config, parameter.name: value}
                 yield self.space.draw(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
 
 
-def _listed(space: Space) -> list[Config]:
-    """Return the configs of a space; where there are more than `MOST`, only some, but more than `MOST`.
-
-    Up to 5,000,000 combinations of values are looked through for those that keep the constraints: some seconds.
-    """
-    free = list(islice(replace(space, holds=every).configs(), MOST + 1))
-    if len(free) <= MOST:
-        return list(filter(space.holds, free))
-    return list(islice(space.configs(), MOST + 1)) if space.combinations <= 5_000_000 else free
+def _listed(space: Space) -> list[Config] | None:
+    """Return all configs of a space; None where they are more than `MOST`, or too many to look through."""
+    unconstrained = list(islice(replace(space, holds=every).configs(), MOST + 1))
+    if len(unconstrained) <= MOST:
+        return list(filter(space.holds, unconstrained))
+    if space.combinations > MOST_COMBINATIONS:
+        return None
+    configs = list(islice(space.configs(), MOST + 1))
+    return configs if len(configs) <= MOST else None
 
 
 def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
-    """Begin with the user's own config, or else in the middle of the ladder; after each failure, half-way down.
+    """Return the place of the config to begin with, before any has run.
 
-    `closed` are the places of the configs that failed or run now. `failed` are the configs that failed for another
-    reason than memory or time. Any of their values may be the cause, so the next config shares as few as possible.
+    It is the user's own config, or else one in the middle of the ladder; after each failure, one half-way down.
+
+    Args:
+        pool: The configs.
+        may_run: Whether each of them may be probed. At least one may.
+        closed: The places of the configs that failed or run now.
+        failed: The configs that failed for another reason than memory or time. Any of their values may be the cause, so
+            the next config shares as few as possible.
     """
-    if not closed and pool.space.own and may_run[own := pool.places([config_digest(pool.space.own)])[0]]:
+    own = pool.find(pool.space.own) if pool.space.own and not closed else None
+    if own is not None and may_run[own]:
         return own
     height = min([_MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
     shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
@@ -163,22 +173,27 @@ def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed:
 
 
 def upward(pool: Pool, measured: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
-    """Choose the first config again on the highest rung that is safe; None where no higher rung is safe.
+    """Return the place of the first config on the highest rung that is safe; None where no higher rung is safe.
 
     A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
-    None also once another config has been measured, or if that config is above 0.6 of the ladder's height. `seen` are
-    the places of the configs that have been measured.
+    None also once another config has been measured, or if the first one is above 0.6 of the ladder's height.
+
+    Args:
+        pool: The configs.
+        measured: The places of those that have been measured.
+        safe: Whether each config is sure enough to run.
     """
     heights, codes = pool.heights, pool.codes
-    choices = [at for at in range(codes.shape[1]) if at != pool.levels.ladder]
-    highest = max(measured, key=lambda at: heights[at])
-    if heights[highest] > 0.6 or len(np.unique(codes[list(measured)][:, choices], axis=0)) > 1:
+    others = [column for column in range(codes.shape[1]) if column != pool.levels.ladder]
+    highest = max(measured, key=lambda place: heights[place])
+    if heights[highest] > 0.6 or len(np.unique(codes[list(measured)][:, others], axis=0)) > 1:
         return None
-    above = np.flatnonzero(safe & (heights > heights[highest]))
-    return max(above.tolist(), key=lambda at: (heights[at], (codes[at] == codes[highest]).sum()), default=None)
+    above = np.flatnonzero(safe & (heights > heights[highest])).tolist()
+    return max(above, key=lambda place: (heights[place], (codes[place] == codes[highest]).sum()), default=None)
 
 
 def _next_to(parameter: Parameter, value: Value) -> list[Value]:
+    """Return the numbers before and after a value of a parameter, or all its other words."""
     if any(isinstance(word, str) for word in parameter.values):
         return [word for word in parameter.values if word != value]
     ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
@@ -191,34 +206,40 @@ Ends = Mapping[int, int]
 
 
 def ends_so_far(pool: Pool, tried: Collection[int]) -> Ends:
-    """Return how far each range has grown: to the largest value that was tried, and at least to where it began.
+    """Return, for each range that may grow, the place of its last value so far.
+
+    That is the last value that was tried, or the last one with which the range began.
 
     Args:
         pool: The configs, with all values that a range may grow to.
         tried: The places of the configs that were measured, that failed or that run.
     """
     ends = {}
-    for at, parameter in enumerate(pool.space.parameters):
+    for column, parameter in enumerate(pool.space.parameters):
         if parameter.grown:
-            count, codes = len(parameter.values), pool.codes[list(tried), at]
-            ends[at] = max([count - len(parameter.grown) - 1, *(int(code) for code in codes if code < count)])
+            count = len(parameter.values)
+            began_with = count - len(parameter.grown)
+            codes = pool.codes[list(tried), column]
+            used = (int(code) for code in codes if code < count)  # the code `count`: the config does not use it
+            ends[column] = max([began_with - 1, *used])
     return ends
 
 
 def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
     """Return whether each config has only values up to the ends; a parameter that it does not use has none."""
     inside = np.ones(len(pool.configs), dtype=bool)
-    for at, end in ends.items():
-        inside &= (pool.codes[:, at] <= end) | (pool.codes[:, at] == len(pool.space.parameters[at].values))
+    for column, end in ends.items():
+        unused = len(pool.space.parameters[column].values)
+        inside &= (pool.codes[:, column] <= end) | (pool.codes[:, column] == unused)
     return inside
 
 
 def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
-    """Yield the places of a config with the next value of each range whose end it has."""
-    for at, end in ends.items():
-        parameter = pool.space.parameters[at]
-        reached, later = parameter.values[: end + 1], parameter.values[end + 1 :]
-        if later and config.get(parameter.name) == _largest(reached):
+    """Yield, for each range whose largest value so far a config has, the place of the config with the next value."""
+    for column, end in ends.items():
+        parameter = pool.space.parameters[column]
+        so_far, later = parameter.values[: end + 1], parameter.values[end + 1 :]
+        if later and config.get(parameter.name) == _largest(so_far):  # values need not be in order
             place = pool.find({**config, parameter.name: later[0]})
             if place is not None:
                 yield place
@@ -228,21 +249,22 @@ def largest_of(pool: Pool, config: Config) -> list[str]:
     """Return the parameters of which a config has the largest of more than two numbers, as `name=value`."""
     sizes = (parameter for parameter in pool.space.parameters if len(parameter.values) > 2)
     ends = {parameter.name: _largest(parameter.values) for parameter in sizes}
-    return [f"{name}={written(config[name])}" for name, end in ends.items() if name in config and config[name] == end]
+    at_end = [name for name, end in ends.items() if name in config and config[name] == end]
+    return [f"{name}={value_text(config[name])}" for name in at_end]
 
 
 def _largest(values: Sequence[Value]) -> Value | None:
-    """Return the largest of some numbers; None where one of them is none."""
+    """Return the largest of some numbers; None where not all are numbers."""
     numbers = list(filter(is_number, values))
     return max(numbers) if len(numbers) == len(values) else None
 
 
-Kept = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
+Cache = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
 """Parameter, length scale and kind of covariance → the covariance: row by column."""
 
 
-class Near(NamedTuple):
-    """Squared distances, by the values of each parameter.
+class Nearness(NamedTuple):
+    """How near each config of one list, the rows, is to each config of another list, the columns, by their values.
 
     A parameter has few values, so a covariance is computed once for each value and looked up for each row.
     """
@@ -251,8 +273,8 @@ class Near(NamedTuple):
     """For each parameter, the squared distance of each of its values to each column: value by column."""
     codes: Codes
     """The values of the rows: row by parameter."""
-    kept: Kept | None = None
-    """Where given: the covariances that have been computed."""
+    cache: Cache | None = None
+    """Where given: keeps the covariances that have been computed."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -262,37 +284,37 @@ class Near(NamedTuple):
     def of(self, parameter: int, length: float, covariance: Callable[[Floats], Floats]) -> Floats:
         """Return the covariance of one parameter with this length scale: row by column."""
         key = parameter, length, covariance
-        if self.kept is not None and key in self.kept:
-            return self.kept[key]
+        if self.cache is not None and key in self.cache:
+            return self.cache[key]
         result = covariance(self.squares[parameter] / length**2)[self.codes[:, parameter]]
-        if self.kept is not None:
-            self.kept[key] = result
+        if self.cache is not None:
+            self.cache[key] = result
         return result
 
 
-def singly(nearness: Near, lengths: Floats, sizes: Floats) -> Floats:
-    """Return the covariance of the effects of single parameters, whose variances are `sizes`."""
+def single_effects(nearness: Nearness, lengths: Floats, variances: Floats) -> Floats:
+    """Return the covariance of the effects of single parameters, which have these variances."""
     total = np.zeros(nearness.shape)
-    for parameter, (length, size) in enumerate(zip(lengths, sizes, strict=True)):
-        total += size * nearness.of(parameter, length, _sharper)
+    for parameter, (length, variance) in enumerate(zip(lengths, variances, strict=True)):
+        total += variance * nearness.of(parameter, length, _sharp_kernel)
     return total
 
 
-def pairwise(nearness: Near, lengths: Floats) -> Floats:
+def pair_effects(nearness: Nearness, lengths: Floats) -> Floats:
     """Return the covariance of the effects of all pairs of parameters, each of variance 1."""
     total, squares = np.zeros(nearness.shape), np.zeros(nearness.shape)
     for parameter, length in enumerate(lengths):
-        each = nearness.of(parameter, length, _sharper)
-        total += each
-        squares += each**2
-    return (total**2 - squares) / 2.0
+        single = nearness.of(parameter, length, _sharp_kernel)
+        total += single
+        squares += single**2
+    return (total**2 - squares) / 2.0  # the sum of the products of all pairs
 
 
-def jointly(nearness: Near, lengths: Floats) -> Floats:
+def common_effect(nearness: Nearness, lengths: Floats) -> Floats:
     """Return the covariance of the common effect of all parameters; 1 for equal configs."""
     product = np.ones(nearness.shape)
     for parameter, length in enumerate(lengths):
-        product *= nearness.of(parameter, length, _matern)
+        product *= nearness.of(parameter, length, _matern_kernel)
     return product
 
 
@@ -304,16 +326,17 @@ def equal(rows: Codes, columns: Codes) -> Floats:
     return same.astype(np.float64)
 
 
-def jumping(squares: Floats) -> Floats:
+def jumping_kernel(squares: Floats) -> Floats:
     """Return Matérn's covariance with 1/2, which allows a jump, for example where a cache ends."""
     return np.exp(-np.sqrt(squares))
 
 
-def _sharper(squares: Floats) -> Floats:
+def _sharp_kernel(squares: Floats) -> Floats:
     """Return the covariance with half the length scale: single effects are sharper than the common one."""
-    return _matern(4.0 * squares)
+    return _matern_kernel(4.0 * squares)
 
 
-def _matern(squares: Floats) -> Floats:
+def _matern_kernel(squares: Floats) -> Floats:
+    """Return Matérn's covariance with 5/2, by squared distances in length scales."""
     scaled = np.sqrt(5.0 * squares)
     return (1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled)

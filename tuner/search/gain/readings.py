@@ -57,7 +57,10 @@ def logarithmic(measured: Iterable[Measured]) -> bool:
 
 
 def in_logarithms(entry: Measured) -> Measured:
-    """Return the measurements of a config as logarithms, larger ones still better: a choice multiplies a speed."""
+    """Return the measurements of a config as logarithms, because a choice multiplies a speed.
+
+    Larger ones are still better: negative values become minus the logarithm of their amount.
+    """
     values = [
         MeasuredValue(math.copysign(1.0, number) * math.log(abs(number)), error and error / abs(number), devices)
         for number, error, devices in entry.values
@@ -66,7 +69,7 @@ def in_logarithms(entry: Measured) -> Measured:
 
 
 def apart(measured: Iterable[Measured]) -> list[Measured]:
-    """Return each measurement by itself."""
+    """Return an entry for each single measurement."""
     return [replace(entry, values=[value]) for entry in measured for value in entry.values]
 
 
@@ -96,13 +99,13 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
     errors = [_errors(same, usual) for _, same in rows]
     values = np.array([fmean(value.number for value in same) for _, same in rows])
     scale = 1.0 if logs else abs(float(values.mean()))
-    where = np.array([same[0].devices for _, same in rows])
-    elsewhere = (where[:, None] == where) & (where != newest_devices)
+    devices = np.array([same[0].devices for _, same in rows])
+    share_offset = (devices[:, None] == devices) & (devices != newest_devices)
     return Readings(
         codes=levels.codes(config for config, _ in rows),
         values=values,
-        errors=np.array([np.sqrt((of_one**2).mean() / len(of_one)) for of_one in errors]),
-        shared=elsewhere * (ELSEWHERE * scale) ** 2,
+        errors=np.array([np.sqrt((of_row**2).mean() / len(of_row)) for of_row in errors]),
+        shared=share_offset * (ELSEWHERE * scale) ** 2,
         scale=scale,
         logarithmic=logs,
         error=float(np.median(np.concatenate(errors))),
@@ -110,6 +113,7 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
 
 
 def _usual_error(configs: Collection[Measured]) -> float:
+    """Return the median of the reported errors; a share of the mean where none is reported."""
     if reported := [value.error for entry in configs for value in entry.values if value.error]:
         return median(reported)
     means = [fmean(value.number for value in entry.values) for entry in configs]

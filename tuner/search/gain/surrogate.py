@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.gain.pool import Codes, Kept, Levels, Near, equal, jointly, jumping, singly
+from tuner.search.gain.pool import Cache, Codes, Levels, Nearness, common_effect, equal, jumping_kernel, single_effects
 from tuner.search.gain.readings import Readings
 from tuner.search.resource_model import Floats, Prediction
 
@@ -15,10 +15,15 @@ from tuner.search.resource_model import Floats, Prediction
 def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -> NDArray[np.intp]:
     """Return the places of at most `most` measurements: half of them are the highest, the others tell most beside them.
 
-    `covariance` is that of the true values, before anything is measured. The next measurement is always the one whose
-    variance, given all chosen ones, is the largest in units of its error. It reduces the entropy most, as in the
-    informative vector machine (Lawrence, Seeger and Herbrich, Advances in Neural Information Processing Systems 15,
-    2003).
+    After the highest, the next measurement is always the one whose variance, given all chosen ones, is the largest in
+    units of its error. It reduces the entropy most, as in the informative vector machine (Lawrence, Seeger and
+    Herbrich, Advances in Neural Information Processing Systems 15, 2003).
+
+    Args:
+        covariance: The covariance of the true values, before anything is measured.
+        values: The measurements.
+        errors: Their standard errors.
+        most: How many measurements to choose.
     """
     if len(values) <= most:
         return np.arange(len(values))
@@ -28,8 +33,8 @@ def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -
     for step in range(most):
         information = np.where(np.isin(np.arange(len(values)), chosen), -1.0, variance / errors**2)
         place = int(highest[step] if step < len(highest) else information.argmax())
-        left = covariance[place] - learnt[:step, place] @ learnt[:step]
-        learnt[step] = left / np.sqrt(variance[place] + errors[place] ** 2)
+        remaining = covariance[place] - learnt[:step, place] @ learnt[:step]
+        learnt[step] = remaining / np.sqrt(variance[place] + errors[place] ** 2)
         variance = variance - learnt[step] ** 2
         chosen.append(place)
     return np.sort(chosen)
@@ -38,7 +43,8 @@ def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -
 def updated(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
     """Return mean and variance of each config's value once its measurements that were left out count, too.
 
-    Each such measurement tells about its own config only: it is combined with `mean` and `variance` by their precision.
+    A measurement that was left out tells about its own config only. It is combined with `mean` and `variance`, weighted
+    by precision.
     """
     if not len(left_out.values):
         return mean, variance
@@ -69,7 +75,7 @@ class Sizes:
     joint: tuple[float, float]
     """The common effect of all parameters, beyond their single effects."""
     own: tuple[float, float]
-    """The part of a value that belongs to one config alone."""
+    """The part of a value that belongs to a single config."""
     curve: tuple[float, float]
     """The ladder's departure from its trend."""
     chance: tuple[float, float]
@@ -105,11 +111,28 @@ class JointPrediction(NamedTuple):
 class _Pairs(NamedTuple):
     """How each config of one list, the rows, relates to each config of another list, the columns."""
 
-    nearness: Near
+    nearness: Nearness
     slopes: Floats
     """The product of the heights on the ladder, measured from its middle."""
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
+
+
+class _Parts(NamedTuple):
+    """The length scales, and the standard deviations of the parts of a value in units: see `Sizes`."""
+
+    lengths: Floats
+    singles: Floats
+    joint: float
+    own: float
+    curve: float
+
+
+def _parts(hyperparameters: Floats) -> _Parts:
+    """Return the parts by their logarithms; the last hyperparameter, the chance scatter, is none of them."""
+    *sizes, joint, own, curve, _ = np.exp(hyperparameters)
+    lengths, singles = np.array(sizes).reshape(2, -1)
+    return _Parts(lengths, singles, joint, own, curve)
 
 
 class Surrogate:
@@ -121,7 +144,9 @@ class Surrogate:
     """
 
     def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None) -> None:
-        """`source`: the model of a similar case. The values are then its values times a factor, plus a difference.
+        """Fit the model to the measurements of a case.
+
+        `source`: the model of a similar case. The values are then its values times a factor, plus a difference.
 
         This is Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
         available", 2000, equation 1.
@@ -136,20 +161,21 @@ class Surrogate:
         )
         self._level, self._prior_mean, self._prior_deviation = usual.level, np.log(parts[:, 0]), parts[:, 1]
         self._prior_scale = np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
+        """The deviations to divide by: what has none is not fitted, and so never departs from its mean."""
         self.known, self._left_out = self._split(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
-        expected = source.predict(codes).mean if source else np.zeros(len(codes))
-        self._factor = mean / float(expected.mean()) if abs(expected.mean()) > _JITTER else 0.0
+        from_source = source.predict(codes).mean if source else np.zeros(len(codes))
+        self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
         self._mean = 0.0 if source else mean
-        self._differences = values - self._factor * expected - self._mean
+        self._differences = values - self._factor * from_source - self._mean
         least = 0.02 if source else 0.1  # a few measurements may agree by chance
         scatter = max(float(self._differences.std()), (1.0 if source else 3.0) * error, least * readings.scale)
         self._unit = 1.0 if readings.logarithmic else scatter
-        self._given = (
-            np.diag(np.full(len(codes), self._jitter)) + self.known.shared + self._source_covariance(codes, codes)
-        )
-        self._pairs = self._pairs_of(codes, codes, kept={})
+        jitter = np.diag(np.full(len(codes), self._jitter))
+        self._fixed_covariance = jitter + self.known.shared + self._source_covariance(codes, codes)
+        """The part of the measurements' covariance that no hyperparameter changes."""
+        self._pairs = self._pairs_of(codes, codes, cache={})
         self._noise_factors = np.ones(len(codes))
         self._hyperparameters = self._maximum_a_posteriori(self._prior_mean)
         for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
@@ -173,16 +199,16 @@ class Surrogate:
     def covariance_between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values of two lists of configs."""
         prior = self._prior_covariance(rows, np.concatenate([columns, self.known.codes]))
-        first = prior[:, len(columns) :] @ self._whitening.T
-        second = self._prior_covariance(columns, self.known.codes) @ self._whitening.T
-        left = self._inflation * (prior[:, : len(columns)] - first @ second.T)
-        return np.outer(self._shrinkage(rows), self._shrinkage(columns)) * left
+        learnt_of_rows = prior[:, len(columns) :] @ self._whitening.T
+        learnt_of_columns = self._prior_covariance(columns, self.known.codes) @ self._whitening.T
+        posterior = self._inflation * (prior[:, : len(columns)] - learnt_of_rows @ learnt_of_columns.T)
+        return np.outer(self._shrinkage(rows), self._shrinkage(columns)) * posterior
 
     @property
     def measured(self) -> float:
         """The number of measurements that the sizes are fitted to, those of the source cases included."""
-        own = len(self.known.values) + len(self._left_out.values)
-        return own + (self._source.measured if self._source else 0.0)
+        count = len(self.known.values) + len(self._left_out.values)
+        return count + (self._source.measured if self._source else 0.0)
 
     @property
     def residuals(self) -> Floats:
@@ -193,16 +219,19 @@ class Surrogate:
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
     def residual(self, config: Codes) -> float:
-        """How far the mean measurement of a config is above what all other configs predict: see `residuals`."""
+        """Return how far the mean measurement of a config is above what all other configs predict: see `residuals`.
+
+        0 where it has no measurement that the model learns from.
+        """
         rows = (self.known.codes == config).all(axis=1)
-        together = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
-        return float((together @ self._weights[rows]).mean() / np.sqrt(together.mean())) if rows.any() else 0.0
+        covariance = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
+        return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean())) if rows.any() else 0.0
 
     def left_out_predictions(self) -> Prediction:
         """Return what all other measurements say of the true value behind each measurement."""
-        certain = 1.0 / np.square(self._whitening).sum(axis=0)
-        means = self.known.values - self._weights * certain
-        variance = self._inflation * (certain - self._noise(self._hyperparameters))
+        with_noise = 1.0 / np.square(self._whitening).sum(axis=0)  # the variance of the measurement, given the others
+        means = self.known.values - self._weights * with_noise
+        variance = self._inflation * (with_noise - self._noise(self._hyperparameters))
         return Prediction(means, np.sqrt(np.maximum(variance, self._jitter)))
 
     @property
@@ -231,12 +260,13 @@ class Surrogate:
         return np.concatenate(means), np.concatenate(variances)
 
     def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Return mean and variance of each config's value; see `_model_prediction`, which bounds the memory."""
         across = self._prior_covariance(codes, self.known.codes)
         learnt = np.square(across @ self._whitening.T).sum(axis=1)
         mean, variance = self._mean + across @ self._weights, self._prior_variance(codes)
         if self._source:
-            lent, deviation = self._source.predict(codes)
-            mean, variance = mean + self._factor * lent, variance + (self._factor * deviation) ** 2
+            source_mean, source_deviation = self._source.predict(codes)
+            mean, variance = mean + self._factor * source_mean, variance + (self._factor * source_deviation) ** 2
         return mean, np.maximum(self._inflation * (variance - learnt), self._jitter)
 
     def _shrinkage(self, codes: Codes) -> Floats:
@@ -264,10 +294,11 @@ class Surrogate:
 
     @property
     def _jitter(self) -> float:
+        """The variance that is added to a diagonal, so that a covariance stays positive definite."""
         return _JITTER * self._unit**2
 
     def _refitted_noise_factors(self, freedom: float) -> Floats:
-        """Return the factor on the variance of each measurement, by its distance from what all measurements say.
+        """Return the factor on the error variance of each measurement, by its distance from what all measurements say.
 
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
         Modeling Using the t Distribution", 1989): a measurement that is far off counts less.
@@ -275,77 +306,81 @@ class Surrogate:
         root = self._cholesky(self._hyperparameters)
         noise = self._noise(self._hyperparameters)
         inverse = np.linalg.inv(root)
-        off = noise * (inverse.T @ (inverse @ self._differences))
-        unsure = noise * (1.0 - noise * np.square(inverse).sum(axis=0))
+        residual = noise * (inverse.T @ (inverse @ self._differences))
+        uncertainty = noise * (1.0 - noise * np.square(inverse).sum(axis=0))  # the variance of the true value
         usual = noise / self._noise_factors
-        return (freedom + (off**2 + unsure) / usual) / (freedom + 1.0)
+        return (freedom + (residual**2 + uncertainty) / usual) / (freedom + 1.0)
 
-    def _noise(self, shape: Floats) -> Floats:
-        """Return the variance of each measurement."""
-        chance = self._unit * float(np.exp(shape[-1]))
+    def _noise(self, hyperparameters: Floats) -> Floats:
+        """Return the error variance of each measurement."""
+        chance = self._unit * float(np.exp(hyperparameters[-1]))
         return (self.known.errors**2 + chance**2) * self._noise_factors
 
     def _maximum_a_posteriori(self, start: Floats) -> Floats:
-        """Return the most probable length scales and sizes: climb from `start`, one coordinate at a time."""
-        shape, best = start, self._log_posterior(start)
-        moves = np.eye(len(shape))[self._prior_deviation > 0.0]
+        """Return the most probable hyperparameters: climb from `start`, one coordinate at a time.
+
+        Hyperparameters are the logarithms of the numbers of `_Parts`, in its order, and of the chance scatter.
+        """
+        best, best_posterior = start, self._log_posterior(start)
+        moves = np.eye(len(start))[self._prior_deviation > 0.0]
         tried = {start.tobytes()}  # the climb comes back to points that it has left, and to those around its end
         for step in (1.0, 0.5) * _ROUNDS:
             for move in np.vstack([moves, -moves]) * step:
-                moved = shape + move
+                moved = best + move
                 if (point := moved.tobytes()) not in tried:
                     tried.add(point)
-                    if (plausibility := self._log_posterior(moved)) > best:
-                        shape, best = moved, plausibility
-        return shape
+                    if (posterior := self._log_posterior(moved)) > best_posterior:
+                        best, best_posterior = moved, posterior
+        return best
 
-    def _log_posterior(self, shape: Floats) -> float:
+    def _log_posterior(self, hyperparameters: Floats) -> float:
         """Return the logarithm of evidence times prior, without constant terms."""
-        root = self._cholesky(shape)
+        root = self._cholesky(hyperparameters)
         misfit = np.square(np.linalg.solve(root, self._differences)).sum()
-        unusual = np.square((shape - self._prior_mean) / self._prior_scale).sum()
-        return -0.5 * float(misfit + unusual) - float(np.log(root.diagonal()).sum())
+        departure = np.square((hyperparameters - self._prior_mean) / self._prior_scale).sum()
+        return -0.5 * float(misfit + departure) - float(np.log(root.diagonal()).sum())
 
-    def _cholesky(self, shape: Floats) -> Floats:
-        covariance = self._covariance(shape, self._pairs) + self._given
-        covariance.flat[:: len(covariance) + 1] += self._noise(shape)  # the diagonal
+    def _cholesky(self, hyperparameters: Floats) -> Floats:
+        """Return the Cholesky root of the covariance of the measurements."""
+        covariance = self._covariance(hyperparameters, self._pairs) + self._fixed_covariance
+        covariance.flat[:: len(covariance) + 1] += self._noise(hyperparameters)  # the diagonal
         return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
 
     def _prior_covariance(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of the true values before any measurement of this case: row by column."""
-        return self._covariance(self._hyperparameters, self._pairs_of(rows, columns)) + self._source_covariance(
-            rows, columns
-        )
+        covariance = self._covariance(self._hyperparameters, self._pairs_of(rows, columns))
+        return covariance + self._source_covariance(rows, columns)
 
-    def _pairs_of(self, rows: Codes, columns: Codes, kept: Kept | None = None) -> _Pairs:
+    def _pairs_of(self, rows: Codes, columns: Codes, cache: Cache | None = None) -> _Pairs:
+        """Return how two lists of configs relate; `cache`: see `Nearness`."""
         return _Pairs(
-            nearness=Near(self._levels.distances(columns), rows, kept),
+            nearness=Nearness(self._levels.distances(columns), rows, cache),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
             same=equal(rows, columns),
         )
 
-    def _covariance(self, shape: Floats, pairs: _Pairs) -> Floats:
-        """Return the covariance of the case's own part of the values: row by column."""
-        nearness, (lengths, singles, (joint, own, curve, _)) = pairs.nearness, self._parts(shape)
-        effects = singly(nearness, lengths, singles**2) + joint**2 * jointly(nearness, lengths) + own**2 * pairs.same
-        at = self._levels.ladder
-        curved = 1.0 if at is None else nearness.of(at, lengths[at], jumping)
-        ladder = self._level**2 * (1.0 + pairs.slopes) + curve**2 * curved
+    def _covariance(self, hyperparameters: Floats, pairs: _Pairs) -> Floats:
+        """Return the covariance of what the source does not explain: row by column.
+
+        It is the sum of the ladder's level, trend and curve, and of the effects of single parameters, of all parameters
+        in common, and of the single config.
+        """
+        nearness, parts, place = pairs.nearness, _parts(hyperparameters), self._levels.ladder
+        curve = 1.0 if place is None else nearness.of(place, parts.lengths[place], jumping_kernel)
+        ladder = self._level**2 * (1.0 + pairs.slopes) + parts.curve**2 * curve
+        effects = single_effects(nearness, parts.lengths, parts.singles**2)
+        effects = effects + parts.joint**2 * common_effect(nearness, parts.lengths) + parts.own**2 * pairs.same
         return self._unit**2 * (ladder + effects)
 
-    def _parts(self, shape: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the length scale and the size of each parameter, and the sizes of the other parts."""
-        sizes = np.exp(shape)
-        count = (len(sizes) - 4) // 2
-        return sizes[:count], sizes[count : 2 * count], sizes[2 * count :]
-
     def _prior_variance(self, codes: Codes) -> Floats:
-        """Return the diagonal of the covariance."""
-        _, singles, (*sizes, _) = self._parts(self._hyperparameters)
+        """Return the diagonal of `_covariance`."""
+        parts = _parts(self._hyperparameters)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
-        return np.asarray(self._unit**2 * (ladder + (singles**2).sum() + np.square(sizes).sum()), dtype=np.float64)
+        others = np.square([parts.joint, parts.own, parts.curve]).sum()
+        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + others), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
+        """Return the height of each config on the ladder, measured from its middle."""
         return self._levels.heights(codes) - 0.5
 
 
@@ -368,19 +403,23 @@ class Mixture:
 
     def predict(self, codes: Codes) -> Prediction:
         """Return what is expected of the true value of each config."""
-        (alone, own_deviation), (lent, deviation) = self._alone.predict(codes), self._lent.predict(codes)
-        variance = self._mean(own_deviation**2, deviation**2) + self._between * (lent - alone) ** 2
-        return Prediction(self._mean(alone, lent), np.sqrt(variance))
+        alone, lent = self._alone.predict(codes), self._lent.predict(codes)
+        variance = self._average(alone.deviation**2, lent.deviation**2) + self._between * (lent.mean - alone.mean) ** 2
+        return Prediction(self._average(alone.mean, lent.mean), np.sqrt(variance))
 
     def joint_prediction(self, codes: Codes) -> JointPrediction:
         """Return what is expected of the true values of the configs together."""
-        (alone, own), (lent, lent_covariance) = (each.joint_prediction(codes) for each in (self._alone, self._lent))
-        apart = np.outer(lent - alone, lent - alone)
-        return JointPrediction(self._mean(alone, lent), self._mean(own, lent_covariance) + self._between * apart)
+        alone, lent = self._alone.joint_prediction(codes), self._lent.joint_prediction(codes)
+        difference = lent.mean - alone.mean
+        between = self._between * np.outer(difference, difference)
+        covariance = self._average(alone.covariance, lent.covariance) + between
+        return JointPrediction(self._average(alone.mean, lent.mean), covariance)
 
-    def _mean(self, alone: Floats, lent: Floats) -> Floats:
+    def _average(self, alone: Floats, lent: Floats) -> Floats:
+        """Return the average of what the two models say, weighted by their probabilities."""
         return (1.0 - self._share) * alone + self._share * lent
 
     @property
     def _between(self) -> float:
+        """The factor on the squared difference of the two models: the variance of which of them is right."""
         return self._share * (1.0 - self._share)

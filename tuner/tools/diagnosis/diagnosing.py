@@ -43,9 +43,9 @@ def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Set
         times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
         query = select(TRIALS.c.trial_id, STATE.label("state"), *times).where(TRIALS.c.study_id == study_id)
         rows = connection.execute(query).all()
-        of_trials = STEPS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id))
-        counted = select(STEPS.c.trial_id, func.count()).where(of_trials).group_by(STEPS.c.trial_id)
-        reports = {row[0]: row[1] for row in connection.execute(counted)}
+        is_of_study = STEPS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id))
+        counts = select(STEPS.c.trial_id, func.count()).where(is_of_study).group_by(STEPS.c.trial_id)
+        reports = dict(connection.execute(counts).tuples().all())
     trials = [
         _ended(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
         for row in rows
@@ -66,10 +66,10 @@ def _record(
     """Return the record of a study of Optuna.
 
     Args:
-        study: its name.
-        states: those of all trials, as Optuna names them.
-        trials: how they ended; None for those that have not.
-        setup: what the trials ran with.
+        study: The name of the study.
+        states: The states of all trials, as Optuna names them.
+        trials: How each trial ended; None for a trial that has not ended.
+        setup: What the trials ran with.
     """
     return study_times.StudyRecord(
         study=study,
@@ -81,7 +81,7 @@ def _record(
 
 
 def seconds(at: datetime | None) -> float | None:
-    """Return a moment in seconds of one clock."""
+    """Return a date and time in seconds of a clock that is the same for all; None without one."""
     return at and (at.replace(tzinfo=None) - datetime.min).total_seconds()
 
 
@@ -98,7 +98,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> study_time
 
 
 def _value(row: sqlalchemy.Row[Any]) -> float | None:
-    """Return the number that a parameter has. Of a choice, Optuna stores its place among the choices."""
+    """Return the number that a parameter has; None for other values. Of a choice, Optuna stores its place."""
     try:
         distribution = json.loads(row.distribution_json)
         choices = distribution["attributes"].get("choices")
@@ -159,7 +159,7 @@ def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
 
 def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
     """Return the GPUs of a probe, the most of all cases; None on the CPU."""
-    most = max((sum(name.startswith("cuda") for name in case.kept.devices) for case in cases), default=0)
+    most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.known(most or None, DATABASE)
 
 
@@ -187,12 +187,12 @@ def diagnose(engine: Engine, study: str, given: study_times.Setup | None = None)
     """Return the diagnosis of a study of any Optuna program.
 
     Args:
-        engine: the study's database.
-        study: the name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies.
-        given: what the user knows; it goes before the database.
+        engine: The study's database.
+        study: The name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies.
+        given: What the user knows; it goes before the database.
 
     Raises:
-        EmptyStoreError: if there is no such study, or if none of its trials has ended.
+        EmptyStoreError: There is no such study, or none of its trials has ended.
     """
     return diagnose_record(_read(engine, study), given)
 
@@ -249,20 +249,20 @@ def _read(engine: Engine, study: str) -> study_times.StudyRecord:
     A study of the tuner is one of Optuna's for each of its cases, which have the fact `CASE`; `study` may name one.
     """
     is_case = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
-    named = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
+    with_key = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
     name, _, case = study.partition("/")
     with reading(engine) as connection:
-        exact = connection.execute(named.where(STUDIES.c.study_name == study)).first()
-        cases = [exact] if exact else connection.execute(named.where(of_study(study))).all()
+        exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()
+        cases = [exact] if exact else connection.execute(with_key.where(of_study(study))).all()
         workers = loader_workers(connection, [row.study_id for row in cases])
     if not cases:
         raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
     if exact and not exact.key:  # of another program
         return read_plain(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
-    own = read_own(engine, name, case if exact else None)
-    ranks = own.setup.gpus_per_trial.value if own.setup.gpus_per_trial else 1
-    all_workers = workers and replace(workers, value=workers.value * ranks)
-    return replace(own, setup=own.setup.or_else(study_times.Setup(loader_workers=all_workers)))
+    record = read_own(engine, name, case if exact else None)
+    ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1
+    all_workers = workers and replace(workers, value=workers.value * ranks)  # the parameter is that of a rank
+    return replace(record, setup=record.setup.or_else(study_times.Setup(loader_workers=all_workers)))
 
 
 def studies_in(engine: Engine) -> str:

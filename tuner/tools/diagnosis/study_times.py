@@ -109,7 +109,7 @@ class StudyRecord:
 
     study: str
     trials: tuple[TrialTimes, ...]
-    """Those that have ended."""
+    """The trials that have ended."""
     running: int = 0
     waiting: int = 0
     setup: Setup = field(default_factory=Setup)
@@ -122,7 +122,7 @@ class StudyRecord:
 
 
 class Timeline:
-    """How long how many intervals overlapped."""
+    """How many intervals overlapped, and for how long."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         """Count the intervals at each time. Empty intervals count for nothing."""
@@ -170,7 +170,7 @@ class Ended:
 
     trials: int
     share: float
-    """Of all ended trials."""
+    """The share of these trials among all ended trials."""
     mean_s: float | None
     """Their mean duration in seconds; None where no times are known."""
     total_s: float
@@ -187,7 +187,7 @@ class AtOnce:
     """The median over time."""
     low: int
     high: int
-    """For the middle half of the time, the number lay between these two."""
+    """In the middle half of the time, the number lay between `low` and `high`."""
     most: int
     tenths: tuple[float, ...]
     """The mean in each tenth of the covered time, in the order of time."""
@@ -207,7 +207,7 @@ class Facts(StudyRecord):
     empty_s: float
     """The seconds between the first start and the last end in which none of them ran."""
     gaps: int
-    """In so many pieces."""
+    """The number of pieces of `empty_s`."""
     longest_gap_s: float
     startup_share: float | None
     """The share of start-ups in `trial_s`; None where the start-up is unknown."""
@@ -238,12 +238,12 @@ def gather(record: StudyRecord) -> Facts:
     )
 
 
-def _ended(trials: Sequence[TrialTimes], of: int) -> Ended:
-    """Return how many of all trials ended alike, and how long these took."""
+def _ended(trials: Sequence[TrialTimes], count: int) -> Ended:
+    """Return how many trials ended alike, out of `count` ended trials, and how long these took."""
     took = [trial.took_s for trial in trials if trial.took_s]
     return Ended(
         trials=len(trials),
-        share=len(trials) / of,
+        share=len(trials) / count,
         mean_s=fmean(took) if took else None,
         total_s=sum(took),
         startup_s=sum(trial.starting_s for trial in trials),

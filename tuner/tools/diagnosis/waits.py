@@ -34,7 +34,7 @@ class IdleCause:
     """What in the study shows the cause."""
     change: str
     factor: float | None
-    """At most so many times as much would train if only this changed and the GPUs had room; None where unknown."""
+    """The most by which training multiplies if only this changed and the GPUs had room; None where unknown."""
     gain: float | None
     """`factor`, or the room that the GPUs have, whichever is smaller."""
     how: str
@@ -54,12 +54,12 @@ def cause(
     """Return a cause whose gain is at most what GPUs with this duty have room for, and what it costs to undo.
 
     Args:
-        kind: the kind of the cause.
-        facts: what the study did with its time.
-        why: what in the study shows the cause.
-        change: what to change.
-        how: the arithmetic of the factor, whose result is added.
-        ratio: the two numbers whose quotient is the factor; None where the factor is unknown.
+        kind: The kind of the cause.
+        facts: What the study did with its time.
+        why: What in the study shows the cause.
+        change: What to change.
+        how: The arithmetic of the factor, whose result is added.
+        ratio: The two numbers whose quotient is the factor; None where the factor is unknown.
     """
     factor = ratio[0] / ratio[1] if ratio and ratio[1] else None
     duty_pct = _duty(facts)
@@ -220,7 +220,7 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
     early = [trial for trial in facts.trials if trial.end is TrialEnd.PRUNED]
     short_s = sum(max(0.0, train_s - trial.took_s + trial.starting_s) for trial in early)
     starting_s, longer_s = facts.startup_share * facts.trial_s, facts.trial_s + short_s
-    now, then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
+    share_now, share_then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s  # of the time that trains
     yield cause(
         Kind.PRUNING,
         facts,
@@ -229,8 +229,8 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
         f"{_seldom_training(facts)}",
         change=f"prune later: let a trial train for at least {duration(train_s)} before the pruner may end it",
         how=f"start-ups are {starting_s / facts.trial_s:.0%} of {duration(facts.trial_s)} now, and would be "
-        f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {then:.0%} / {now:.0%}",
-        ratio=(then, now),
+        f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {share_then:.0%} / {share_now:.0%}",
+        ratio=(share_then, share_now),
     )
 
 

@@ -38,7 +38,9 @@ class RunFollower:
         self.curve: list[tuple[float, float]] = []
         self.trained_s = 0.0
         self._last_s = -1.0
+        """The time of the newest score."""
         self._not_finite = self._longest_not_finite = 0
+        """How many scores in a row are not finite now, and were at most before."""
 
     def __call__(self, so_far: ProbeResult | None) -> Answer:
         """Return whether the run goes on, after taking over the newest score."""
@@ -101,13 +103,13 @@ class Race:
         """Plan the race.
 
         Args:
-            job: what the runs are made with.
-            case: the case that is trained.
-            runs: the runs that the study keeps.
-            say: takes a line about what happens.
-            configs: those that take part.
-            seeds: the runs of each config in each round.
-            total_s: the seconds for which all runs train together.
+            job: What the runs are made with.
+            case: The case that is trained.
+            runs: The runs that the study keeps.
+            say: Takes a line about what happens.
+            configs: The configs that take part.
+            seeds: The runs of each config in each round.
+            total_s: The seconds for which all runs train together.
         """
         self._job, self._case, self._runs, self._say = job, case, runs, say
         self._entrants = list(configs)
@@ -266,6 +268,7 @@ class Race:
 
 
 def _in_words(failure: Failure) -> str:
+    """Return the kind of a failure and what shows it."""
     return f"{failure.kind.value}: {failure.detail}"
 
 

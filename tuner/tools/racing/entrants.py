@@ -29,16 +29,16 @@ def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
         sizes.append((sizes[-1] + 1) // 2)
     first_s = total_s / (seeds * sum(size * 2**number for number, size in enumerate(sizes)))
     return [
-        Round(configs=size, seconds=first_s * 2**at, seeds=tuple(range(at * seeds, (at + 1) * seeds)))
-        for at, size in enumerate(sizes)
+        Round(configs=size, seconds=first_s * 2**number, seeds=tuple(range(number * seeds, (number + 1) * seeds)))
+        for number, size in enumerate(sizes)
     ]
 
 
 def better_half(scores: Sequence[float | None]) -> list[int]:
-    """Return the positions of the better half of the configs, the best first. Configs without a score are last."""
+    """Return the positions of the better half of the configs, the best first; at least two, if so many have a score."""
     order = sorted(range(len(scores)), key=lambda place: (scores[place] is None, -(scores[place] or 0.0)))
-    known = [place for place in order if scores[place] is not None]
-    return known[: max(2, (len(scores) + 1) // 2)]
+    scored = [place for place in order if scores[place] is not None]
+    return scored[: max(2, (len(scores) + 1) // 2)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +108,7 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
 
 
 def _config_of(case: CaseView, number: int) -> Config:
+    """Return the config of the trial of this number. Raises StoreError where it has none."""
     config = next((trial.config for trial in case.trials if trial.number == number), None)
     if not config:
         raise StoreError(f"--trial {number}: {case.name} has no measured trial of this number; trials.tsv lists them")
@@ -117,12 +118,15 @@ def _config_of(case: CaseView, number: int) -> Config:
 def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
     """Return the config of the front that is not taken and whose smaller share of the front's range is largest."""
     front = of_both(standing for standing in configs if standing.samples_per_s is not None)
-    free = [standing for standing in front if launch_digest(standing.config) not in taken]
+    candidates = [standing for standing in front if launch_digest(standing.config) not in taken]
     values, speeds = [point.value for point in front], [point.samples_per_s or 0.0 for point in front]
 
-    def share(at: float, of: Sequence[float]) -> float:
-        return (at - min(of)) / ((max(of) - min(of)) or 1.0)
+    def share(number: float, numbers: Sequence[float]) -> float:
+        """Return where a number lies between the smallest and the largest, from 0 to 1."""
+        return (number - min(numbers)) / ((max(numbers) - min(numbers)) or 1.0)
 
-    return max(
-        free, key=lambda point: min(share(point.value, values), share(point.samples_per_s or 0.0, speeds)), default=None
-    )
+    def smaller_share(point: Standing) -> float:
+        """Return the smaller of the config's shares of the two ranges."""
+        return min(share(point.value, values), share(point.samples_per_s or 0.0, speeds))
+
+    return max(candidates, key=smaller_share, default=None)

@@ -20,6 +20,11 @@ from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Mode, Result
 from tuner.trainers.base import Trainer, iterations, own_plan
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
+STEADY = 0.1
+"""The largest standard error, as a share of the speed, with which a measurement ends after its window. Chosen."""
+LONGEST_WINDOWS = 4.0
+"""The windows after which a measurement ends with any error: what is not steady by then will hardly be. Chosen."""
+
 
 class CardTeam(NamedTuple):
     """The ranks of one program."""
@@ -60,14 +65,16 @@ def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
 
-def nodes_of(count: int, each: int | None) -> int:
-    """Return the nodes that so many devices need where a node has `each`; None means that a machine has all.
+def nodes_of(count: int, per_node: int | None) -> int:
+    """Return the nodes that so many devices need where a node has `per_node`; None means that a machine has all.
 
     Raises DeviceError where a node would have fewer than another.
     """
-    nodes = -(-count // each) if each else 1
+    nodes = -(-count // per_node) if per_node else 1
     if count % nodes:
-        raise DeviceError(f"{count} devices leave a node with fewer than another; name up to {each}, or {each} x NODES")
+        raise DeviceError(
+            f"{count} devices leave a node with fewer than another; name up to {per_node}, or {per_node} x NODES"
+        )
     return nodes
 
 
@@ -91,13 +98,14 @@ def scaling_runs(
     batch is also divided by each number of GPUs.
 
     Args:
-        subjects: what is measured.
-        counts: the numbers of GPUs, 1 first.
-        routes: the ways between the ranks.
-        beside: whether programs may run at the same time.
+        subjects: What is measured.
+        counts: The numbers of GPUs, 1 first.
+        routes: The ways between the ranks.
+        beside: Whether programs may run at the same time.
     """
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
+        """Yield a run of these teams for each subject and size; a single rank cannot measure links."""
         for scaled in subjects:
             if mode == "joined" or not scaled.only_links:
                 sizes = _sizes(scaled, counts)
@@ -130,11 +138,11 @@ class Measuring:
         *,
         open_prober: Callable[[DeviceSource], Prober],
         folder: Path,
-        each: int | None = None,
+        per_node: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`part` returns devices by their positions; for `each` see `nodes_of`; `folder` takes files of the probes."""
-        self._part, self._each = part, each
+        """`part` returns devices by their positions; `per_node`: see `nodes_of`; `folder` takes files of probes."""
+        self._part, self._per_node = part, per_node
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
@@ -167,13 +175,13 @@ class Measuring:
         config = subject.config(run.size)
         source, prober = self._open[team]
         folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
-        here = {**device_variables(source.devices), **nccl_variables("off" if team.route == "host" else "on", ())}
+        on_machine = {**device_variables(source.devices), **nccl_variables("off" if team.route == "host" else "on", ())}
         slot = Slot(
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**({} if self._each else here), **subject.variables},
-            nodes=nodes_of(len(team.gpus), self._each),
+            variables={**({} if self._per_node else on_machine), **subject.variables},
+            nodes=nodes_of(len(team.gpus), self._per_node),
         )
         try:
             return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))
@@ -200,17 +208,22 @@ class _Together:
         """Return the `stop` of the probe at this place."""
 
         def answer(so_far: ProbeResult | None) -> Answer:
+            """Return whether the probe goes on: until each probe that began with it has a long and steady window."""
             if self._interrupted():
                 return Answer(Next.INTERRUPTED)
             if so_far is None:
                 return Answer(Next.GO)
             window_s = so_far.window_s or 0.0
-            is_steady = (so_far.samples_per_s_se or 0.0) <= 0.1 * (so_far.samples_per_s or 0.0)  # chosen
-            is_enough = is_steady or window_s >= 4.0 * self._window_s  # chosen: later it will hardly be steady
+            is_enough = _is_steady(so_far) or window_s >= LONGEST_WINDOWS * self._window_s
             self._windows_s[place] = window_s if is_enough else 0.0
             return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 
         return answer
+
+
+def _is_steady(result: ProbeResult) -> bool:
+    """Return whether the error of a speed is small, or unknown."""
+    return (result.samples_per_s_se or 0.0) <= STEADY * (result.samples_per_s or 0.0)
 
 
 def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:
@@ -260,15 +273,15 @@ def measure_all(
     An interrupted run ends the work without an error.
 
     Args:
-        measuring: measures a run.
-        runs: those to make, in this order.
-        subjects: name → what is measured.
-        results: those of earlier calls.
-        path: the file of the results.
-        tell: gets each run with its points.
+        measuring: Measures a run.
+        runs: The runs to make, in this order.
+        subjects: Name → what is measured.
+        results: The results of earlier calls.
+        path: The file of the results.
+        tell: Gets each run with its points.
 
     Raises:
-        TunerError: when a card is lost or busy, or when no run can succeed. The message says where the results so far
+        TunerError: A card is lost or busy, or when no run can succeed. The message says where the results so far
             are.
     """
     try:
@@ -330,6 +343,7 @@ def missing(runs: Iterable[Run], results: Results) -> list[Run]:
     made = {(*_run_of(point), point.gpus) for point in results.points}
 
     def is_made(run: Run) -> bool:
+        """Return whether each team of a run has a point."""
         keys = ((run.subject, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams)
         return made.issuperset(keys)
 
@@ -387,13 +401,13 @@ def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | 
 
 
 def links_plan(config: Config, slot: Slot) -> ProbePlan:
-    """Decide one run of all-reduces. One session serves all sizes, so that its start is paid once."""
+    """Return the plan of a run of all-reduces. One session serves all sizes, so that its start is paid once."""
     planned = own_plan(sys.executable, ("tuner.trainers.reference.all_reduce",), config, slot, session_key=LINKS)
     return replace(planned, request={"config": dict(config), "iterations": iterations(slot)})
 
 
 def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
-    """Decide one run of a trainer's case, in a session where the study and the trainer have one."""
+    """Return the plan of a run of a trainer's case, in a session where the study and the trainer have one."""
     warm = trainer.warm_plan(case, config, slot) if slot.limits.warm else None
     return warm or trainer.plan(case, config, slot)
 

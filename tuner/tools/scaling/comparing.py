@@ -15,7 +15,7 @@ ROUTES: dict[Route, str] = {
     "p2p": "PCIe, card to card",
     "host": "the host's memory",
     "gloo": "gloo",
-    "nccl": "what NCCL chooses",
+    "nccl": "a route of NCCL's choice",
 }
 """The words for each route."""
 MODES: dict[Mode, str] = {
@@ -49,15 +49,16 @@ def short(quantity: Quantity) -> str:
     return f"{number(quantity.times(1 / (unit or 1.0)))} {letter}".rstrip()
 
 
-def sized(row: ScalingRow | Measurement) -> str:
-    """Return the name of what a row is about."""
+def workload_of(row: ScalingRow | Measurement) -> str:
+    """Return the name of what a row is about, with its size if it has one."""
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
 
 
 def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[str]:
-    """Yield what the losses of each row are, what more devices could gain at most, and what failed."""
+    """Yield notes about the devices, the losses of each row, what more devices could gain at most, and what failed."""
     if not results.on_gpu:
         yield CPU_NOTE
+    # programs beside each other use the processors by intent
     yield from busy_with_others(point for point in results.points if point.mode != "beside")
     for row in rows:
         if row.scaling != "single":
@@ -66,14 +67,14 @@ def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[
     for point in results.points:
         if point.failure:
             cards = ",".join(map(str, point.gpus))
-            yield f"not measured: {sized(point)} {point.mode} on {cards}: {point.failure}: {point.detail}"
+            yield f"not measured: {workload_of(point)} {point.mode} on {cards}: {point.failure}: {point.detail}"
 
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
     """Yield the most that more devices could gain, where they were not measured themselves."""
     for single, gpus, speed_up in ceilings(rows):
         yield (
-            f"{sized(single)} (strong): {gpus} devices can make at most {number(speed_up)} times "
+            f"{workload_of(single)} (strong): {gpus} devices can make at most {number(speed_up)} times "
             f"the samples of one. One device with 1/{gpus} of the batch is no faster"
         )
 
@@ -97,25 +98,32 @@ def _losses(row: ScalingRow, devices: str) -> str:
         if loss.value >= CERTAIN * (loss.error or 0.0) and 100 * loss.value >= step
     ]
     lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
-    over = f" over {ROUTES[row.route]}" if row.route in {"nvlink", "p2p", "host"} else ""
     return (
-        f"{sized(row)} ({row.scaling}): {row.gpus} {devices}{over} make {number(row.speed_up)} times the "
-        f"samples of one. {lost}"
+        f"{workload_of(row)} ({row.scaling}): {row.gpus} {devices}{over(row.route)} make "
+        f"{number(row.speed_up)} times the samples of one. {lost}"
     )
+
+
+def over(route: Route | None) -> str:
+    """Return over what devices exchange data, for the end of their names; empty for one device."""
+    return f" over {ROUTES[route]}" if route else ""
 
 
 def topology(links: Sequence[Link]) -> Iterator[str]:
     """Yield how the pairs of cards are connected, one line for each kind of connection."""
 
     def kind_of(link: Link) -> str:
-        return "NVLink" if link.nvlink else "no direct access" if link.p2p is False else "PCIe"
+        """Return how two cards are connected, in words."""
+        if link.nvlink:
+            return "NVLink"
+        return "no direct access" if link.p2p is False else "PCIe"
 
     for kind, alike in grouped(links, kind_of).items():
         yield f"{kind} between the cards {', '.join(f'{link.first}-{link.second}' for link in alike)}"
 
 
 def about(subject: Subject) -> str:
-    """Return a line about a subject."""
+    """Return a line about a subject: its name, what it does, and the unit of its sizes."""
     return f"{subject.name}: {subject.text}" + (f"; sizes are {subject.unit}" if subject.unit else "")
 
 
@@ -151,16 +159,16 @@ def recommendation(lines: Sequence[MachineRow], currency: str | None = None) -> 
     How far that holds comes last.
     """
     yield from _across(lines, currency)
-    joined = {line.machine for line in lines if line.row.scaling != "single"}
+    joined = {line.machine for line in lines if line.row.scaling != "single"}  # these machines come first
     for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda name: name not in joined):
-        own = [line for line in lines if line.machine == machine]
-        several = [line for line in own if line.row.scaling != "single"]
+        of_machine = [line for line in lines if line.machine == machine]
+        several = [line for line in of_machine if line.row.scaling != "single"]
         for line in _largest(several):
             yield f"{machine}: {_worth(line)}"
         if not several:
-            yield f"{machine}: measured on one {own[0].model} alone, so a second one is not known to be worth it"
-            yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in own]))
-        yield from (f"{machine}: {text}" for text in busy_with_others(line.row for line in own))
+            yield f"{machine}: measured on one {of_machine[0].model} alone, so a second one is not known to be worth it"
+            yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in of_machine]))
+        yield from (f"{machine}: {text}" for text in busy_with_others(line.row for line in of_machine))
     if any(not line.on_gpu for line in lines):
         yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
 
@@ -182,10 +190,9 @@ def _worth(line: MachineRow) -> str:
         answer = "worth it where time counts more than money"
     else:
         answer = "hardly worth it"
-    route = f" over {ROUTES[row.route]}" if row.route else ""
     return (
-        f"{sized(row)} ({row.scaling}) on {row.gpus} x {line.model}{route}: {number(row.speed_up)} times the samples "
-        f"of one device, {efficiency:.0f} % per device; {answer}"
+        f"{workload_of(row)} ({row.scaling}) on {row.gpus} x {line.model}{over(row.route)}: "
+        f"{number(row.speed_up)} times the samples of one device, {efficiency:.0f} % per device; {answer}"
     )
 
 
@@ -200,9 +207,8 @@ def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
             continue
         fastest = max(group, key=lambda line: line.row.samples_per_s.value)
         speed = number(fastest.row.samples_per_s)
-        sentence = (
-            f"{sized(fastest.row)}: {_where(fastest)} is the fastest, with {speed} samples/s{_rivals(fastest, group)}"
-        )
+        subject, rivals = workload_of(fastest.row), _rivals(fastest, group)
+        sentence = f"{subject}: {_where(fastest)} is the fastest, with {speed} samples/s{rivals}"
         if currency:
             cheapest = max(group, key=lambda line: line.samples_per_price or 0.0)
             most = f"{cheapest.samples_per_price or 0.0:,.0f} samples per {currency}"
@@ -222,8 +228,7 @@ def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
 
 def _where(line: MachineRow) -> str:
     """Return a machine and its devices in words."""
-    route = f" over {ROUTES[line.row.route]}" if line.row.route else ""
-    return f"{line.machine} with {line.row.gpus} x {line.model}{route}"
+    return f"{line.machine} with {line.row.gpus} x {line.model}{over(line.row.route)}"
 
 
 def _largest(lines: Sequence[MachineRow]) -> list[MachineRow]:

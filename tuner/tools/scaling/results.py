@@ -51,7 +51,7 @@ class Measurement:
     beside: Annotated[int, Field(ge=1)] = 1
     """How many programs run at the same time, this program included."""
     samples_per_s: Amount | None = None
-    """Of all ranks of the program together."""
+    """The samples per second of all ranks of the program together."""
     samples_per_s_se: Annotated[float, Field(ge=0.0, lt=1e18)] | None = None
     samples_per_step: Amount | None = None
     """The samples of all ranks in a step, which is an iteration of a trainer."""
@@ -131,5 +131,5 @@ def read(path: Path) -> Results:
         return _ADAPTER.validate_python(body)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise TunerError(f"{path} is damaged at {where or 'its top'}: {first['msg']}; measure again") from error
+        place = ".".join(map(str, first["loc"]))
+        raise TunerError(f"{path} is damaged at {place or 'its top'}: {first['msg']}; measure again") from error

@@ -14,13 +14,13 @@ Scaling = Literal["single", "weak", "strong"]
 
 
 def ratio(above: Quantity, below: Quantity) -> Quantity:
-    """Return a quotient; the errors of both numbers are independent."""
+    """Return a quotient with its error; the errors of both numbers are independent."""
     value = above.value / below.value
     return _with_errors(value, above.times(value / above.value), below.times(value / below.value))
 
 
 def difference(quantity: Quantity, less: Quantity) -> Quantity:
-    """Return a difference; the errors of both numbers are independent."""
+    """Return a difference with its error; the errors of both numbers are independent."""
     return _with_errors(quantity.value - less.value, quantity, less)
 
 
@@ -47,10 +47,10 @@ def losses(
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
 
     Args:
-        joined: the step of all ranks together, exchanging results.
-        ideal: the step that n GPUs would need without any loss.
-        same_batch: the step of one GPU, alone on the machine, with the work that each rank has.
-        beside: the step of each GPU with that work, all at the same time in programs of their own.
+        joined: The step of all ranks together, exchanging results.
+        ideal: The step that n GPUs would need without any loss.
+        same_batch: The step of one GPU, alone on the machine, with the work that each rank has.
+        beside: The step of each GPU with that work, all at the same time in programs of their own.
     """
     parts = {Loss.SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
     slowest = same_batch
@@ -68,7 +68,7 @@ class ScalingRow:
     workload: str
     unit: str
     size: int | None
-    """Per GPU for weak scaling, of all GPUs together for strong scaling."""
+    """The workload's size: per GPU for weak scaling, of all GPUs together for strong scaling."""
     gpus: int
     route: Route | None
     scaling: Scaling
@@ -135,7 +135,7 @@ def table(results: Results) -> list[ScalingRow]:
         rows += [_row(index, point, point, "single") for point in singles]
         joined = [point for point in index.points if point.mode == "joined"]
         several = [_row(index, point, *pair) for point in joined for pair in _comparisons(index, point)]
-        rows += sorted(several, key=lambda row: row.scaling, reverse=True)
+        rows += sorted(several, key=lambda row: row.scaling, reverse=True)  # "weak" before "strong"
     return rows
 
 
@@ -193,13 +193,14 @@ def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
     """
     singles = {(row.workload, row.size): row for row in rows if row.scaling == "single"}
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
-    return [
-        Ceiling(single, count, ratio(single.step_ms, part.step_ms))
-        for (workload, size), single in singles.items()
-        for count in COUNTS
-        if count > 1 and size and size % count == 0 and (workload, size, count) not in measured
-        if (part := singles.get((workload, size // count))) is not None
-    ]
+    found: list[Ceiling] = []
+    for (workload, size), single in singles.items():
+        for count in COUNTS:
+            if count == 1 or not size or size % count or (workload, size, count) in measured:
+                continue
+            if part := singles.get((workload, size // count)):
+                found.append(Ceiling(single, count, ratio(single.step_ms, part.step_ms)))
+    return found
 
 
 def link_table(results: Results) -> list[LinkRow]:

@@ -24,7 +24,7 @@ class Move:
     steps_done: int
     steps_left: int
     step_s: float
-    """Seconds a step on one card."""
+    """The seconds that a step takes on one card."""
     cards: int
     speed_up: float
     """The samples per second on all cards, in multiples of those of one card."""
@@ -33,7 +33,7 @@ class Move:
     start_up_s: float = 0.0
     """Seconds from the start of the job until it trains."""
     checkpoint_steps: int = 1
-    """A checkpoint is written after each so many steps."""
+    """The number of steps between two checkpoints."""
 
     @property
     def stay_h(self) -> float:
@@ -71,12 +71,13 @@ class Move:
     def latest_h(self) -> float:
         """The longest queue, in hours, after which the move still saves time; 0 where none does.
 
-        The move costs the start-up and, on the average, the steps of half a checkpoint again.
+        The move costs the start-up and, on the average, the steps of half a checkpoint again. Each hour that is left
+        after the queue saves `1 - 1 / speed_up` hours.
         """
         if self.speed_up <= 1.0:
             return 0.0
-        again_s = self.checkpoint_steps / 2 * self.step_s / self.speed_up
-        return max(0.0, self.stay_h - (self.start_up_s + again_s) / HOUR_S / (1.0 - 1.0 / self.speed_up))
+        repeated_s = self.checkpoint_steps / 2 * self.step_s / self.speed_up
+        return max(0.0, self.stay_h - (self.start_up_s + repeated_s) / HOUR_S / (1.0 - 1.0 / self.speed_up))
 
 
 def advice(move: Move) -> Iterator[str]:
@@ -100,4 +101,5 @@ def advice(move: Move) -> Iterator[str]:
 
 
 def _hours(hours: float) -> str:
+    """Return a number of hours in words: in minutes below one."""
     return f"{hours:.1f} h" if hours >= 1.0 else f"{60 * hours:.0f} min"

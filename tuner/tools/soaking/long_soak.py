@@ -32,12 +32,12 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
     """Return the out-of-memory failure that the output of a training shows, or that its user reports.
 
     Args:
-        lines: the training's output; empty where there is none.
-        oom: whether the user says that memory ran out.
-        gpu: whether the training ran on GPUs.
+        lines: The training's output; empty where there is none.
+        oom: Whether the user says that memory ran out.
+        gpu: Whether the training ran on GPUs.
 
     Raises:
-        StudyError: where neither says that memory ran out: the study would learn nothing from it.
+        StudyError: Neither output nor user says that memory ran out: the study would learn nothing from it.
     """
     evidence, is_empty = probe.Evidence(), True
     for line in lines:
@@ -53,24 +53,28 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
         raise StudyError(f"{'nothing is told' if is_empty else shown}; give --oom where the training ran out of memory")
     kind = probe.FailureKind.GPU_OOM if gpu else probe.FailureKind.HOST_OOM
     detail = "a training with this config ran out of memory, as its user told"
-    return probe.Failure(kind=kind, rule=probe.TOLD, detail=detail)
+    return probe.Failure(kind=kind, rule=probe.REPORTED, detail=detail)
 
 
 def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
-    """Return the job that stores one trial of a config with this failure, and starts nothing.
+    """Return the job that stores a trial of a config with this failure, and starts nothing.
 
     From then on no config may be the best that needs as much memory. It grows with the values of `ladder`.
     """
     choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]
 
     def choose(history: History, price: Price) -> Choice | Done:
+        """Choose the config, once."""
         return choices.pop() if choices else Done(reason="the study knows it now")
 
-    def told(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
+    def unlaunched(plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
+        """Return the failure as the result of a probe that was not launched."""
         return probe.unlaunched(plan.config, failure, plan.digest)
 
-    purpose = Purpose(strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, keeps_end=False)
-    return replace(job, probe=told, purpose=purpose)
+    purpose = Purpose(
+        strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, stores_ending=False
+    )
+    return replace(job, probe=unlaunched, purpose=purpose)
 
 
 CLEAR_CHANCE = 0.97
@@ -101,9 +105,9 @@ def soaking(
         strategy=lambda space, *_: Strategy(choosers=(SoakChooser(space, training, settings, first).choose,)),
         limited=False,
         competing=False,
-        keeps_end=False,
+        stores_ending=False,
         ineligible=partial(_ineligibility, training=training),
-        settled=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),
+        next_answer=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),
         limits=lambda limits: limits.timed(60.0 * minutes),
         trainer=_provoking_trainer(bench),
     )
@@ -172,7 +176,7 @@ class Soak(NamedTuple):
     @property
     def passed(self) -> bool:
         """Whether memory lasts."""
-        is_sure = self.lasting is None or self.lasting.chance >= SURE
+        is_sure = self.lasting is None or self.lasting.chance >= SURE  # of unknown memory, nothing is asked
         return self.trial.state == COMPLETE and self.trial.may_be_best and is_sure
 
     @property
@@ -192,35 +196,42 @@ class Soak(NamedTuple):
         return 1.0 if self.lasting is None else self.lasting.share / SPARE
 
     def suffices(self, asked: SoakSettings) -> bool:
-        """Return whether a soak of these settings would say no more: this one was as long as that one will be.
+        """Return whether a soak with the asked settings is needless after this one: it failed, or lasted as long.
 
-        A soak that ended early, because it was sure for its training, may not be sure for a longer one.
+        A soak that ended early, because it was sure for its training, may not be sure for a longer training.
         """
-        made = self.trial.soak
-        if self.trial.state != COMPLETE or made is None:
-            return self.trial.state != COMPLETE
-        if made.iterations is None and asked.iterations is None:
-            is_longer = asked.hours > made.hours
-        else:
-            is_longer = asked.iterations is None or made.iterations is None or asked.iterations > made.iterations
-        took_its_time = self.trained_s >= 0.9 * 60.0 * made.minutes
-        return asked.minutes <= made.minutes and (took_its_time or not is_longer)
+        if self.trial.state != COMPLETE:
+            return True  # it would fail again
+        settings = self.trial.soak
+        if settings is None or asked.minutes > settings.minutes:
+            return False
+        used_all_time = self.trained_s >= 0.9 * 60.0 * settings.minutes
+        return used_all_time or not _trains_longer(asked, settings)
+
+
+def _trains_longer(settings: SoakSettings, others: SoakSettings) -> bool:
+    """Return whether the training of some settings is longer than that of others, or cannot be compared with it."""
+    if settings.iterations is None and others.iterations is None:
+        return settings.hours > others.hours
+    if settings.iterations is None or others.iterations is None:
+        return True
+    return settings.iterations > others.iterations
 
 
 def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapping[str, Soak]:
     """Return the newest soak of each config that says something about it: launch key → soak, in their order.
 
-    There are none where the newest one is of another kind than the training's.
+    Empty where the newest soak has other flags, or another limit of memory, than those of the training.
     """
-    soaked = [trial for trial in with_newest_soaks(trials) if trial.soaks and trial.counts]
-    if soaked and (soaked[-1].soak is None or soaked[-1].soak.kind != training.soak.kind):
+    trials_of_soaks = [trial for trial in with_newest_soaks(trials) if trial.soaks and trial.counts]
+    newest = trials_of_soaks[-1].soak if trials_of_soaks else None
+    if newest is None or newest.kind != training.soak.kind:
         return {}
-    return {
-        trial.launch: Soak(
-            trial=trial, lasting=training.lasts(trial.devices, trial.probe) if trial.state == COMPLETE else None
-        )
-        for trial in soaked
-    }
+    soaks: dict[str, Soak] = {}
+    for trial in trials_of_soaks:
+        lasting = training.lasts(trial.devices, trial.probe) if trial.state == COMPLETE else None
+        soaks[trial.launch] = Soak(trial=trial, lasting=lasting)
+    return soaks
 
 
 def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
@@ -245,39 +256,40 @@ class SoakChooser:
         Done where the best config has passed, or no rung is left that may pass.
         """
         trials = history.records
-        soaked = newest_soaks(trials, self._training)
-        known = {launch: soak for launch, soak in soaked.items() if soak.suffices(self._settings)}
-        refused = [soak for soak in known.values() if not soak.passed]
-        probed = [trial for trial in trials if not trial.soaks]
-        first = self._first or (None if refused else _best_config(trials if soaked else probed))
+        soaks = newest_soaks(trials, self._training)
+        sufficient = {launch: soak for launch, soak in soaks.items() if soak.suffices(self._settings)}
+        refused = [soak for soak in sufficient.values() if not soak.passed]
+        probes = [trial for trial in trials if not trial.soaks]
+        first = self._first or (None if refused else _best_config(trials if soaks else probes))
         config: Config | None = None
-        if first and launch_digest(first) not in known:
+        if first and launch_digest(first) not in sufficient:
             config = first
         elif refused:
-            config = self._next_rung(refused[-1].trial.config, known, history)
-            none_has_passed = len(refused) == len(known)
+            config = self._next_rung(refused[-1].trial.config, sufficient, history)
+            none_has_passed = len(refused) == len(sufficient)
             if config is None and none_has_passed:
-                config = self._best_below(probed, known)
+                config = self._best_below(probes, sufficient)
         if config is None:
-            return Done(reason="each config is soaked" if known else "no config has run yet, so none is soaked")
+            return Done(reason="each config is soaked" if sufficient else "no config has run yet, so none is soaked")
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
-    def _best_below(self, probed: Sequence[TrialRecord], known: Mapping[str, Soak]) -> Config | None:
-        """Return the best config that is below all soaked rungs of its kind; None where there is none."""
+    def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
+        """Return the best config of the probes on a rung below all its soaked rungs; None where there is none."""
 
         def is_below_all(config: Config) -> bool:
-            soaks = self._soaks_by_rung(config, known)
-            return not soaks or float(config[str(self._ladder)]) < min(soaks)
+            """Return whether a config is on a rung below all soaks of configs like it."""
+            rungs = self._soaks_by_rung(config, soaks)
+            return not rungs or float(config[str(self._ladder)]) < min(rungs)
 
-        return _best_config([trial for trial in probed if trial.launch not in known and is_below_all(trial.config)])
+        return _best_config([trial for trial in probes if trial.launch not in soaks and is_below_all(trial.config)])
 
-    def _soaks_by_rung(self, config: Config, known: Mapping[str, Soak]) -> dict[float, Soak]:
+    def _soaks_by_rung(self, config: Config, soaks: Mapping[str, Soak]) -> dict[float, Soak]:
         """Return the soaks of configs that differ from a config at most in their rung: rung → soak."""
         if (ladder := self._ladder) is None:
             return {}
-        alike = {**launched(config), ladder: 0}
-        configs = ((soak.trial.config, soak) for soak in known.values())
-        return {float(own[ladder]): soak for own, soak in configs if {**launched(own), ladder: 0} == alike}
+        without_rung = {**launched(config), ladder: 0}
+        configs = ((soak.trial.config, soak) for soak in soaks.values())
+        return {float(other[ladder]): soak for other, soak in configs if {**launched(other), ladder: 0} == without_rung}
 
     def _next_rung(self, config: Config, known: Mapping[str, Soak], history: History) -> Config | None:
         """Return a config with the largest rung between what passed and what did not that is expected to pass.
@@ -348,6 +360,7 @@ class SoakChooser:
 
 
 def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
+    """Return the best config of some trials; None where none may be the best."""
     best = leader(trials)
     return dict(best.best.trials[-1].config) if best else None
 
@@ -394,9 +407,9 @@ def _outcome(soak: Soak, training: WholeTraining) -> str:
 
 
 def _longer_soak(soak: Soak) -> Iterator[str]:
-    """Yield how long a soak excludes growth that would fill the memory, where this one was too short for it.
+    """Yield the `--minutes` of a soak that excludes growth which would fill the memory, if this soak was too short.
 
-    What hides in a soak of twice the time is half as fast.
+    The growth that hides in a soak of twice the time is half as fast.
     """
     lasting = soak.lasting
     if lasting is None or lasting.filled_h >= lasting.hours:

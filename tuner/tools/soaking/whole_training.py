@@ -46,13 +46,13 @@ class WholeTraining:
 
     hours: float
     iterations: int | None = None
-    """Its length, where it is known so: a smaller config then makes no more of them."""
+    """The length of the training in iterations, where that is known: a smaller config makes no more iterations."""
     provoked: bool = False
     """Whether a soak meets what needs most memory."""
     keeper: Keeper | None = None
     """What may keep far more memory than the training needs."""
     soak: SoakSettings = field(default_factory=SoakSettings)
-    """What a soak meets, without its length and that of the training; by default the trainer's own command."""
+    """The flags, command and limit of memory of a soak; by default the trainer's own command."""
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "WholeTraining":
@@ -70,26 +70,26 @@ class WholeTraining:
         )
 
     def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> Lasts | None:
-        """Return whether memory lasts, by a soak and the devices in it; None where it is not known."""
+        """Return how surely memory lasts, by a soak and the devices in it; None where that is unknown."""
         if self.iterations is None:
             return lasts(devices, self.hours, self._expected)
         if not probe.iterations or probe.iterations < 2 or probe.total_s is None:
             return None
-        each_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)
-        return lasts(devices, self.iterations * each_s / HOUR_S, self._expected)
+        iteration_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)
+        return lasts(devices, self.iterations * iteration_s / HOUR_S, self._expected)
 
     @property
     def _expected(self) -> Expected:
-        """What is known of its memory before a soak."""
+        """What is known of the training's memory before a soak."""
         if not self.provoked:
             return USUAL
         return PILING_UP if self.keeper else PROVOKED
 
     def in_short(self, lasting: Lasts) -> str:
         """Return whether memory lasts, and which growth the soak excludes, in one sentence part."""
-        rising, gib = lasting.rising, lasting.total_mib >= 10 * MIB_PER_GIB
+        rising, in_gib = lasting.rising, lasting.total_mib >= 10 * MIB_PER_GIB
         now, most, total = (
-            f"{mib / MIB_PER_GIB:.1f}" if gib else f"{mib:.0f}"
+            f"{mib / MIB_PER_GIB:.1f}" if in_gib else f"{mib:.0f}"
             for mib in (rising.now_mib, lasting.most_mib, lasting.total_mib)
         )
         shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rising.kind]
@@ -102,8 +102,8 @@ class WholeTraining:
             confidence = f", as far as a soak of {duration(rising.end_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
         bound = "at most" if lasting.chance >= SURE else "it may reach"
-        return f"memory {claim}{confidence}: {now} {'GiB' if gib else 'MiB'} now, {shape}, {bound} {most} of {total}"
+        return f"memory {claim}{confidence}: {now} {'GiB' if in_gib else 'MiB'} now, {shape}, {bound} {most} of {total}"
 
     def __str__(self) -> str:
-        """Return its length in words."""
+        """Return the length of the training in words."""
         return f"{self.iterations:,} iterations" if self.iterations else f"{self.hours:g} h"

@@ -12,7 +12,7 @@ from tuner.probe import Quantity, error_of_mean, student_tail
 FALSE_ALARM = 0.01
 """The probability with which a test calls a config slower that is just as fast as it must be. Chosen."""
 FINE = 0.02
-"""A test needs no more runs once it sees a slowdown that is so much larger than the one that is allowed. Chosen."""
+"""A test needs no more runs once it sees a slowdown that is larger than the allowed one by this share. Chosen."""
 
 
 class Scatter(NamedTuple):
@@ -38,10 +38,10 @@ def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
 
 
 def mean(runs: Sequence[Quantity], scatter: Scatter) -> Quantity:
-    """Return the mean of some runs of a config; the larger of their own error and that of the scatter is its error."""
+    """Return the mean of some runs of a config. Its error is the larger of that of the runs and that of the scatter."""
     value = fmean(run.value for run in runs)
-    own = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
-    return Quantity(value, max(own, value * scatter.share / math.sqrt(len(runs))))
+    error_of_runs = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
+    return Quantity(value, max(error_of_runs, value * scatter.share / math.sqrt(len(runs))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,9 +58,9 @@ class Slowdown:
 
     @classmethod
     def of(cls, now: Sequence[Quantity], then: Quantity, readings: int, scatter: Scatter) -> "Slowdown":
-        """Compare the runs of now with the mean of the study, which is that of so many readings.
+        """Return how the runs of now compare with the mean of the study, which is that of so many readings.
 
-        A run of the study is taken to scatter as much as one of now.
+        A run of the study is taken to scatter as much as a run of now.
         """
         mean_now = mean(now, scatter)
         then_share = max((then.error or 0.0) / then.value, scatter.share / math.sqrt(readings))
@@ -76,18 +76,18 @@ class Slowdown:
         return at_least - self.times / (1.0 - waits) >= self._limit * self.error
 
     def is_above(self, at_least: float) -> bool:
-        """Return whether the config is surely at least so fast, at the same probability of an error."""
+        """Return whether the config is surely faster than `at_least` times its speed in the study."""
         return self.times - at_least >= self._limit * self.error
 
     @property
-    def seen(self) -> float:
+    def visible(self) -> float:
         """By how much slower than allowed a config must be for the test to see it with 90 % probability (chosen)."""
         return (self._limit + NormalDist().inv_cdf(0.9)) * self.error
 
     @property
     def is_fine(self) -> bool:
         """Whether more runs are not needed, or would hardly reduce the error: 90 % of it come from the study."""
-        return self.seen <= FINE or self.of_study > 0.9 * self.error
+        return self.visible <= FINE or self.of_study > 0.9 * self.error
 
     def power(self, slowdown: float, at_least: float) -> float:
         """Return the probability with which such a test sees a slowdown, such as 0.03 for 3 %."""

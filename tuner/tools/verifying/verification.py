@@ -27,7 +27,7 @@ from tuner.records.case_record import FACTS, changes
 from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
 from tuner.search.standing import Standing
-from tuner.search.verdict import settled
+from tuner.search.verdict import next_answer
 from tuner.store import opening
 from tuner.study import Case, Config, launch_digest
 from tuner.tools.verifying.slowdown import FINE, Slowdown, scatter
@@ -50,15 +50,15 @@ class RepeatedConfig:
 
     name: str
     then: Standing
-    """What the study knows of it."""
+    """What the study knows of the config."""
     metric: str
     """The speed that is compared."""
     results: list[ProbeResult] = field(default_factory=list)
-    """Its runs of now."""
+    """The runs of now."""
 
     @property
     def config(self) -> Config:
-        """Its values, those without effect included."""
+        """The values of the config, those without effect included."""
         return self.then.trials[-1].config
 
     @property
@@ -70,13 +70,13 @@ class RepeatedConfig:
 
     @property
     def readings(self) -> list[Quantity]:
-        """The speeds of its runs of now."""
-        read = ((value(result, self.metric), error(result, self.metric)) for result in self.results)
-        return [Quantity(number, spread) for number, spread in read if number]
+        """The speeds of the runs of now."""
+        speeds = ((value(result, self.metric), error(result, self.metric)) for result in self.results)
+        return [Quantity(speed, spread) for speed, spread in speeds if speed]
 
     @property
     def waits(self) -> float:
-        """The mean share of the time in which its runs of now waited for a processor that others used."""
+        """The mean share of the time in which the runs of now waited for a processor that others used."""
         shares = [over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
         return min((over(fmean, shares) or 0.0) / 100.0, 0.9)
 
@@ -95,13 +95,13 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
     if metric == SAMPLES_PER_S and not best.samples_per_s:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
-    first = measured.get(launch_digest(own)) if own else view.default
+    base = measured.get(launch_digest(own)) if own else view.default
     subject, name = partial(RepeatedConfig, metric=metric), "your command" if own else "the default"
-    if first is None or (metric == SAMPLES_PER_S and not first.samples_per_s):
+    if base is None or (metric == SAMPLES_PER_S and not base.samples_per_s):
         return [subject(name="the best", then=best)]
-    if first.launch == best.launch:
-        return [subject(name=f"{name} (the best)", then=first)]
-    return [subject(name=name, then=first), subject(name="the best", then=best)]
+    if base.launch == best.launch:
+        return [subject(name=f"{name} (the best)", then=base)]
+    return [subject(name=name, then=base), subject(name="the best", then=best)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,8 +126,8 @@ class Findings:
         """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
         if len(self.subjects) < 2:
             return None
-        own, best = (subject.readings for subject in self.subjects)
-        ratios = [fast.value / slow.value for slow, fast in zip(own, best, strict=True)]
+        base, best = (subject.readings for subject in self.subjects)
+        ratios = [fast.value / slow.value for slow, fast in zip(base, best, strict=True)]
         return SpeedGain(fmean(ratios), error_of_mean(ratios, ()))
 
     @property
@@ -139,12 +139,12 @@ class Findings:
             return Outcome.SLOWER
         is_explained = slowdown.is_below(self.at_least)
         # a test that would not see even a slowdown 5 % larger than the one that is allowed says nothing (chosen)
-        is_coarse = slowdown.seen > 0.05 and not slowdown.is_above(self.at_least)
+        is_coarse = slowdown.visible > 0.05 and not slowdown.is_above(self.at_least)
         return Outcome.UNKNOWN if is_explained or is_coarse else Outcome.HOLDS
 
     @property
     def is_fine(self) -> bool:
-        """Whether more runs are not needed."""
+        """Whether more runs of any config are not needed."""
         return all(self.slowdown(subject).is_fine for subject in self.subjects)
 
 
@@ -165,21 +165,19 @@ class Verification:
         findings = Findings(subjects=self.subjects, at_least=at_least)
         taken_s = 0.0
         while findings.rounds * len(self.subjects) < 4 or (
-            not findings.is_fine and self._budget.allows(taken_s / findings.rounds)
+            not findings.is_fine and self._budget.grant(taken_s / findings.rounds)
         ):
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
             for subject in turn:
-                result = self._measured(subject)
+                result = self._measure(subject)
                 if result is None:
                     return None
                 subject.results.append(result)
                 taken_s += result.total_s
-            last = ((each.name, each.readings[-1], SPEEDS[each.metric]) for each in self.subjects)
-            newest = (f"{name} {with_error(speed.value, speed.error)} {unit}" for name, speed, unit in last)
-            self._say(f"  round {findings.rounds}: {'; '.join(newest)}")
+            self._say(f"  round {findings.rounds}: {'; '.join(map(_newest, self.subjects))}")
         return findings
 
-    def _measured(self, subject: RepeatedConfig) -> ProbeResult | None:
+    def _measure(self, subject: RepeatedConfig) -> ProbeResult | None:
         """Return the result of one run; None where the user stopped it."""
         bench, spec = self._job.bench, self._job.bench.spec_for(self._case)
         slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
@@ -188,7 +186,7 @@ class Verification:
             """Return whether the run goes on: as long as a probe of the study."""
             if self._job.interrupted():
                 return Answer(Next.INTERRUPTED)
-            return settled(so_far, spec.objectives, slot.limits) if so_far else Answer(Next.GO)
+            return next_answer(so_far, spec.objectives, slot.limits) if so_far else Answer(Next.GO)
 
         result = run_in(
             slot, partial(bench.trainer.plan, self._case, subject.config), lambda plan: self._job.probe(plan, stop)
@@ -209,10 +207,16 @@ class Verification:
         return result
 
 
+def _newest(subject: RepeatedConfig) -> str:
+    """Return the speed of a config's newest run."""
+    last = subject.readings[-1]
+    return f"{subject.name} {with_error(last.value, last.error)} {SPEEDS[subject.metric]}"
+
+
 def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
     """Yield which settings differ from those with which a case was measured; `identity` has those of now."""
-    known = view.facts.identity
-    for line in opening.differences(known, dict(identity)) if known else ():
+    stored = view.facts.identity
+    for line in opening.differences(stored, dict(identity)) if stored else ():
         yield f"changed in the study file: {line.strip()}"
 
 
@@ -236,35 +240,35 @@ def report(findings: Findings) -> Iterator[str]:
             f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.then.readings} of the study"
         )
     if gain := findings.gain:
-        own, then = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
+        base, gain_in_study = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
         yield (
-            f"the best makes {with_error(gain.times, gain.error, 3)} times the {SPEEDS[own.metric]} of {own.name}, by "
-            f"{findings.rounds} pairs; in the study {then:.2f} times"
+            f"the best makes {with_error(gain.times, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
+            f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
         )
-    last = findings.slowdown(best)
-    yield _verdict(findings, last)
-    power = {slower: last.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
+    slowdown_of_best = findings.slowdown(best)
+    yield _verdict(findings, slowdown_of_best)
+    power = {slower: slowdown_of_best.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
     chances = (f"{100 * slower:.0f} %: {100 * chance:.0f} %" for slower, chance in power.items())
     yield f"the chance that such a test sees a slowdown of {', of '.join(chances)}"
 
 
-def _verdict(findings: Findings, last: Slowdown) -> str:
-    """Return the verdict as a sentence; `last` is the slowdown of the best."""
-    *own, best = findings.subjects
+def _verdict(findings: Findings, of_best: Slowdown) -> str:
+    """Return the verdict as a sentence; `of_best` is the slowdown of the best."""
+    *others, best = findings.subjects
     allowed = f"{findings.at_least:g} times its speed in the study"
     match findings.verdict:
-        case Outcome.SLOWER if own:
-            is_too = findings.slowdown(own[0]).is_below(findings.at_least)
-            return f"slower: {best.name} is below {allowed}, and {own[0].name} is {'too' if is_too else 'not'}"
+        case Outcome.SLOWER if others:
+            is_too = findings.slowdown(others[0]).is_below(findings.at_least)
+            return f"slower: {best.name} is below {allowed}, and {others[0].name} is {'too' if is_too else 'not'}"
         case Outcome.SLOWER:
             return f"slower: {best.name} is below {allowed}"
-        case Outcome.UNKNOWN if last.is_below(findings.at_least):
+        case Outcome.UNKNOWN if of_best.is_below(findings.at_least):
             return (
                 f"unknown: {best.name} is slower, and waited {100 * best.waits:.0f} % of its time for a processor that "
                 "other programs used; verify again on a quiet machine"
             )
         case Outcome.UNKNOWN:
-            unseen = 100 * min(last.seen, 1.0)
+            unseen = 100 * min(of_best.visible, 1.0)
             return f"unknown: runs differ so much that {unseen:.0f} % slower may stay unseen; see --minutes"
         case _:
             return f"it holds: {best.name} is not surely below {allowed}"

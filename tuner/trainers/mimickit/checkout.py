@@ -65,7 +65,7 @@ def checkout_at(root: str) -> Path:
 
 
 def cases(root: Path) -> list[Case]:
-    """List the case of every `args/*.txt`, by file name; a case whose files cannot be read says so."""
+    """Return the case of every `args/*.txt`, by file name; a case whose files cannot be read says so."""
     return [_case(root, path.relative_to(root)) for path in sorted((root / "args").glob("*.txt"))]
 
 
@@ -84,17 +84,19 @@ def read(path: Path) -> str:
 def _case(root: Path, path: Path) -> Case:
     """Return the case of an argument file, whose path is relative to the root."""
     try:
-        text, unread = read(root / path), ""
+        text, fault = read(root / path), ""
     except TrainerError as error:
-        text, unread = "", str(error)
+        text, fault = "", str(error)
     first = {key: values[0] for key, values in parse(text).items() if values}
     mode, agent = first.get("mode", "train"), first.get("agent_config")
-    lost = f"{root} has no file {agent}" if agent and not (root / agent).is_file() else ""
+    trainable = mode == "train" and (agent is not None or bool(fault))
+    if agent and not (root / agent).is_file():
+        fault = f"{root} has no file {agent}"
     return Case(
         name=path.stem.removesuffix("_args"),
         mode=mode,
-        trainable=mode == "train" and (agent is not None or bool(unread)),
-        fault=unread or lost,
+        trainable=trainable,
+        fault=fault,
         options={"arg_file": path.as_posix()} | {key: first.get(key, "") for key in FILES},
     )
 

@@ -84,6 +84,7 @@ def _lacks() -> Iterator[str]:
 
 
 def _find(name: str) -> Any:
+    """Return what `module:path` names; None where the module lacks it."""
     module, _, path = name.partition(":")
     target: Any = import_module(module)
     for part in path.split("."):
@@ -92,6 +93,7 @@ def _find(name: str) -> Any:
 
 
 def _takes(function: Any, parameters: Sequence[str]) -> bool:
+    """Return whether a function can be called with these parameters alone."""
     try:
         inspect.signature(function).bind(**dict.fromkeys(parameters))
     except TypeError:
@@ -108,8 +110,8 @@ def main() -> None:
         detail = f"MimicKit in {Path.cwd()}: {problem}, which a session needs; set probe.warm to false in the study"
         progress.failed(detail=detail, kind="missing_dependency")
         raise SystemExit(detail)
-    say(pipes, lambda: "all is there")
-    DriverRank(0, sys.argv, progress, partial(say, pipes)).serve()
+    broadcast(pipes, lambda: "all is there")
+    DriverRank(0, sys.argv, progress, partial(broadcast, pipes)).serve()
 
 
 def _devices(argv: Sequence[str]) -> list[str]:
@@ -128,7 +130,7 @@ def load(name: str) -> ModuleType:
 
 
 def _start(rank: int) -> Connection:
-    """Return the pipe through which a rank, which is started, receives the answers of rank 0."""
+    """Start a rank; return the pipe through which it receives the answers of rank 0."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=follow, args=(rank, sys.argv, receiver), daemon=True).start()
@@ -144,7 +146,7 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
     DriverRank(rank, argv, load("../../progress.py"), lambda _: pipe.recv()).serve()
 
 
-def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
+def broadcast(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
     """Return the answer of rank 0, after sending it to the other ranks; see `FromRank0`.
 
     The answer goes through pipes: a rank that waits in a collective keeps its GPU busy and stops after some minutes.
@@ -156,7 +158,7 @@ def say(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def kept_for_good() -> Iterator[None]:
+def frozen_for_gc() -> Iterator[None]:
     """Keep the garbage collector away from what is built here: 4,000 objects per environment, almost no garbage.
 
     The collector would search these objects again and again while their number grows, and once more after each run
@@ -168,12 +170,12 @@ def kept_for_good() -> Iterator[None]:
     gc.enable()
 
 
-class Left(Exception):  # noqa: N818 - it is no error
+class RunEnd(Exception):  # noqa: N818 - it is no error
     """Raised to end a run in the middle of an iteration."""
 
 
-class Leave:
-    """Makes all ranks of one run leave it at the same point, soon after the tuner has seen enough.
+class Ending:
+    """Makes all ranks of one run end it at the same point, soon after the tuner has seen enough.
 
     The ranks ask after each iteration and, from the second iteration on, about every second inside it: an exchange
     takes far less than a millisecond. All ranks make the same updates, so each rank counts its updates to know when to
@@ -186,20 +188,20 @@ class Leave:
         self.updates = 0
         """The number of updates that have been made or begun."""
         self._began_s = time.monotonic()
-        self._each = sys.maxsize
+        self._interval = sys.maxsize
         """The ranks ask each time that they have made this many updates."""
 
     def after_iteration(self) -> bool:
-        """Return whether to leave now."""
+        """Return whether to end the run now."""
         updates_per_s = self.updates / (time.monotonic() - self._began_s)
-        stopped, self._each = self._from_rank_0(lambda: (self._stopped(), max(1, round(updates_per_s))))
+        stopped, self._interval = self._from_rank_0(lambda: (self._stopped(), max(1, round(updates_per_s))))
         return stopped
 
     def before_update(self) -> None:
-        """Count an update. Raises Left when the run is to end now."""
+        """Count an update. Raises RunEnd when the run is to end now."""
         self.updates += 1
-        if self.updates % self._each == 0 and self._from_rank_0(partial(self._stopped, midway=True)):
-            raise Left
+        if self.updates % self._interval == 0 and self._from_rank_0(partial(self._stopped, midway=True)):
+            raise RunEnd
 
 
 LEAST_S = 3.0
@@ -233,9 +235,11 @@ class Thinning:
         thinnable = wanted and all(isinstance(count, int) for count in epochs.values())
         self._parts = (math.gcd(*epochs.values()) or 1) if thinnable else 1
         """The number of equal parts into which all updates can be divided."""
-        self._agent, self._each = agent, {name: count // self._parts for name, count in epochs.items()}
+        self._agent, self._epochs = agent, {name: count // self._parts for name, count in epochs.items()}
+        """The agent, and the name of each number of epochs → the epochs of one part."""
         self._updates_of_a_part: float | None = None
-        self._goes_by_parts = True
+        self._is_proportional = True
+        """Whether each part has made as many updates so far."""
         self._rest_s, self._updates = 0.0, 0
         self._began_s = self._ended_s = now()
         self.take(1)
@@ -243,7 +247,7 @@ class Thinning:
     def take(self, parts: int) -> None:
         """Run this many parts of the updates from now on."""
         self._taken = parts
-        for name, count in self._each.items():
+        for name, count in self._epochs.items():
             setattr(self._agent, name, count * parts)
 
     def begin(self, updates: int) -> None:
@@ -255,21 +259,21 @@ class Thinning:
         """Note that this iteration's updates end now; `updates` counts all updates up to here."""
         self._ended_s = self._now()
         of_a_part = (updates - self._updates) / self._taken
-        self._goes_by_parts &= self._updates_of_a_part in {None, of_a_part}
+        self._is_proportional &= self._updates_of_a_part in {None, of_a_part}
         self._updates_of_a_part = of_a_part
 
-    def enough(self) -> int:
+    def parts_needed(self) -> int:
         """Return how many parts the next iteration should run."""
         wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
-        # the first iteration runs one part: two different numbers show whether updates grow with the parts
+        # two at least: the first iteration runs one part, and another number shows whether updates grow with the parts
         least = max(2, math.ceil(self._parts / MOST_FOR_ONE))
         parts = max(least, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
-        return parts if self._goes_by_parts and parts <= MOST_SHARE * self._parts else self._parts
+        return parts if self._is_proportional and parts <= MOST_SHARE * self._parts else self._parts
 
     def report_fields(self) -> dict[str, float]:
         """Return the fields of a report that describe this iteration's updates."""
-        by = self._parts / self._taken
-        return {"thin_from_s": self._began_s, "thin_by": by} if self._goes_by_parts and by > 1 else {}
+        factor = self._parts / self._taken
+        return {"thin_from_s": self._began_s, "thin_by": factor} if self._is_proportional and factor > 1 else {}
 
 
 class DriverRank:
@@ -289,9 +293,9 @@ class DriverRank:
         port, num_envs = (args.parse_int(key=key) for key in ("master_port", "num_envs"))
         self._mp_util.init(rank=rank, num_procs=len(devices), device=self._device, master_port=port)
         run.set_rand_seed(args=args)
-        with kept_for_good():
+        with frozen_for_gc():
             self._env = run.build_env(args=args, num_envs=num_envs, device=self._device, visualize=False)
-        self._meet()
+        self._wait_for_all_ranks()
 
     def serve(self) -> None:
         """Train an agent for each request, then free its memory."""
@@ -300,10 +304,10 @@ class DriverRank:
             self._train(request)
             gc.collect()
             self._cuda.empty_cache()
-            self._meet()
+            self._wait_for_all_ranks()
 
-    def _meet(self) -> None:
-        """Wait for all ranks."""
+    def _wait_for_all_ranks(self) -> None:
+        """Return once every rank has called this."""
         self._mp_util.reduce_max(x=0)
 
     def _train(self, request: dict[str, Any]) -> None:
@@ -311,30 +315,30 @@ class DriverRank:
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
-        leave = Leave(self._from_rank_0, self._progress.stopped)
+        ending = Ending(self._from_rank_0, self._progress.stopped)
         thin = Thinning(agent, wanted=request.get("thin", False))
         update_model, count_samples = agent._update_model, agent._update_sample_count
 
         def update_and_report() -> Any:
             """Make the updates of an iteration, and report the iteration."""
             self._synchronize()
-            thin.begin(leave.updates)
+            thin.begin(ending.updates)
             info = update_model()
             self._synchronize()
-            thin.end(leave.updates)
+            thin.end(ending.updates)
             self._report(agent, thin.report_fields())
             return info
 
-        def count_samples_or_leave() -> int:
+        def count_samples_or_end() -> int:
             """Return the samples so far, or more than MimicKit's limit where the run is to end."""
             samples = count_samples()
-            thin.take(self._from_rank_0(thin.enough))
-            return sys.maxsize if leave.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
+            thin.take(self._from_rank_0(thin.parts_needed))
+            return sys.maxsize if ending.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
 
-        agent._update_model, agent._update_sample_count = update_and_report, count_samples_or_leave
+        agent._update_model, agent._update_sample_count = update_and_report, count_samples_or_end
         agent.test_model = lambda *_: {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}
         agent._output_train_model = lambda *_: None
-        with self._before_updates(leave.before_update), suppress(Left):
+        with self._before_updates(ending.before_update), suppress(RunEnd):
             agent.train_model(
                 max_samples=sys.maxsize, out_dir=request["out_dir"], save_int_models=False, logger_type="txt"
             )
@@ -362,12 +366,14 @@ class DriverRank:
             self._cuda.synchronize(self._device)
 
     def _report(self, agent: Any, thin: dict[str, float]) -> None:
+        """Report an iteration to the tuner; `thin` are the fields of its updates."""
         retries = self._cuda.memory_stats(self._device)["num_alloc_retries"] if self._on_gpu else None
         samples = agent._exp_buffer.get_total_samples()
         self._progress.report(iteration=agent._iter, samples=samples, rank=self._rank, alloc_retries=retries, **thin)
 
     @property
     def _on_gpu(self) -> bool:
+        """Whether this rank has a GPU."""
         return self._device.startswith("cuda")
 
 

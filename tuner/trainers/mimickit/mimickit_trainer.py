@@ -37,7 +37,7 @@ class MimicKitTrainer(base.Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
         super().__init__(spec)
-        self._options = base.checked(MimicKitOptions, spec)
+        self._options = base.checked_options(MimicKitOptions, spec)
         self._python = base.interpreter(spec.python or "python3")
         self._progress = _with_score(self._options.score_row)
         self.score_source = self._options.score_row
@@ -66,7 +66,7 @@ class MimicKitTrainer(base.Trainer):
         checkout.check_value(parameter, value)
 
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
-        """Refuse every parameter, because none counts the samples of a batch."""
+        """Raise TrainerError for every parameter, because none counts the samples of a batch."""
         why = "counts multiples of num_envs" if parameter == checkout.BATCH_SIZE else "is no batch size"
         raise TrainerError(
             f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
@@ -85,7 +85,7 @@ class MimicKitTrainer(base.Trainer):
         samples_per_iter = (
             base.num_envs(self.name, config) * len(slot.devices) * checkout.steps_per_iter(shipped, base_agent)
         )
-        of_a_probe = (
+        probe_words = (
             *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
             *("--max_samples", str(samples_per_iter * base.iterations(slot))),
         )
@@ -97,12 +97,12 @@ class MimicKitTrainer(base.Trainer):
                 *("--agent_config", str(agent_file)),
                 *("--mode", "train"),
                 *(("--rand_seed", str(slot.seed)) if slot.seed is not None else ()),
-                *(() if slot.to_train else of_a_probe),
+                *(() if slot.to_train else probe_words),
                 *("--out_dir", str(train_dir)),
             ),
             cwd=root,
             env={"PYTHONUNBUFFERED": "1", **slot.variables},
-            programs=base.programs(self._spec.python),
+            programs=base.program_folder(self._spec.python),
             files={agent_file: checkout.adapted(shipped, config, base_agent)},
             slot=slot,
             progress=self._progress,
@@ -156,10 +156,12 @@ class MimicKitTrainer(base.Trainer):
         )
 
     def _engine(self, case: Case) -> str:
+        """Return the engine file of the study, or else that of the case."""
         return self._options.engine_config or case.options["engine_config"]
 
 
 def _literal(*words: str) -> tuple[str, ...]:
+    """Return words in which nothing is a reference to a variable."""
     return tuple(map(escaped, words))
 
 

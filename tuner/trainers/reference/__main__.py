@@ -18,14 +18,15 @@ def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.
     given = parser.parse_args(argv)
     config = {name: value for name, value in vars(given).items() if name in own.RunConfig.model_fields}
     try:
-        asked = own.run_config(config)
-        asked.check_on(given.devices[0])
+        parameters = own.run_config(config)
+        parameters.check_on(given.devices[0])
     except TrainerError as refusal:
         parser.error(str(refusal))
-    return own.team_settings(parser, given), own.TrainingSettings(asked, given.iterations), given.out_dir
+    return own.team_settings(parser, given), own.TrainingSettings(parameters, given.iterations), given.out_dir
 
 
 def _value(text: str) -> bool | int | str:
+    """Return a whole number, true or false as such, and anything else as text."""
     with suppress(ValueError):
         return int(text)
     return {"true": True, "false": False}.get(text, text)

@@ -1,6 +1,7 @@
 """The settings of ranks and runs, and their arguments. No torch here: planning needs them too."""
 
 import argparse
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -22,7 +23,7 @@ STEPS_PER_ITERATION = 32
 
 
 def default_hidden_units(device: str) -> int:
-    """Choose the width of hidden layers: 1024 on a GPU, as MimicKit's agents; 64 on a CPU, so that a probe is short."""
+    """Return the width of hidden layers: 1024 on a GPU, as MimicKit's agents; 64 on a CPU, so that a probe is short."""
     return 1024 if device.startswith("cuda") else 64
 
 
@@ -71,8 +72,8 @@ class RunConfig(Strict):
 
     def samples_of_minibatch(self, num_envs: int) -> int:
         """Return the minibatch in samples of one rank: at most two samples of each environment with `hiutil`."""
-        each = self.batch_size or 4
-        return self.minibatch or num_envs * (min(2, each) if self.agent_variant == "hiutil" else each)
+        most = 2 if self.agent_variant == "hiutil" else math.inf
+        return self.minibatch or num_envs * int(min(self.batch_size or 4, most))
 
     def check_on(self, device: str) -> None:
         """Raise ConfigRefusedError for a setting that cannot work on ranks with this device, such as `cpu`."""
@@ -87,16 +88,16 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
     other.
     """
     try:
-        asked = RunConfig.model_validate({name: config[name] for name in RunConfig.model_fields if name in config})
+        run = RunConfig.model_validate({name: config[name] for name in RunConfig.model_fields if name in config})
     except ValidationError as error:
         wrong = [f"{refusal['loc'][0]} {refusal['input']!r}: {refusal['msg']}" for refusal in error.errors()]
         raise TrainerError("; ".join(wrong)) from error
-    if asked.prefetch_factor and not asked.num_workers:
-        raise ConfigRefusedError(f"prefetch_factor {asked.prefetch_factor} needs num_workers of at least 1")
-    if asked.minibatch and (asked.batch_size or asked.agent_variant == "hiutil"):
-        rival = "batch_size" if asked.batch_size else f"{VARIANT} hiutil"
-        raise ConfigRefusedError(f"minibatch {asked.minibatch}: {rival} sets the minibatch, too; leave one of them out")
-    return asked
+    if run.prefetch_factor and not run.num_workers:
+        raise ConfigRefusedError(f"prefetch_factor {run.prefetch_factor} needs num_workers of at least 1")
+    if run.minibatch and (run.batch_size or run.agent_variant == "hiutil"):
+        other = "batch_size" if run.batch_size else f"{VARIANT} hiutil"
+        raise ConfigRefusedError(f"minibatch {run.minibatch}: {other} sets the minibatch, too; leave one of them out")
+    return run
 
 
 def option(parameter: str) -> str:
@@ -112,7 +113,7 @@ class RankTeam:
     """The device of each rank of this node, such as `cuda:0` or `cpu`."""
     master_port: int
     nodes: int = 1
-    """The nodes with so many ranks each."""
+    """The number of nodes, each with as many ranks."""
     node_rank: int = 0
     """The number of this node."""
     head: str = "127.0.0.1"
@@ -141,7 +142,7 @@ class TeamSettings(RankTeam):
 class TrainingSettings(NamedTuple):
     """The settings of one run."""
 
-    asked: RunConfig
+    config: RunConfig
     iterations: int
 
 
@@ -177,14 +178,14 @@ def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
 
 
 def read_whole(text: str, *, least: int = 1) -> int:
-    """Read an argument that is a whole number of at least `least`."""
+    """Return an argument that is a whole number of at least `least`; argparse shows the error for any other."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
     return int(text)
 
 
 def device_name(text: str) -> str:
-    """Read the name of a device as torch writes it."""
+    """Return the name of a device as torch writes it; argparse shows the error for any other text."""
     if not re.fullmatch(r"cpu|cuda:\d+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is neither cpu nor cuda:N")
     return text

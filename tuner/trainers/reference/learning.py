@@ -75,16 +75,16 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     Source: Sutton and Barto, Reinforcement Learning, second edition, section 12.1; Schulman et al. 2016.
     """
     outcomes: list[Tensor] = []
-    outcome = following = last_value
+    outcome = next_value = last_value
     for step in reversed(range(len(reward))):
-        outcome = reward[step] + DISCOUNT * alive[step] * torch.lerp(following, outcome, TD_LAMBDA)
-        following = value[step]
+        outcome = reward[step] + DISCOUNT * alive[step] * torch.lerp(next_value, outcome, TD_LAMBDA)
+        next_value = value[step]
         outcomes.append(outcome)
     return torch.stack(outcomes[::-1])
 
 
 @contextmanager
-def fresh_clips(rank: TeamRank[TeamSettings], asked: RunConfig) -> Iterator[ClipStream]:
+def fresh_clips(rank: TeamRank[TeamSettings], config: RunConfig) -> Iterator[ClipStream]:
     """Yield the clips of a run that begins, with its seed; their workers start at once and end with the run."""
     torch.manual_seed(rank.team.seed + rank.number)
     stream = ClipStream(
@@ -93,16 +93,16 @@ def fresh_clips(rank: TeamRank[TeamSettings], asked: RunConfig) -> Iterator[Clip
         rank=rank.number,
         ranks=rank.team.ranks,
         device=rank.device,
-        num_workers=asked.num_workers,
-        prefetch_factor=asked.ahead,
+        num_workers=config.num_workers,
+        prefetch_factor=config.ahead,
     )
     with closing(stream) as clips:
         yield clips
 
 
-def networks_of(rank: TeamRank[TeamSettings], asked: RunConfig) -> Networks:
+def networks_of(rank: TeamRank[TeamSettings], config: RunConfig) -> Networks:
     """Return new networks on the device of a rank."""
-    return Networks(rank.team.method, [rank.team.hidden_units] * asked.hidden_layers).to(rank.device)
+    return Networks(rank.team.method, [rank.team.hidden_units] * config.hidden_layers).to(rank.device)
 
 
 def iterations(
@@ -112,15 +112,15 @@ def iterations(
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    asked, meter = settings.asked, busy_meter(rank.device)
+    config, meter = settings.config, busy_meter(rank.device)
     env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
-    torch.set_float32_matmul_precision("high" if asked.tf32 else "highest")  # another run of a session may differ
-    formats = numerics(asked.precision, rank.device)
+    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")  # another run of a session may differ
+    formats = numerics(config.precision, rank.device)
     learners = networks.learners(
-        update_epochs=asked.epochs,
-        minibatch=asked.samples_of_minibatch(rank.team.num_envs),
+        update_epochs=config.epochs,
+        minibatch=config.samples_of_minibatch(rank.team.num_envs),
         formats=formats,
-        compiled=asked.compile,
+        compiled=config.compile,
     )
     for iteration in range(settings.iterations):
         start_s = time.monotonic()
@@ -129,23 +129,25 @@ def iterations(
             samples = collect(env, networks.policy, networks.discriminator, fresh, formats)
             losses = [learner.update(samples) for learner in learners]
         busy_s = meter.settle()
-        took_s, so_far = time.monotonic() - start_s, (iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION
+        took_s = time.monotonic() - start_s
+        samples_so_far = (iteration + 1) * rank.team.num_envs * STEPS_PER_ITERATION
         tracking_reward = samples["tracking"].mean().item()
         report(
             iteration=iteration,
-            samples=so_far,
+            samples=samples_so_far,
             rank=rank.number,
             busy_s=busy_s,
             alloc_retries=_alloc_retries(rank.device),
             score=tracking_reward,
         )
         yield (
-            f"iteration {iteration}  samples {so_far * rank.team.ranks}  tracking reward {tracking_reward:.3f}  "
-            f"policy loss {losses[0].item():.3f}  {took_s:.2f} s\n"
+            f"iteration {iteration}  samples {samples_so_far * rank.team.ranks}  "
+            f"tracking reward {tracking_reward:.3f}  policy loss {losses[0].item():.3f}  {took_s:.2f} s\n"
         )
 
 
 def _alloc_retries(device: torch.device) -> int | None:
+    """Return how often the allocator had to retry on a GPU; None on a CPU."""
     return torch.cuda.memory_stats(device)["num_alloc_retries"] if device.type == "cuda" else None
 
 
@@ -159,8 +161,8 @@ def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
 def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
     """Train as one rank; the leading rank writes the log and the model."""
     rank = prepare(number, team)
-    with fresh_clips(rank, settings.asked) as clips, process_group(rank):
-        networks = networks_of(rank, settings.asked)
+    with fresh_clips(rank, settings.config) as clips, process_group(rank):
+        networks = networks_of(rank, settings.config)
         for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
             if rank.leads:
                 with (out_dir / "log.txt").open("a" if iteration else "w", encoding="utf-8") as log:

@@ -34,7 +34,7 @@ class Numerics(NamedTuple):
         return torch.autocast(self.device.type, enabled=False)
 
     def scaler(self) -> torch.amp.GradScaler:
-        """Return what scales losses so that gradients do not vanish in fp16; in other formats it changes nothing."""
+        """Return the scaler of losses, so that gradients do not vanish in fp16; in other formats it changes nothing."""
         return torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
 
 
@@ -124,7 +124,7 @@ class Mlp(nn.Sequential):
 
 
 def mlp(inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> Mlp:
-    """Build a network with hidden layers of some sizes, [batch, inputs] → [batch, outputs]."""
+    """Return a network with hidden layers of these sizes, [batch, inputs] → [batch, outputs]."""
     sizes = (inputs, *hidden_sizes)
     hidden = [layer for size, after in itertools.pairwise(sizes) for layer in (nn.Linear(size, after), nn.ReLU())]
     return Mlp(*hidden, nn.Linear(sizes[-1], outputs))
@@ -152,11 +152,11 @@ class ActorCritic(nn.Module):
         return self._log_likelihood(target, self.actor(observation))
 
     def value(self, observation: Tensor) -> Tensor:
-        """Estimate the return from each observation, [batch]."""
+        """Return the estimated return from each observation, [batch]."""
         return self.critic(observation).squeeze(-1)
 
     def _log_likelihood(self, target: Tensor, mean: Tensor) -> Tensor:
-        """Leave out the Gaussian's normalisation: it is constant here and cancels in the ratio of two policies."""
+        """Return the log-likelihood of a target, without the normalisation, which cancels in a ratio of policies."""
         return -0.5 * ((target - mean) / self.std_rad).square().sum(dim=-1)
 
 
@@ -173,8 +173,8 @@ class PolicyLoss(NetworkLoss):
         """Return the loss of a minibatch, a scalar."""
         log_likelihood = self.policy.log_likelihood(samples["observation"], samples["target"])
         ratio = torch.exp(log_likelihood - samples["log_likelihood"])
-        surprise = self.policy.value(samples["observation"]) - samples["outcome"]
-        return clipped_loss(ratio, samples["advantage"]) + surprise.square().mean()
+        value_error = self.policy.value(samples["observation"]) - samples["outcome"]
+        return clipped_loss(ratio, samples["advantage"]) + value_error.square().mean()
 
 
 def clipped_loss(ratio: Tensor, advantage: Tensor) -> Tensor:

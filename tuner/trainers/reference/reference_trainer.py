@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import ProbePlan, Slot
-from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, written
+from tuner.study import LADDER, VARIANT, Case, Config, PositiveInt, Strict, TrainerSpec, Value, value_text
 from tuner.trainers import base
 from tuner.trainers.reference import launch_settings as own
 
@@ -30,7 +30,7 @@ class ReferenceTrainer(base.Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
         super().__init__(spec)
-        self._options = base.checked(ReferenceOptions, spec)
+        self._options = base.checked_options(ReferenceOptions, spec)
         self._python = base.interpreter(spec.python or sys.executable)
         self.dependencies = base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
@@ -74,7 +74,7 @@ class ReferenceTrainer(base.Trainer):
         own.run_config(config).check_on(base.device_names(slot.devices)[0])
         parameters = [name for name in own.RunConfig.model_fields if name in config]
         words = (
-            *(word for name in parameters for word in (own.option(name), written(config[name]))),
+            *(word for name in parameters for word in (own.option(name), value_text(config[name]))),
             *(() if slot.to_train else ("--iterations", str(base.iterations(slot)))),
             *("--out-dir", str(out_dir)),
         )
@@ -82,7 +82,7 @@ class ReferenceTrainer(base.Trainer):
         return replace(planned, expected=(out_dir / "model.pt", out_dir / "log.txt"))
 
     def session_key(self, case: Case, config: Config) -> str:
-        """Share a session between the agents and loaders of a rung.
+        """Return what names the session of a rung, which serves all agents and loaders.
 
         Each rung has its own session, so that the memory of a rung does not depend on what another rung left behind.
         """
@@ -118,4 +118,5 @@ class ReferenceTrainer(base.Trainer):
 
 
 def _num_envs(config: Config) -> int:
+    """Return the environments per device."""
     return base.num_envs(ReferenceTrainer.name, config, usual=1024)

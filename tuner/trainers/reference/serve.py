@@ -14,8 +14,8 @@ from tuner.trainers.reference.team_ranks import TeamRank, serve
 def train(rank: TeamRank[own.TeamSettings], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
     """Make the run that a request asks for."""
     settings = own.TrainingSettings(own.run_config(request["config"]), request["iterations"])
-    with fresh_clips(rank, settings.asked) as clips:
-        networks = networks_of(rank, settings.asked)
+    with fresh_clips(rank, settings.config) as clips:
+        networks = networks_of(rank, settings.config)
         for line in iterations(rank, networks, clips, settings):
             if rank.leads:
                 show(line)

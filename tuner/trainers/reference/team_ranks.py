@@ -38,7 +38,7 @@ class CpuBusyMeter:
         self._busy_s += self._cpu_s() - start_s
 
     def settle(self) -> float:
-        """Return the busy seconds so far."""
+        """Return the busy seconds so far; this meter has nothing to wait for."""
         return self._busy_s
 
 
@@ -71,7 +71,7 @@ class CudaBusyMeter:
 
 
 def busy_meter(device: torch.device) -> CpuBusyMeter | CudaBusyMeter:
-    """Choose the meter for a device, which adds up the work done inside `working()` sections."""
+    """Return the meter for a device, which adds up the work done inside `working()` sections."""
     return CudaBusyMeter(device) if device.type == "cuda" else CpuBusyMeter()
 
 
@@ -93,8 +93,8 @@ class Orders:
 
     def runs(self) -> Iterator[dict[str, Any]]:
         """Yield the requests; a run ends once every rank has asked for the next run."""
-        asked = requests() if self._leads else itertools.repeat(None)
-        while (request := self._shared(next(asked, None))) is not None:
+        own_requests = requests() if self._leads else itertools.repeat(None)
+        while (request := self._from_leader(next(own_requests, None))) is not None:
             yield request
             distributed.barrier(self._group)
 
@@ -104,7 +104,8 @@ class Orders:
         distributed.broadcast(answer, src=0, group=self._group)
         return bool(answer)
 
-    def _shared(self, request: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _from_leader(self, request: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the request of the rank that leads, on every rank."""
         box = [request]
         distributed.broadcast_object_list(box, src=0, group=self._group)
         return box[0]
@@ -154,7 +155,7 @@ def prepare(number: int, team: AnyTeam) -> TeamRank[AnyTeam]:
 
 @contextmanager
 def process_group(rank: TeamRank[AnyTeam]) -> Iterator[None]:
-    """Wait for the other ranks. Collectives work inside this context."""
+    """Join the other ranks, after waiting for them. Collectives work inside this context."""
     on_gpu = rank.device.type == "cuda"
     distributed.init_process_group(
         "nccl" if on_gpu else "gloo",

@@ -22,7 +22,7 @@ CONTROL_HZ = 30
 
 
 def features(angles: Tensor, velocities: Tensor) -> Tensor:
-    """Describe poses: sine, cosine and scaled velocity of each joint, […, JOINTS] (rad, rad/s) → […, FEATURES].
+    """Return sine, cosine and scaled velocity of each joint, […, JOINTS] (rad, rad/s) → […, FEATURES].
 
     Joint velocities of about 10 rad/s are scaled to the size of sines and cosines.
     """
@@ -31,9 +31,9 @@ def features(angles: Tensor, velocities: Tensor) -> Tensor:
 
 def inertia() -> Tensor:
     """Return the joint-space inertia, [JOINTS, JOINTS] in kg·m²: neighbours along a limb move each other."""
-    own, coupling = 0.05, 0.015
+    diagonal, coupling = 0.05, 0.015
     limb = [
-        own * torch.eye(count) + coupling * (torch.ones(count - 1).diag(1) + torch.ones(count - 1).diag(-1))
+        diagonal * torch.eye(count) + coupling * (torch.ones(count - 1).diag(1) + torch.ones(count - 1).diag(-1))
         for count in LIMBS
     ]
     return torch.block_diag(*limb)
@@ -46,7 +46,7 @@ OBSERVATION = (1 + LOOKAHEAD) * FEATURES
 
 
 def frames_needed(steps: int) -> int:
-    """Count the reference frames that `steps` control steps read."""
+    """Return the number of reference frames that `steps` control steps read."""
     return steps + 1 + LOOKAHEAD
 
 
@@ -115,7 +115,7 @@ class TrackingEnv:
         )
 
     def _simulate(self, target: Tensor) -> None:
-        """Integrate by semi-implicit Euler."""
+        """Advance angles and velocities by a control step, with semi-implicit Euler."""
         substep_s = 1 / (CONTROL_HZ * self.substeps)
         for _ in range(self.substeps):
             drive = self.stiffness_nm_per_rad * (target - self._angle) - self.damping_nms_per_rad * self._velocity
@@ -183,7 +183,7 @@ def _record_gait(random: np.random.Generator) -> Motion:
 
 
 def _resample(recording: Motion, positions: NDArray[np.floating]) -> Motion:
-    """Read a periodic recording at fractional frames, linearly between neighbours."""
+    """Return a periodic recording at fractional frames, linearly between neighbours."""
     before = np.floor(positions).astype(np.int64)
     weight = (positions - before)[:, None]
     count = len(recording)
@@ -219,7 +219,7 @@ class ClipStream:
         )
 
     def take(self) -> Tensor:
-        """Wait for the next clips and bring them to the device, [num_envs, frames, 2 · JOINTS]."""
+        """Return the next clips on the device, after waiting for them, [num_envs, frames, 2 · JOINTS]."""
         batches = itertools.islice(self._batches, self._batches_per_iteration)
         return torch.cat([batch.to(self._device, non_blocking=True) for batch in batches])
 

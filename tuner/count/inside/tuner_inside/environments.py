@@ -16,7 +16,7 @@ STEPPING = (
     ("gymnasium.wrappers.order_enforcing", "OrderEnforcing", "step"),
     ("gym.wrappers.order_enforcing", "OrderEnforcing", "step"),
 )
-"""Module, class and method that steps environments. `gymnasium.make` puts the last ones around each environment."""
+"""Module, class and method that steps environments. `gymnasium.make` puts the last three around each environment."""
 REUSING = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
 REUSING += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
 """Modules of reinforcement learning: there an optimizer uses the same samples again and again."""
@@ -27,13 +27,15 @@ class Environments:
 
     def __init__(self):
         self.steps = {}
-        """The environment's number → its steps, times the environments that it holds."""
+        """The environment's id → its steps, times the environments that it holds."""
         self.feeds = {}
-        """The environment's number → how often the optimizer has begun to step right after it."""
+        """The environment's id → how often the optimizer has begun to step right after it."""
         self.rollouts = 0
         """How often the optimizer has begun to step after an environment has."""
-        self._depth = 0
-        self.last = None
+        self.depth = 0
+        """How many environments step now, each inside another one."""
+        self.latest = None
+        """The id of the environment that has stepped last since the optimizer's last step; None without one."""
 
     @property
     def training(self):
@@ -42,82 +44,88 @@ class Environments:
             return 0
         return self.steps[max(self.feeds, key=lambda number: self.feeds[number])]
 
-    def stepped(self, environment, count):
+    def add_steps(self, environment, count):
         """Add the steps of an environment."""
         self.steps[id(environment)] = self.steps.get(id(environment), 0) + count
-        self.last = id(environment)
+        self.latest = id(environment)
 
     def after_step(self):
         """Note that the optimizer has made a step."""
-        if self.last is not None:
-            self.feeds[self.last] = self.feeds.get(self.last, 0) + 1
+        if self.latest is not None:
+            self.feeds[self.latest] = self.feeds.get(self.latest, 0) + 1
             self.rollouts += 1
-            self.last = None
+            self.latest = None
 
 
 environments = Environments()
 
 
 @guarded("environments")
-def _stepped(environment, answer):
+def _count_step(environment, answer):
     """Count as many steps as environments have stepped: tianshou steps some of its environments alone."""
     holders = (environment, getattr(environment, "unwrapped", None))
     counts = (getattr(holder, name, None) for holder in holders for name in ("num_envs", "env_num"))
-    held = next((count for count in counts if isinstance(count, int) and count > 0), 1)
-    shape = getattr(answer[1], "shape", None) if isinstance(answer, tuple) and len(answer) > 1 else None
-    environments.stepped(environment, min(held, int(shape[0])) if shape else held)
+    all_held = next((count for count in counts if isinstance(count, int) and count > 0), 1)
+    has_rewards = isinstance(answer, tuple) and len(answer) > 1  # observations, rewards, …
+    shape = getattr(answer[1], "shape", None) if has_rewards else None
+    environments.add_steps(environment, min(all_held, int(shape[0])) if shape else all_held)
 
 
 def _count_in(kind, method):
-    """Count the steps of a class that has a method of its own, not only the name of one."""
-    own = vars(kind).get(method)
-    if own is None or getattr(own, "__isabstractmethod__", False):
+    """Count the steps of a class, if it defines the method itself."""
+    step = vars(kind).get(method)
+    if step is None or getattr(step, "__isabstractmethod__", False):
         return
 
-    @functools.wraps(own)
+    @functools.wraps(step)
     def counted(self, *args, **kwargs):
-        environments._depth += 1
+        """Step as without this wrapper, and count that."""
+        environments.depth += 1
         try:
-            answer = own(self, *args, **kwargs)
+            answer = step(self, *args, **kwargs)
         finally:
-            environments._depth -= 1
-        if not environments._depth:  # an environment inside another one is counted by the outer one
-            _stepped(self, answer)
+            environments.depth -= 1
+        if not environments.depth:  # the outer one of nested environments counts
+            _count_step(self, answer)
         return answer
 
     setattr(kind, method, counted)
 
 
-def _wrapping(name, method):
+def _wrapper_of(name, method):
+    """Return a function that counts the steps of a module's class `name`."""
+
     @guarded("environments")
     def wrap(module):
+        """Count the steps of the class, or if its method is abstract, of its subclasses."""
         kind = getattr(module, name, None)
         if kind is None:
             return
         _count_in(kind, method)
         if getattr(getattr(kind, method, None), "__isabstractmethod__", False):
-            _count_in_heirs(kind, method)
+            _count_in_subclasses(kind, method)
 
     return wrap
 
 
-def _count_in_heirs(kind, method):
+def _count_in_subclasses(kind, method):
     """Count the steps of the classes that are derived from now on, because the class itself has none."""
     own = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
 
-    def derived(heir, **kwargs):
+    def init_subclass(subclass, **kwargs):
+        """Derive a class as without this wrapper, and count its steps."""
         if own is None:
-            super(kind, heir).__init_subclass__(**kwargs)
+            super(kind, subclass).__init_subclass__(**kwargs)
         else:
-            own(heir, **kwargs)
-        guarded("environments")(_count_in)(heir, method)
+            own(subclass, **kwargs)
+        guarded("environments")(_count_in)(subclass, method)
 
-    kind.__init_subclass__ = classmethod(derived)
+    kind.__init_subclass__ = classmethod(init_subclass)
 
 
 @guarded("environments")
 def _wrap_rllib(module):
-    """Take the environment steps that RLlib's environments report to its trainer: they step in other processes."""
+    """Count the steps that RLlib's environments report to its trainer: they step in other processes."""
     kind = module.MetricsLogger
     name = "aggregate" if hasattr(kind, "aggregate") else "merge_and_log_n_dicts"
     own = getattr(kind, name)
@@ -125,22 +133,23 @@ def _wrap_rllib(module):
     @functools.wraps(own)
     def aggregate(self, stats_dicts, *args, **kwargs):
         stats_dicts = list(stats_dicts)
-        _reported(self, stats_dicts, kwargs.get("key", args[0] if args else None))
+        _count_reports(self, stats_dicts, kwargs.get("key", args[0] if args else None))
         return own(self, stats_dicts, *args, **kwargs)
 
     setattr(kind, name, aggregate)
 
 
 @guarded("environments")
-def _reported(trainer, reports, key):
-    if key in ("env_runners", ("env_runners",)):  # those of an evaluation have another key
+def _count_reports(trainer, reports, key):
+    """Count the steps in the reports of the environments that train; reports of an evaluation have another key."""
+    if key in ("env_runners", ("env_runners",)):
         count = sum(int(report.get("num_env_steps_sampled", 0)) for report in reports)
         if count:
-            environments.stepped(trainer, count)
+            environments.add_steps(trainer, count)
 
 
 def install():
     """Count the steps of environments, from their library's import on."""
     for module, name, method in STEPPING:
-        when_imported(module, _wrapping(name, method))
+        when_imported(module, _wrapper_of(name, method))
     when_imported("ray.rllib.utils.metrics.metrics_logger", _wrap_rllib)

@@ -1,25 +1,28 @@
 """Runs a training with tensors that have no data, to see how much memory it would take: nothing is computed.
 
-Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False.
+Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False
+of them. Only small tensors on the host that hold nothing random have data, because a model's sizes may come from them.
 The process ends after `STEPS` optimizer steps: the first one makes the optimizer's states, the second one needs most.
 """
 
+import itertools
 import json
 import os
 import sys
 import weakref
 from types import SimpleNamespace
 
+from tuner_inside.allocator import Allocator
 from tuner_inside.imports import when_imported
 
 STEPS = 2
 """The optimizer steps to see."""
-BLOCK = 512
-"""The bytes in which torch's allocator hands out memory (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
+SMALL = 4096
+"""The most elements of a tensor that has data. Models read their sizes and rates from a few hundred."""
 
 
 def install(path):
-    """Use fake tensors from torch's import on, and write to the file `path` how much memory they would take."""
+    """Use fake tensors from torch's import on, and write to the file `path` what torch would take from the card."""
     os.environ.update(PYTORCH_JIT="0", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
     when_imported("torch", lambda torch: _begin(torch, path))
 
@@ -32,16 +35,17 @@ def _begin(torch, path):
     FakeTensorMode(allow_non_fake_inputs=True).__enter__()
     _pretend_cuda(torch)
     memory = _tracker(torch)()
+    memory.library = torch.library.Library("aten", "IMPL")  # what it replaces ends with it
+    memory.library.impl("dropout", _dropped(torch), "AutogradCPU")
     memory.__enter__()
     _pretend_ranks(torch)
     _redirection(torch, memory)().__enter__()
-    steps = []
+    steps = itertools.count(1)
 
     def stepped(*_):
-        steps.append(memory.peak)
-        if len(steps) >= STEPS:
+        if next(steps) >= STEPS:
             with open(path, "w") as file:
-                json.dump({"peak_bytes": memory.peak, "steps": len(steps)}, file)
+                json.dump({"taken_bytes": memory.allocator.taken}, file)
             sys.stdout.flush()
             os._exit(0)
 
@@ -49,34 +53,36 @@ def _begin(torch, path):
 
 
 def _tracker(torch):
-    """Return the class of what follows how many bytes all tensors hold."""
+    """Return the class of what follows which tensors are on the card."""
+    from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
+    from torch.utils._pytree import tree_leaves, tree_map_only
 
     class Memory(TorchDispatchMode):
-        """Follows the bytes on the card: those of tensors made there, moved there, or computed from such tensors."""
+        """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
 
         def __init__(self):
             super().__init__()
-            self.now = self.peak = 0
+            self.allocator = Allocator()
             self.forced = None
             """Whether the tensors that are made now are on the card; None where their inputs decide."""
             self._held = {}
-            """The storage's address → a weak reference, and its bytes on the card."""
+            """The storage's address → a weak reference, and its block on the card; None where it is on the host."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            results = function(*args, **(kwargs or {}))
-            inputs = tree_leaves((args, kwargs))
+            kwargs = kwargs or {}
+            made, inputs = tensors_in(results := function(*args, **kwargs)), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
-            for tensor in tree_leaves(results):
-                if isinstance(tensor, torch.Tensor):
-                    self._see(tensor, on_card)
+            data = None if on_card else computed(function, args, kwargs, [*inputs, *made])
+            for tensor, each in zip(made, data or [None] * len(made), strict=True):
+                self._see(tensor, on_card)
+                tensor.data_on_host = each
             return results
 
         def has(self, tensor):
             """Return whether a tensor is on the card."""
-            storage = _storage(tensor) if isinstance(tensor, torch.Tensor) else None
-            return storage is not None and self._held.get(storage._cdata, (None, 0))[1] > 0
+            storage = _storage(tensor)
+            return storage is not None and self._held.get(storage._cdata, (None, None))[1] is not None
 
         def moved(self, tensor, to_card):
             """Return a tensor on the card, or off it: a copy where it is not there yet."""
@@ -97,13 +103,29 @@ def _tracker(torch):
             if storage is None or storage._cdata in self._held:
                 return
             key = storage._cdata
-            size = -(-storage.nbytes() // BLOCK) * BLOCK if on_card else 0
-            self._held[key] = (weakref.ref(storage, lambda _: self._free(key)), size)
-            self.now += size
-            self.peak = max(self.peak, self.now)
+            block = self.allocator.take(storage.nbytes()) if on_card else None
+            self._held[key] = (weakref.ref(storage, lambda _: self._free(key)), block)
 
         def _free(self, key):
-            self.now -= self._held.pop(key)[1]
+            _, block = self._held.pop(key)
+            if block:
+                self.allocator.give(*block)
+
+    def tensors_in(tree):
+        return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+
+    def data_of(tensor):
+        return getattr(tensor, "data_on_host", None) if isinstance(tensor, FakeTensor) else tensor
+
+    def computed(function, args, kwargs, tensors):
+        """Return the data that a function makes, where all is small and comes from data; else nothing."""
+        is_small = all(each.numel() <= SMALL and each.device.type == "cpu" for each in tensors)
+        is_random = torch.Tag.nondeterministic_seeded in function.tags or "empty" in str(function)
+        if is_random or not is_small or any(data_of(each) is None for each in tensors_in((args, kwargs))):
+            return None
+        with unset_fake_temporarily():
+            args, kwargs = tree_map_only(FakeTensor, data_of, (args, kwargs))
+            return tensors_in(function(*args, **kwargs))
 
     return Memory
 
@@ -128,10 +150,12 @@ IN_FLOAT = frozenset(
 
 def _redirection(torch, memory):
     """Return the class of what keeps tensors on the fake CPU, casts as CUDA's autocast does, and answers reads."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
 
     reads = {getattr(torch.Tensor, name): answer for name, answer in READ.items()}
+    readers = {*reads, torch.Tensor.numpy}
     homes = (torch, torch.Tensor, functional)
     in_float = {getattr(home, name) for home in homes for name in IN_FLOAT if hasattr(home, name)}
 
@@ -152,12 +176,14 @@ def _redirection(torch, memory):
     class OnFakeCpu(TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
             kwargs = dict(kwargs or {})
+            data = getattr(args[0], "data_on_host", None) if function in readers else None
+            if data is not None:
+                with unset_fake_temporarily():
+                    return function(data)
             if function in reads:
                 return 0 if function is torch.Tensor.item and not args[0].is_floating_point() else reads[function]
             if function is torch.Tensor.pin_memory:
                 return args[0]
-            if function is torch.Tensor.tolist:
-                return _zeros(args[0].shape)
             if function is torch.Tensor.numpy:
                 return _zero_array(args[0])
             if function in (torch.Tensor.cuda, torch.Tensor.cpu):
@@ -167,10 +193,8 @@ def _redirection(torch, memory):
                 return self._to(function, args, kwargs)
             if kwargs.get("device") is not None:
                 return self._made(function, args, kwargs)
-            if function is functional.dropout:  # on CUDA, its mask has one byte an element
-                return _dropped(torch, *args, **kwargs)
-            if function is functional.scaled_dot_product_attention:  # with it, the CPU keeps what CUDA does not
-                args, kwargs = args[:4], dict(kwargs, dropout_p=0.0)
+            if function is functional.scaled_dot_product_attention:
+                return _attended(torch, *args, **kwargs)
             if function in in_float and torch.is_autocast_enabled("cpu"):
                 args = tuple(map(in_fp32, args))
                 kwargs = {name: in_fp32(value) for name, value in kwargs.items()}
@@ -195,12 +219,27 @@ def _redirection(torch, memory):
     return OnFakeCpu
 
 
-def _dropped(torch, tensor, p=0.5, training=True, inplace=False):
-    return torch.native_dropout(tensor, p, True)[0] if training and p > 0.0 else tensor
+def _attended(torch, query, key, value, attn_mask=None, dropout_p=0.0, *more, **settings):
+    """Return an attention's output, and keep what CUDA keeps for its gradient.
+
+    CUDA computes it by parts where its fused kernels refuse the mask's layout, or heads that share keys in fp32
+    (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp). The others keep nothing for the dropout, unlike the CPU's.
+    """
+    from torch.nn import attention
+
+    is_whole = attn_mask is None or attn_mask.shape[-1] == 1 or attn_mask.stride(-1) == 1
+    is_float = query.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    own = torch.nn.functional.scaled_dot_product_attention
+    if is_whole and not (is_float and query.shape[-3] != key.shape[-3]):
+        mask = None if attn_mask is None else attn_mask.detach()  # for a gradient of it, the CPU goes by parts
+        return own(query, key, value, mask, 0.0, *more, **settings)
+    with attention.sdpa_kernel(attention.SDPBackend.MATH):
+        return own(query, key, value, attn_mask, dropout_p, *more, **settings)
 
 
-def _zeros(shape):
-    return [_zeros(shape[1:]) for _ in range(shape[0])] if len(shape) else 0
+def _dropped(torch):
+    """Return dropout as CUDA computes it: its mask has one byte an element."""
+    return lambda tensor, p, train: torch.native_dropout(tensor, p, True)[0] if train and p > 0.0 else tensor
 
 
 def _zero_array(tensor):

@@ -1,7 +1,7 @@
 """Tells which of the named configuration files the script reads, and whether it may read its command line by itself.
 
-Both are seen in Python's audit events, which come with everything that the process opens and runs; all others return at
-once. Whether code reads the command line is taken from the names that it uses: `sys.argv` stays the list that it is.
+Both show in Python's audit events `open` and `exec`, which come with everything that the process opens and runs.
+Whether code reads the command line is taken from the names that it uses: `sys.argv` stays the list that it is.
 """
 
 import os
@@ -16,19 +16,20 @@ STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 """The folder of the standard library."""
 PROGRAMS = (os.path.dirname(sys.executable), os.path.join(sys.prefix, "bin"), os.path.expanduser("~/.local/bin"))
 PROGRAMS = tuple(os.path.join(folder, "") for folder in PROGRAMS)
-"""Folders of the small programs that start a library's command."""
+"""The folders of the small programs that start a library's command."""
 CODE = type(guarded.__code__)
 """The type of compiled code."""
 
 _guard = guarded("files")
 _state = {"thread": 0, "argv": False, "folder": ""}
-_told = set()
+"""The thread that runs the script, whether it may read its command line by itself, and the folder at the start."""
+_told_paths = set()
 
 
 def is_spawned():
     """Return whether `multiprocessing` has started this process: it runs the script once more, and tells nothing."""
-    start = getattr(sys, "orig_argv", None) or getattr(sys, "argv", ())
-    return any(word == "--multiprocessing-fork" or word.startswith("from multiprocessing.") for word in start)
+    command = getattr(sys, "orig_argv", None) or getattr(sys, "argv", ())  # Python 3.8 has no orig_argv
+    return any(word == "--multiprocessing-fork" or word.startswith("from multiprocessing.") for word in command)
 
 
 def install():
@@ -36,8 +37,8 @@ def install():
     if not is_spawned():
         _state.update(thread=get_ident(), folder=os.getcwd())
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_stop)
-        sys.addaudithook(_watch)
+            os.register_at_fork(after_in_child=_tell_nothing)
+        sys.addaudithook(_on_audit_event)
 
 
 def argv_is_read():
@@ -47,55 +48,65 @@ def argv_is_read():
         tell("argv", read=True)
 
 
-def _stop():
+def _tell_nothing():
+    """Tell nothing from now on, as in a forked process: its parent has told it."""
     _state.update(thread=0, argv=True)
 
 
-def _watch(event, args):
+def _on_audit_event(event, args):
+    """Look at what is opened and run. Python calls this for every audit event: the others must return at once."""
     if event == "open":
         path = args[0] if args else None
         if type(path) is str and path.endswith(ENDINGS):
-            _opens(path, *args[1:3])
+            _on_open(path, *args[1:3])
     elif event == "exec" and args and type(args[0]) is CODE:
-        _runs(args[0])
+        _on_exec(args[0])
 
 
 @_guard
-def _opens(path, mode=None, flags=0):
-    """Tell of a file that a word of the command line names, when the script opens it to read."""
+def _on_open(path, mode=None, flags=0):
+    """Tell of a file that a word of the command line names, when the script opens it to read.
+
+    `open` has a mode, `os.open` has None and its flags. Other threads, such as those of a logger, read for themselves.
+    """
     is_read = not set(mode) & set("wax+") if isinstance(mode, str) else not flags & (os.O_WRONLY | os.O_RDWR)
-    if path in _told or not is_read or get_ident() != _state["thread"]:
+    if path in _told_paths or not is_read or get_ident() != _state["thread"]:
         return
+    folders = (_state["folder"], "")  # that of the start, or the present one: a script may change it
     for word in sys.argv[1:]:
-        for part in (word, word.split("=", 1)[-1]):
-            if part.endswith(ENDINGS) and any(_is_same(path, folder, part) for folder in (_state["folder"], "")):
-                _told.add(path)
+        for name in (word, word.split("=", 1)[-1]):
+            if name.endswith(ENDINGS) and any(_is_name_of(path, folder, name) for folder in folders):
+                _told_paths.add(path)
                 tell("file", path=os.path.abspath(path), named_by=word)
                 return
 
 
-def _is_same(path, folder, name):
-    is_named = os.path.basename(name) == os.path.basename(path)  # most files have another name, and are left at once
-    return is_named and os.path.realpath(os.path.join(folder, name)) == os.path.realpath(path) and os.path.isfile(path)
+def _is_name_of(path, folder, name):
+    """Return whether a name, seen from a folder, is that of the file `path`."""
+    if os.path.basename(name) != os.path.basename(path):  # as for most files, so that these cost little
+        return False
+    return os.path.realpath(os.path.join(folder, name)) == os.path.realpath(path) and os.path.isfile(path)
 
 
 @_guard
-def _runs(code):
-    name, script = code.co_filename, (getattr(sys, "argv", None) or ("",))[0]
-    if "-packages" in name and name != script:  # by -m, a library's module is the script
+def _on_exec(code):
+    """Tell whether code that runs, of the script or a module of its own, may read the command line by itself."""
+    file, script = code.co_filename, (getattr(sys, "argv", None) or ("",))[0]
+    if "-packages" in file and file != script:  # an installed library; by -m, its module is the script
         return
-    if name.startswith("<"):  # a text that is executed
-        is_main = not name.startswith("<frozen")
+    if file.startswith("<"):  # a text that is executed, or a frozen module of Python
+        is_main = not file.startswith("<frozen")
         is_looked_at = is_main and not _state["argv"]
     else:
-        is_main = os.path.abspath(name) == os.path.abspath(script)
-        is_looked_at = not name.startswith(STANDARD) and not os.path.abspath(name).startswith(PROGRAMS)
-    # what an imported module does where its name is __main__ does not run
+        is_main = os.path.abspath(file) == os.path.abspath(script)
+        is_looked_at = not file.startswith(STANDARD) and not os.path.abspath(file).startswith(PROGRAMS)
+    # an imported module does not run what it does as __main__
     if is_looked_at and _mentions_argv(code, is_skipped=not is_main and "__main__" in code.co_consts):
         argv_is_read()
 
 
 def _mentions_argv(code, is_skipped=False):
+    """Return whether code or a function in it uses the name `argv`; `is_skipped` leaves out the code's own names."""
     if not is_skipped and "argv" in code.co_names:
         return True
     for part in code.co_consts:  # a plain loop, because it runs for each module

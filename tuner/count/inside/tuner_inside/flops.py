@@ -1,7 +1,7 @@
-"""Counts the floating-point operations of one training step by torch's own formulas, where nothing can change by it.
+"""Counts the floating-point operations of one training step by torch's own formulas, where that changes nothing.
 
 Operations are watched as torch's FlopCounterMode watches them, but without its hooks in modules.
-What is compiled or sharded is left alone, because it may take another way while operations are watched.
+A compiled or sharded module is left alone, because it may compute in another way while operations are watched.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 from tuner_inside.tell import guarded
 
 STEP = 5
-"""The step that is counted is the one after so many: the first ones prepare themselves."""
+"""The step after so many is counted: the first ones also prepare later ones."""
 
 
 class Flops:
@@ -20,8 +20,9 @@ class Flops:
         self.counted = None
         """The operations of one step; None where they are not known."""
         self.is_over = not os.environ.get("TUNER_COUNT_FLOPS")
-        """Whether nothing is left to count, as where nobody asks: one run of the person's own command is enough."""
+        """Whether nothing is left to count, or nobody asks: one run of the person's own command is enough."""
         self.mode = None
+        """The mode that watches the operations of this step; None before and after it."""
 
 
 flops = Flops()
@@ -29,12 +30,12 @@ flops = Flops()
 
 @guarded("flops")
 def count_operations(steps, modules, evaluates):
-    """Begin to count after the step `STEP`, and end with the next one.
+    """Begin to count after the step `STEP`, and end with the next step.
 
     Args:
         steps: the steps of the optimizer so far.
         modules: the trained modules.
-        evaluates: the seconds that evaluations took so far; a step with one in it is not counted.
+        evaluates: changes with each evaluation: a step with an evaluation in it is not counted.
     """
     mode = flops.mode
     if mode is not None:
@@ -44,13 +45,13 @@ def count_operations(steps, modules, evaluates):
     elif steps >= STEP:
         flops.is_over = not _is_safe(modules)
         if not flops.is_over:
-            mode = flops.mode = _watching()
+            mode = flops.mode = _new_mode()
             mode.evaluates = evaluates
             mode.__enter__()
 
 
 def _is_safe(modules):
-    """Return whether watching changes nothing: no part is compiled or sharded, and nobody watches yet."""
+    """Return whether watching changes nothing: no part is compiled or sharded, and nothing else watches."""
     torch = sys.modules["torch"]
     stack = getattr(sys.modules.get("torch.utils._python_dispatch"), "_get_current_dispatch_mode_stack", None)
     dynamo = sys.modules.get("torch._dynamo.utils")
@@ -68,14 +69,18 @@ def _is_safe(modules):
     )
 
 
-def _watching():
+def _new_mode():
+    """Return a mode that adds up the operations of all that is computed while it is entered."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
     class Mode(TorchDispatchMode):
+        """Adds the operations of each function that has a formula."""
+
         flops = 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            """Compute as without this mode, and add the operations."""
             result = func(*args, **(kwargs or {}))
             formula = flop_registry.get(func._overloadpacket)
             if formula is not None:

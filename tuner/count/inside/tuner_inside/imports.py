@@ -5,6 +5,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 
 _waiting = {}
+"""The name of a module → the functions that wait for it."""
 
 
 def when_imported(name, function):
@@ -28,27 +29,30 @@ class _Finder:
 
     def __init__(self):
         self._finding = set()
+        """The modules that the other finders look for now."""
 
     def find_spec(self, name, path=None, target=None):
+        """Return how to import a module that is waited for; None leaves any other module to the next finder."""
         if name not in _waiting or name in self._finding:
             return None
         self._finding.add(name)
         try:
             spec = find_spec(name)
-        except (ImportError, ValueError, AttributeError):
+        except (ImportError, ValueError, AttributeError):  # the next finder raises it, too
             return None
         finally:
             self._finding.discard(name)
-        if isinstance(getattr(spec, "loader", None), SourceFileLoader):  # a loader for this file alone
-            _add(spec.loader, name)
+        if isinstance(getattr(spec, "loader", None), SourceFileLoader):  # this loader is the module's alone
+            _call_after_import(spec.loader, name)
         return spec
 
 
-def _add(loader, name):
+def _call_after_import(loader, name):
     """Let a loader call the waiting functions once it has run the module's code."""
 
     def exec_module(module):
-        del loader.exec_module
+        """Run the module's code as without this wrapper, and call the waiting functions."""
+        del loader.exec_module  # the method of the class comes back
         loader.exec_module(module)
         for function in _waiting.pop(name, ()):
             function(module)

@@ -7,7 +7,10 @@ PICTURE_DIMENSIONS = 3
 
 
 def first_tensor(value, depth=4, dimensions=1):
-    """Return the first tensor with so many dimensions in a structure of lists and dictionaries; None without one."""
+    """Return the first tensor with at least `dimensions` in nested lists and dictionaries; None without one.
+
+    `depth` is how many levels are looked into.
+    """
     if is_tensor(value):
         return value if value.dim() >= dimensions else None
     if depth:
@@ -26,8 +29,8 @@ def is_tensor(value):
 def samples(value):
     """Return how many samples a batch has; 0 where it has no tensor.
 
-    This is the leading dimension of the first tensor. A list of pictures of their own, or of dictionaries and tuples of
-    single samples, has as many samples as entries.
+    This is the leading dimension of the first tensor. A list of single pictures, or of dictionaries that hold one
+    each, has as many samples as entries.
     """
     sizes = getattr(value, "batch_sizes", None)
     if is_tensor(sizes):  # a packed sequence: its first step has all samples
@@ -47,26 +50,37 @@ def samples(value):
 
 
 def key_of_samples(value):
-    """Return where a list or a dictionary has the tensor that leads with the samples; None where that is not sure."""
+    """Return the key or index of the tensor in a batch whose leading dimension is the samples; None if unsure."""
     tensor = first_tensor(value)
+    # with three dimensions it may be a single picture
     is_plain = type(tensor) is sys.modules["torch"].Tensor and tensor.dim() not in (0, PICTURE_DIMENSIONS)
     if not is_plain or samples(value) != int(tensor.shape[0]):
         return None
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if type(value) in (list, tuple) else ()
+    if isinstance(value, dict):
+        parts = value.items()
+    else:
+        parts = enumerate(value) if type(value) in (list, tuple) else ()
     return next((key for key, part in parts if part is tensor), None)
 
 
 def is_without_batch(value):
-    """Return whether the first tensor may be a single sample: it has one dimension, and no other has its size."""
+    """Return whether the first tensor may be a single sample.
+
+    It has one dimension, of fractions and not of labels or tokens, and no other tensor has its size.
+    """
     tensor = first_tensor(value)
     if tensor is None or tensor.dim() != 1 or not tensor.dtype.is_floating_point:
         return False
     tensors = [first_tensor(part) for part in _parts(value)]
-    beside = [second for second in tensors if second is not None and second is not tensor]
-    return not any(int(second.shape[0]) == int(tensor.shape[0]) for second in beside)
+    others = [other for other in tensors if other is not None and other is not tensor]
+    return not any(int(other.shape[0]) == int(tensor.shape[0]) for other in others)
 
 
 def _is_list_of_samples(value):
+    """Return whether a value is a list of single pictures, or of dictionaries that hold one each.
+
+    Such pictures have several sizes, or few channels: other tensors of three dimensions are taken for batches.
+    """
     if not isinstance(value, (list, tuple)) or not value:
         return False
     if all(hasattr(part, "keys") for part in value):
@@ -76,28 +90,28 @@ def _is_list_of_samples(value):
     shapes = [tuple(part.shape) for part in value]
     if any(len(shape) != PICTURE_DIMENSIONS for shape in shapes):
         return False
-    ragged = len({shape[1:] for shape in shapes}) > 1
-    return ragged or all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
+    have_several_sizes = len({shape[1:] for shape in shapes}) > 1
+    return have_several_sizes or all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
 
 
 def sample_form(value, known="", batch_dimension=0):
-    """Return the shape of a sample without its batch, and its type: `3x224x224 float32`; empty without a tensor.
+    """Return the shape of a sample without its batch, and its type: `3x224x224 float32`; `known` without a tensor.
 
-    A size that differs from that of the `known` form is `?`, as where each batch has sequences of another length.
+    `known` is the form of the samples before. A size that differs from it is `?`: sequences may differ in length.
     """
-    tensor = first_tensor(value, dimensions=2)
+    tensor = first_tensor(value, dimensions=2)  # labels have one dimension
     tensor = first_tensor(value) if tensor is None else tensor
     if tensor is None:
         return known
     sizes = [str(int(size)) for place, size in enumerate(tensor.shape) if place != batch_dimension] or ["1"]
-    before = known.split(" ")[0].split("x") if known else sizes
-    if len(before) == len(sizes):
-        sizes = [own if own == before_size else "?" for own, before_size in zip(sizes, before)]
+    known_sizes = known.split(" ")[0].split("x") if known else sizes
+    if len(known_sizes) == len(sizes):
+        sizes = [size if size == known_size else "?" for size, known_size in zip(sizes, known_sizes)]
     return "%s %s" % ("x".join(sizes), str(tensor.dtype).replace("torch.", ""))
 
 
 def _parts(value):
-    """Return the parts of a structure in their order; an object's fields where it is no structure."""
+    """Return the parts of a list, tuple or dictionary in their order; the fields of another object."""
     if isinstance(value, (str, bytes, int, float, type(None))):
         return ()
     if hasattr(value, "values") and callable(value.values) and hasattr(value, "keys"):

@@ -11,16 +11,22 @@ from tuner_inside.inputs import first_tensor, key_of_samples, samples
 from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.tell import guarded, tell_pause
 
-FEED, LEARNS = 0, 3
-"""The places in a batch of its feed, and of whether it was fetched where gradients are computed."""
+FEED = 0
+"""The place of its feed in a batch."""
+LEARNS = 3
+"""The place in a batch of whether gradients were computed where it was fetched."""
 
 
 class Loaders:
     """What the loaders of this process have given to the training so far.
 
-    Batches count at the step of the optimizer that follows them. Those do not count that only an evaluation has
-    followed or that were fetched without gradients, nor those of a data set that gives nothing right before a step, nor
-    before two steps in a row.
+    A batch is a plain tuple, because each step makes some: its feed, its samples, the seconds of waiting for it,
+    whether gradients were computed where it was fetched, and whether it is the last of its pass.
+
+    Batches count at the step of the optimizer that follows them. Three kinds do not count: batches that only an
+    evaluation has followed, batches that were fetched without gradients, as in most evaluations, and batches of a data
+    set that does not train. A data set trains if it gave batches before two steps in a row, or the last one before a
+    step.
     """
 
     def __init__(self):
@@ -34,79 +40,82 @@ class Loaders:
         """The samples of a pass of the last training loader; None where it has no length."""
         self.each = None
         """The samples of a batch of the last training loader by its sampler; None where it makes no batches."""
-        self._is_over = False
-        """Whether a pass's last batch was given. Who knows the length of a loader may never ask for more."""
-        self._held = []
-        """The batches since the last step that may have trained: feed, samples, seconds of waiting, whether gradients
-        are computed where it was fetched, unlike in most evaluations, and whether it is the last of its pass."""
-        self._given = []
-        """Those that the module has not been called after."""
-        self.trains = self._evaluates = False
-        """Whether the module has been called in this way since the last batch."""
-        self._training = set()
-        self._before = set()
-        """The data sets that train, and those that gave something before the last step."""
-        self._numbered = set()
+        self._pass_is_uncounted = False
+        """Whether a pass has given its last batch and is not counted yet. A loop that knows the length of a loader may
+        never ask for more, so such a pass counts when the next batch trains."""
+        self._maybe_training = []
+        """The batches since the last step that a training call of the module came after."""
+        self._pending = []
+        """The batches since the last step that no call of the module came after yet."""
+        self.trains = False
+        """Whether the module has been called to train since the last batch."""
+        self._evaluates = False
+        """Whether the module has been called to evaluate since the last batch."""
+        self._training_datasets = set()
+        self._datasets_of_last_step = set()
+        self._tracked_datasets = set()
 
-    def number(self, dataset):
-        """Return the number of a data set, which is forgotten with it: another one may get it."""
-        if id(dataset) not in self._numbered:
+    def tracked_id(self, dataset):
+        """Return the id of a data set, and forget it once the data set is gone: a later one may get the same id."""
+        if id(dataset) not in self._tracked_datasets:
             try:
                 weakref.finalize(dataset, self._forget, id(dataset)).atexit = False
-                self._numbered.add(id(dataset))
-            except TypeError:  # a list cannot tell of its end
+                self._tracked_datasets.add(id(dataset))
+            except TypeError:  # a list has no weak references
                 pass
         return id(dataset)
 
-    def evaluates(self):
+    def on_evaluation(self):
         """Note that the trained module is called to evaluate."""
         self._evaluates = True
-        self._given = [batch for batch in self._given if batch[LEARNS]]
+        self._pending = [batch for batch in self._pending if batch[LEARNS]]
 
-    def gave(self, feed, rows, wait_s, learns, is_last):
-        """Take a batch into account, and what those before were for."""
+    def on_batch(self, feed, rows, wait_s, learns, is_last):
+        """Take a new batch into account, and whether the ones before it have trained."""
         if self.trains or self._evaluates:
-            self._held += self._given if self.trains else ()
-            self._given = []
+            self._maybe_training += self._pending if self.trains else ()
+            self._pending = []
             self.trains = self._evaluates = False
-        feed.is_over = False
-        self._given.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
+        feed.has_ended = False
+        self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
 
     def after_step(self):
-        """Note that the optimizer has made a step with the batches before it."""
-        held = self._held + self._given
+        """Count the batches before a step of the optimizer that it has trained on."""
+        batches = self._maybe_training + self._pending
         self.trains = self._evaluates = False
-        if not held:
+        if not batches:
             return
-        self._held, self._given = [], []
-        held = [batch for batch in held if batch[LEARNS]] or held
-        datasets = {batch[FEED].dataset for batch in held}
-        self._training |= datasets & self._before | {held[-1][FEED].dataset}
-        self._before = datasets
+        self._maybe_training, self._pending = [], []
+        batches = [batch for batch in batches if batch[LEARNS]] or batches
+        datasets = {batch[FEED].dataset for batch in batches}
+        self._training_datasets |= datasets & self._datasets_of_last_step
+        self._training_datasets.add(batches[-1][FEED].dataset)
+        self._datasets_of_last_step = datasets
         self.feeds += 1
-        for feed, rows, wait_s, _, is_last in held:
-            if feed.dataset in self._training:
-                self.passes += self._is_over
+        for feed, rows, wait_s, _, is_last in batches:
+            if feed.dataset in self._training_datasets:
+                self.passes += self._pass_is_uncounted
                 self.batches += 1
                 self.rows += rows
                 self.wait_s += wait_s
                 self.size, self.each = feed.size, feed.each
-                self._is_over = is_last and not feed.is_over
+                self._pass_is_uncounted = is_last and not feed.has_ended
                 feed.trains = True
-        if self._is_over:
-            tell_pause()  # its workers end now, and those of an evaluation begin
+        if self._pass_is_uncounted:
+            tell_pause()  # the loader's workers end now, and those of an evaluation begin
 
-    def ended(self, feed):
-        """Note that a pass is over, where it was one of the training."""
-        feed.left, feed.is_over = feed.batches, True
-        if feed.trains or (self._given and self._given[-1][FEED] is feed):
+    def on_end(self, feed):
+        """Count the pass of an iterator that has ended, if it feeds the training."""
+        feed.left, feed.has_ended = feed.batches, True
+        if feed.trains or (self._pending and self._pending[-1][FEED] is feed):
             self.passes += 1
-            self._is_over = False
+            self._pass_is_uncounted = False
             tell_pause()
 
-    def _forget(self, number):
-        for numbers in (self._training, self._before, self._numbered):
-            numbers.discard(number)
+    def _forget(self, dataset_id):
+        """Forget a data set that is gone."""
+        for ids in (self._training_datasets, self._datasets_of_last_step, self._tracked_datasets):
+            ids.discard(dataset_id)
 
 
 class Feed:
@@ -114,9 +123,11 @@ class Feed:
 
     def __init__(self, iterator, batch):
         sampler = getattr(iterator, "_index_sampler", None)
-        each = getattr(sampler, "batch_size", None)
-        self.dataset = loaders.number(getattr(iterator, "_dataset", None))
-        self.each = each if isinstance(each, int) and not isinstance(each, bool) and each > 0 else None
+        batch_size = getattr(sampler, "batch_size", None)
+        has_size = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
+        self.dataset = loaders.tracked_id(getattr(iterator, "_dataset", None))
+        self.each = batch_size if has_size else None
+        """The samples of a batch by the sampler; None where it makes no batches."""
         try:
             self.batches = len(sampler)
         except Exception:  # a sampler without a length
@@ -125,26 +136,28 @@ class Feed:
         """The samples of a pass; None where nobody knows."""
         self.left = self.batches
         """The batches that are left of this pass."""
-        self.is_over = False
+        self.has_ended = False
+        """Whether the iterator has ended its pass, and given no batch since."""
         self.trains = False
+        """Whether a batch of it has counted."""
         self.key = key_of_samples(batch)
-        """Where batches have the tensor whose leading dimension is that of the samples; None where it must be looked
-        for in each batch."""
+        """The key or index of the tensor in a batch whose leading dimension is the samples; None where it must be
+        looked for in each batch."""
         self.is_by_sampler = self._is_other_form(batch)
-        """Whether the sampler tells the samples of a batch, because batches have another shape. A collate function may
-        join the samples of a batch into one sequence, or put the sequence's dimension first."""
+        """Whether the sampler's batch size counts, because the shape of a batch does not show it. A collate function
+        may join the samples of a batch into one sequence, or put the sequence's dimension first."""
 
     def _is_other_form(self, batch):
         """Return whether the leading dimension of the first batch is not that of its samples.
 
-        A batch of fewer samples than the sampler's is one rank's part of it.
+        A batch of fewer samples than the sampler's is one rank's part of it. The only batch of a pass may be shorter.
         """
         rows = samples(batch)
         if self.each is None or self.each == 1 or rows == self.each or not rows or self.batches == 1:
             return False
         tensor = first_tensor(batch)
-        is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
-        return is_second or rows == 1 or rows > self.each
+        batch_is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
+        return batch_is_second or rows == 1 or rows > self.each
 
 
 loaders = Loaders()
@@ -152,46 +165,48 @@ loaders = Loaders()
 
 @guarded("loaders")
 def _look(iterator, batch, wait_s):
-    """Take a batch into account: the first or the last one, or one of another form."""
+    """Note a batch that needs a closer look: the first or the last one, or one of another form."""
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is None:
         feed = iterator._tuner_feed = Feed(iterator, batch)
     feed.left -= 1
     is_last = feed.left == 0
-    note((loaders.gave, feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last))
-    if is_last:
+    note((loaders.on_batch, feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last))
+    if is_last:  # the iterator may begin anew; the counts are told before a pause such as an evaluation
         feed.left, Pace.due_s = feed.batches, 0.0
 
 
 @guarded("loaders")
-def _ended(iterator):
+def _on_end(iterator):
+    """Take the end of a pass into account, after all that was noted before it."""
     work_through()
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is not None:
-        loaders.ended(feed)
+        loaders.on_end(feed)
 
 
 def _wrap(module):
     """Wrap the step of a loader's iterator: it notes the usual batch of a known form, and looks at every other one."""
     base = module._BaseDataLoaderIter
-    given, gave, torch = base.__next__, loaders.gave, sys.modules["torch"]
+    own_next, on_batch, torch = base.__next__, loaders.on_batch, sys.modules["torch"]
 
-    @functools.wraps(given)
+    @functools.wraps(own_next)
     def counted(self):
+        """Return the next batch as without this wrapper, and note it with the time that it took."""
         begin_s = perf_counter()
         try:
-            batch = given(self)
+            batch = own_next(self)
         except StopIteration:
-            _ended(self)
+            _on_end(self)
             raise
         wait_s = perf_counter() - begin_s
         try:
             feed = self._tuner_feed
             if feed.key is not None and feed.left > 1:
-                note((gave, feed, batch[feed.key].shape[0], wait_s, torch.is_grad_enabled(), False))
+                note((on_batch, feed, batch[feed.key].shape[0], wait_s, torch.is_grad_enabled(), False))
                 feed.left -= 1
                 return batch
-        except Exception:
+        except Exception:  # the first batch, or one of another form
             pass
         _look(self, batch, wait_s)
         return batch

@@ -10,8 +10,8 @@ from collections import deque
 from tuner_inside.tell import switch_off
 
 MOST_NOTES = 20000
-"""The oldest notes are lost beyond so many. A process without an optimizer of torch works none through; elsewhere,
-nothing is counted from then on."""
+"""The oldest notes are lost beyond so many (chosen). A process without an optimizer of torch never works notes through;
+in any other, the counting ends."""
 
 _notes = deque(maxlen=MOST_NOTES)
 _working = allocate_lock()
@@ -24,11 +24,11 @@ class Pace:
     """When notes are worked through."""
 
     due_s = 0.0
-    """At the first step of the main optimizer from this time on."""
+    """The time of `time.monotonic` from which on the next step of the main optimizer works them through."""
 
 
 def work_through():
-    """Call the functions that were noted. Where another thread does so now, nothing is left to do."""
+    """Call the functions that were noted. If another thread does so now, nothing is left to do."""
     if _working.acquire(False):
         try:
             if len(_notes) == MOST_NOTES:
@@ -43,7 +43,7 @@ def work_through():
 
 
 def begin_anew():
-    """Forget all notes, as in a forked process: what it trains is its own."""
+    """Forget all notes, as in a forked process: they are of its parent's training."""
     _notes.clear()
-    if _working.locked():  # by a thread that is not in this process
+    if _working.locked():  # by a thread of the parent
         _working.release()

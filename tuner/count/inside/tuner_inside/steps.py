@@ -14,19 +14,20 @@ from tuner_inside.loaders import loaders
 from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.tell import around, guarded, off, switch_off, tell, tell_pause
-from tuner_inside.training import LOSS_STEPS, after_input, facts, seen, training, watch_backward
+from tuner_inside.training import LOSS_STEPS, after_input, facts, observations, training, watch_backward
 
 TOLD_EVERY_S = 0.2
-"""A record is written at most so often, in seconds: a few times a second."""
+"""The least seconds between two records."""
 FIRST_STEPS = 12
-"""Each of the first steps is told, because they show what is trained."""
+"""So many first steps are told one by one, because they show what is trained."""
 COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
 """The counts of a tally that are told. They go on where another optimizer becomes the main one.
 
-`backwards` are the backward passes that came after a forward pass, and `joint` those of them that came after several.
-`again` are the forward passes of the same tensor as the one before, in the same step, and `repeats` the steps whose
-first tensor is the last one of the step before. `unlearnt` are forward passes without gradients in training mode, as
-rollouts make them.
+- `backwards`: the backward passes that came after a forward pass
+- `joint`: the backward passes that came after several forward passes
+- `again`: the forward passes of the same tensor as the one before, in the same step
+- `repeats`: the steps whose first tensor is the last one of the step before
+- `unlearnt`: the forward passes without gradients in training mode, as rollouts make them
 """
 
 
@@ -42,27 +43,37 @@ class Tally(calls.ModuleWatcher):
         for name in COUNTS:
             setattr(self, name, 0)
         self.evaluates_s = 0.0
+        """The seconds of the evaluations that are over."""
         self.evaluates_from_s = None
+        """When the evaluation that runs now began; None while none runs."""
         self.calls = 0
         """The forward passes since the last step."""
-        self.open = []
+        self.pending_rows = []
         """The samples of each forward pass since the last backward pass."""
-        self.last = (None, None)
-        """A weak reference to the tensor of the last forward pass, and its version."""
-        self.mode = self.last_mode = None
-        """Whether the module is in training mode when it trains, and in its last forward pass; None before that is
-        known."""
+        self.last_input = None
+        """A weak reference to the tensor of the last forward pass; None where it has no version."""
+        self.last_version = None
+        """The version of that tensor, which torch counts up when it is changed."""
+        self.mode = None
+        """Whether the module is in training mode when it trains; None before that is known."""
+        self.last_mode = None
+        """Whether the module was in training mode in its last forward pass that was looked at."""
         self.modules = []
         """Weak references to the modules that are watched."""
-        self.first = None
-        """One to the module that is called first; its inputs count."""
+        self.input_module = None
+        """A weak reference to the watched module that is called first: its inputs count."""
         self.level = 0
+        """How many levels below the outermost modules the watched ones are."""
         self.inner = None
+        """The watcher of an inner module, before it has said which dimension the samples are; None afterwards."""
         self.form = ""
+        """The form of a sample: `3x224x224 float32`."""
         self.why = None
         """Why the module's inputs are not counted; None where they are."""
         self.step_note = (self.step,)
+        """The note of a step, made once because it is always the same."""
         self.told_s = 0.0
+        """When the counts were told last."""
 
     def follow(self, replaced):
         """Count on from another tally, whose optimizer this one replaces."""
@@ -71,10 +82,10 @@ class Tally(calls.ModuleWatcher):
         replaced.watch_only(())
 
     def watch_only(self, modules):
-        """Count the inputs of these modules instead of those before."""
+        """Count the inputs of these modules, and of no others."""
         for module in _living(self.modules):
             self.forget(module)
-        self.modules, self.first, self.usual_mode = [weakref.ref(module) for module in modules], None, None
+        self.modules, self.input_module, self.usual_mode = [weakref.ref(module) for module in modules], None, None
         for module in modules:
             self.watch(module)
 
@@ -83,69 +94,88 @@ class Tally(calls.ModuleWatcher):
         """Count a call that trains, and note one that evaluates."""
         work_through()
         learns, mode = self.torch.is_grad_enabled(), module.training
-        if calls.in_backward():  # what is computed again during a backward pass is nothing new
+        if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
             return
         if not learns or self.mode not in (None, mode):
-            loaders.evaluates()
-            tell_pause()
-            self.unlearnt += mode and not learns
-            self.usual_mode = None
-            if self.evaluates_from_s is None:
-                self.evaluates_from_s = time.monotonic()
+            self._begin_evaluation(is_rollout=mode and not learns)
             return
         if self.evaluates_from_s is not None:
             self.evaluates_s += time.monotonic() - self.evaluates_from_s
             self.evaluates_from_s = None
-        self.first = self.first or weakref.ref(module)
-        if self.first() is not module:
+        self.input_module = self.input_module or weakref.ref(module)
+        if self.input_module() is not module:
             loaders.trains = True
             return
-        given = args if args and samples(args) else (kwargs or args)
-        tensor = first_tensor(given)
-        rows = self._rows(given, tensor)
+        inputs = args if args and samples(args) else (kwargs or args)
+        tensor = first_tensor(inputs)
+        rows = self._rows(inputs, tensor)
         has_version = tensor is not None and hasattr(tensor, "_version") and not tensor.is_inference()
         self.take(rows, *((weakref.ref(tensor), tensor._version) if has_version else (None, None)))
         self.last_mode = mode
         if self.steps < FIRST_STEPS:
-            self.form = sample_form(given, self.form, int(self.is_second))
-        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[self.is_second]:
-            self.key = next((name for name, value in kwargs.items() if value is tensor), None)
-            is_usual = args[0] is tensor if args else self.key is not None
-            self.usual_mode = mode if is_usual else None
-            for watched in _living(self.modules):
-                if watched is not module:
-                    self.forget(watched)
+            self.form = sample_form(inputs, self.form, int(self.batch_is_second))
+        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[self.batch_is_second]:
+            self._expect_such_calls(module, tensor, args, kwargs)
         if self.steps < LOSS_STEPS:
             after_input(tensor)
 
-    def _rows(self, given, tensor):
-        """Return the samples of a module's inputs. They may be the second dimension, as for an inner module."""
-        parts = tuple(given.values()) if isinstance(given, dict) and len(given) == 1 else given
+    def _begin_evaluation(self, is_rollout):
+        """Note a call that evaluates. In a rollout the module is in training mode, without gradients."""
+        loaders.on_evaluation()
+        tell_pause()
+        self.unlearnt += is_rollout
+        self.usual_mode = None
+        if self.evaluates_from_s is None:
+            self.evaluates_from_s = time.monotonic()
+
+    def _expect_such_calls(self, module, tensor, args, kwargs):
+        """Only note the next calls that are like this one, and watch no other module.
+
+        Args:
+            module: the module that is called.
+            tensor: the first tensor of its inputs, whose shape shows the samples.
+            args: its positional arguments: a note needs the tensor as the first one.
+            kwargs: its named arguments.
+        """
+        self.key = next((name for name, value in kwargs.items() if value is tensor), None)
+        can_be_noted = args[0] is tensor if args else self.key is not None
+        self.usual_mode = module.training if can_be_noted else None
+        for watched in _living(self.modules):
+            if watched is not module:
+                self.forget(watched)
+
+    def _rows(self, inputs, tensor):
+        """Return the samples of a module's inputs, whose first tensor is given; 0 where they cannot be told.
+
+        An inner module may have said that they are the second dimension.
+        """
+        parts = tuple(inputs.values()) if isinstance(inputs, dict) and len(inputs) == 1 else inputs
         count = samples(parts) if isinstance(parts, dict) else samples(parts[0]) or samples(parts)
         has_second = tensor is not None and tensor.dim() > 1
         if self.inner is not None and self.inner.batch:
-            self.is_second = self.inner.batch != count and has_second and int(tensor.shape[1]) == self.inner.batch
-            self.inner = None
-            self.form = "" if self.is_second else self.form  # the first form had the batch in it
-        if self.is_second and has_second:
+            batch, self.inner = self.inner.batch, None
+            self.batch_is_second = batch != count and has_second and int(tensor.shape[1]) == batch
+            self.form = "" if self.batch_is_second else self.form  # the first form had the batch in it
+        if self.batch_is_second and has_second:
             return int(tensor.shape[1])
-        if is_without_batch(given):
+        if is_without_batch(inputs):
             self.why = "the module takes single samples, or a batch without another dimension"
             return 0
         return count
 
     def take(self, rows, tensor, version):
-        """Count a forward pass, and whether it takes the very tensor of the one before, which nobody has changed."""
+        """Count a forward pass, and whether it takes the very tensor of the one before, unchanged."""
         loaders.trains = True
-        if self.last[0] is tensor and self.last[1] == version and tensor is not None:
+        if self.last_input is tensor and self.last_version == version and tensor is not None:
             if self.calls:
                 self.again += 1
             else:
                 self.repeats += 1
-        self.last = (tensor, version)
+        self.last_input = tensor
+        self.last_version = version
         self.calls += 1
         self.forwards += 1
-        self.open.append(rows)
+        self.pending_rows.append(rows)
 
     def step(self):
         """Count a step of the optimizer. Without any backward pass, all forward passes count."""
@@ -153,8 +183,8 @@ class Tally(calls.ModuleWatcher):
         if self is not _now.main:
             return
         if not self.backwards:
-            self.rows += sum(self.open)
-        self.open = []
+            self.rows += sum(self.pending_rows)
+        self.pending_rows = []
         self.mode = self.last_mode if self.calls else None
         self.calls = 0
         training.steps = self.steps
@@ -162,10 +192,11 @@ class Tally(calls.ModuleWatcher):
 
 
 class Inner(calls.ModuleWatcher):
-    """An inner module that says which dimension of its input is that of the samples, and how many there are."""
+    """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):
         self.batch = 0
+        """The samples of its first input; 0 before its first call."""
         self.watch(module)
 
     @guarded("inner")
@@ -184,28 +215,30 @@ class Now:
 
     def __init__(self):
         self.tallies = {}
-        """The number of an optimizer → its tally."""
+        """The id of an optimizer → its tally."""
         self.main = None
-        """The tally of the optimizer with most parameters that still lives."""
+        """The tally of the living optimizer with most parameters."""
         self.latest = None
         """The tally of the optimizer that has stepped last."""
-        self.begun = None
+        self.watched = None
         """The tally whose module is watched."""
-        self.gone = 0
+        self.replacements = 0
         """How often another optimizer has replaced the main one because that was no more."""
-        self._compared = 0
         self._is_apart = False
+        self._compared = 0
+        """How many tallies there were when `_is_apart` was found out."""
 
     def tally_of(self, optimizer):
-        """Return the tally of an optimizer. A new one is the main one if it has most parameters."""
+        """Return the tally of an optimizer. That of a new optimizer becomes the main one if it has most parameters."""
         tally = self.tallies.get(id(optimizer))
         if tally is None or tally.optimizer() is not optimizer:
             work_through()
             tally, main = Tally(optimizer), self.main
             self.tallies[id(optimizer)] = tally
             is_gone = main is not None and main.optimizer() is None
-            self.gone += is_gone
-            if self.gone > 8 and main.steps < 10 * self.gone:  # to look for what one trains takes 50 ms
+            self.replacements += is_gone
+            # to find the module that an optimizer trains takes 50 ms: too much every few steps
+            if self.replacements > 8 and main.steps < 10 * self.replacements:
                 raise RuntimeError("the training makes a new optimizer every few steps")
             if main is None or is_gone or tally.size >= main.size:
                 self.main, Pace.due_s = tally, 0.0
@@ -214,21 +247,24 @@ class Now:
         return tally
 
     def before_backward(self):
-        """Count the inputs that a loss was computed from: of several forward passes, the last one's."""
+        """Count the inputs that a loss is computed from: the last forward pass's, where there were several."""
         tally = self.main
-        if tally is not None and tally.open:
+        if tally is not None and tally.pending_rows:
             tally.backwards += 1
-            tally.joint += len(tally.open) > 1
-            tally.rows += tally.open[-1]
-            tally.open = []
+            tally.joint += len(tally.pending_rows) > 1
+            tally.rows += tally.pending_rows[-1]
+            tally.pending_rows = []
 
     def is_apart(self):
-        """Return whether another optimizer trains a network that is no part of the main one's."""
+        """Return whether another optimizer trains a network that is no part of the main optimizer's.
+
+        To find out takes long, so the answer is kept until there is another optimizer.
+        """
         if self._compared != len(self.tallies):
             self._compared = len(self.tallies)
-            own = {id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()}
+            of_main = {id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()}
             living = [tally for tally in self.tallies.values() if tally.optimizer() is not None]
-            self._is_apart = bool(own) and any(not tally.parameters & own for tally in living)
+            self._is_apart = bool(of_main) and any(not tally.parameters & of_main for tally in living)
         return self._is_apart
 
 
@@ -236,11 +272,12 @@ _now = Now()
 
 
 def _living(references):
+    """Return the things of weak references that still live."""
     return [thing for thing in (reference() for reference in references) if thing is not None]
 
 
 def after_step(optimizer, *_):
-    """Note a step of an optimizer, and tell what was counted where the last time is long enough ago."""
+    """Note a step of an optimizer, and tell what was counted if the last record is old enough."""
     if "steps" in off:
         return
     try:
@@ -249,25 +286,25 @@ def after_step(optimizer, *_):
             tally = _now.latest = _now.tally_of(optimizer)
         note(tally.step_note)
         if tally is _now.main:
-            if environments.last is not None:
+            if environments.latest is not None:
                 environments.after_step()
             now_s = time.monotonic()
             if now_s >= Pace.due_s:
                 work_through()
-                _worked_through(tally, optimizer, now_s)
+                _find_module_and_tell(tally, optimizer, now_s)
     except Exception as error:
         switch_off("steps", error)
 
 
-def _worked_through(tally, optimizer, now_s):
-    """Tell what was counted where it is time, and look for the trained module in the first steps.
+def _find_module_and_tell(tally, optimizer, now_s):
+    """Look for the module that an optimizer trains, and tell what was counted if it is time.
 
-    Where no call of the outermost modules was seen, the modules one level further in are watched instead, up to six.
+    If the outermost modules were not called, those one level further in are watched instead, up to six levels.
     """
-    if tally is not _now.begun:
-        _now.begun = tally
+    if tally is not _now.watched:
+        _now.watched = tally
         _begin(tally, optimizer)
-    elif tally.first is None and tally.level < 6 and not tally.rows:
+    elif tally.input_module is None and tally.level < 6 and not tally.rows:
         tally.level += 1
         tally.watch_only(children(_living(tally.modules)))
     if not flops.is_over:
@@ -279,17 +316,21 @@ def _worked_through(tally, optimizer, now_s):
 
 
 def _begin(tally, optimizer):
-    """Find the module of an optimizer, and tell what is trained."""
+    """Watch the module of an optimizer, and tell what is trained."""
     modules = outermost(optimizer)
-    known = facts(optimizer, modules)
+    training_facts = facts(optimizer, modules)
     tally.watch_only(modules)
-    parts = [part for module in modules[:1] for part in module.modules() if not known["compiled"]]
-    tally.inner = next((Inner(part) for part in parts if type(getattr(part, "batch_first", None)) is bool), None)
+    # a compiled module does not call its inner ones
+    inner_modules = [part for module in modules[:1] for part in module.modules() if not training_facts["compiled"]]
+    tally.inner = next(
+        (Inner(part) for part in inner_modules if type(getattr(part, "batch_first", None)) is bool), None
+    )
     reuses = any(name in sys.modules for name in REUSING)
-    tell("start", **ranks(modules[0] if modules else None), reuses=reuses, **known)
+    tell("start", **ranks(modules[0] if modules else None), reuses=reuses, **training_facts)
 
 
 def _tell(tally, now_s):
+    """Tell all counts so far."""
     counts = {
         "at_s": now_s,
         **{name: getattr(tally, name) for name in COUNTS},
@@ -304,7 +345,7 @@ def _tell(tally, now_s):
         counts["loader"] = {name: getattr(loaders, name) for name in names}
     if environments.training:
         counts["environments"] = {"steps": environments.training, "rollouts": environments.rollouts}
-    tell("count", **counts, **seen())
+    tell("count", **counts, **observations())
 
 
 def _begin_anew():
@@ -316,43 +357,48 @@ def _begin_anew():
 
 
 @guarded("steps")
-def _install(module):
+def _hook_optimizers(module):
     module.register_optimizer_step_post_hook(after_step)
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-def _scales(scaler, *_, **__):
+def _before_scaled_step(scaler, *_, **__):
+    """Forget which optimizer stepped last, so that a skipped step shows; None where the scaler is off."""
     if not scaler.is_enabled():
         return None
     training.is_scaled, _now.latest = True, None
     return scaler
 
 
-def _scaled(*_):
+def _after_scaled_step(*_):
     training.skipped += _now.latest is None  # no optimizer has made a step
 
 
+def _wrap_scaler(module):
+    around("scaler", module.GradScaler, "step", _before_scaled_step, _after_scaled_step)
+
+
 @guarded("compiler")
-def _leave(module):
-    """Let torch's compiler leave the code of the counting as it is."""
-    after_step._torchdynamo_disable = True
+def _keep_from_compiler(module):
+    """Let torch's compiler leave the code of the counting as it is: it runs beside what is compiled."""
+    after_step._torchdynamo_disable = True  # an optimizer calls it, which may be compiled
     codes = [
         thing.__code__
         for name, part in list(sys.modules.items())
         if name.startswith("tuner_inside")
-        for kind in (part, *(kind for kind in vars(part).values() if isinstance(kind, type)))
-        for thing in vars(kind).values()
+        for owner in (part, *(kind for kind in vars(part).values() if isinstance(kind, type)))
+        for thing in vars(owner).values()
         if hasattr(thing, "__code__")
     ]
     while codes:
         code = codes.pop()
         module.skip_code(code)
-        codes += [part for part in code.co_consts if isinstance(part, type(code))]
+        codes += [part for part in code.co_consts if isinstance(part, type(code))]  # functions inside functions
 
 
 def install():
     """Count from the import of torch's optimizers on."""
-    when_imported("torch._dynamo.eval_frame", _leave)
-    when_imported("torch.amp.grad_scaler", lambda module: around("scaler", module.GradScaler, "step", _scales, _scaled))
-    when_imported("torch.optim.optimizer", _install)
+    when_imported("torch._dynamo.eval_frame", _keep_from_compiler)
+    when_imported("torch.amp.grad_scaler", _wrap_scaler)
+    when_imported("torch.optim.optimizer", _hook_optimizers)
     watch_backward(_now.before_backward)

@@ -10,12 +10,13 @@ FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
 
 _file = {"pid": 0, "path": "", "paused_s": 0.0}
+"""The process whose file this is, the file, and when a pause was told last."""
 off = set()
 """The parts of the counting that an error has switched off."""
 
 
 def tell(kind, **fields):
-    """Append one record to this process's file. Nothing happens where that is not possible.
+    """Append one record to this process's file. If that is not possible, nothing happens.
 
     Args:
         kind: the type of the record.
@@ -36,7 +37,7 @@ def tell(kind, **fields):
 
 
 def tell_pause():
-    """Tell, once a second, that the process lives though it does not train now: it evaluates, or begins to save."""
+    """Tell, at most once a second, that the process lives though it does not train now: it evaluates or saves."""
     now_s = time.monotonic()
     if now_s - _file["paused_s"] >= 1.0:
         _file["paused_s"] = now_s
@@ -44,17 +45,18 @@ def tell_pause():
 
 
 def _write(record):
+    """Append a record to the file as a line of JSON. Raises OSError."""
     line = json.dumps(record, default=str).encode("utf-8", "replace") + b"\n"
-    # for its owner alone: a command line may hold a key
+    # only its owner may read it: a command line may hold a key
     descriptor = os.open(_file["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(descriptor, line)  # one write, so that threads do not mix their lines
+        os.write(descriptor, line)  # in one call, so that threads do not mix their lines
     finally:
         os.close(descriptor)
 
 
 def switch_off(part, error):
-    """Switch a part of the counting off, and tell so once."""
+    """Switch a part of the counting off, and tell why, once."""
     if part not in off:
         off.add(part)
         tell("off", part=part, why="%s: %s" % (type(error).__name__, error))
@@ -81,19 +83,27 @@ def guarded(part):
     return decorate
 
 
-def around(part, owner, name, begin, done=None):
-    """Give a function's arguments to `begin`, and what this returns, unless it is None, to `done` with the result."""
+def around(part, owner, name, before, after=None):
+    """Wrap a function of a class or module: `before` is called with its arguments, `after` with its result.
+
+    Args:
+        part: what an error in `before` or `after` switches off.
+        owner: the class or module. Nothing happens if it has no such function.
+        name: the function's name.
+        before: takes the function's arguments.
+        after: takes what `before` returned, and the function's result. If `before` returns None, it is not called.
+    """
     function = getattr(owner, name, None)
     if function is None:
         return
-    begin, done = guarded(part)(begin), guarded(part)(done)
+    before, after = guarded(part)(before), guarded(part)(after)
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        begun = begin(*args, **kwargs)
+        answer = before(*args, **kwargs)
         result = function(*args, **kwargs)
-        if begun is not None:
-            done(begun, result)
+        if answer is not None:
+            after(answer, result)
         return result
 
     setattr(owner, name, staticmethod(call) if isinstance(vars(owner)[name], staticmethod) else call)

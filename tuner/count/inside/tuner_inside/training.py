@@ -11,7 +11,7 @@ from tuner_inside.notes import note
 from tuner_inside.tell import around, guarded, tell_pause
 
 LOSS_STEPS = 8
-"""The losses of so many steps are kept, and so are the sums of so many inputs."""
+"""The losses of so many first steps are kept, and the sums of their inputs (chosen)."""
 
 
 class Training:
@@ -41,13 +41,13 @@ def facts(optimizer, modules):
     parameters = [parameter for module in modules[:1] for parameter in module.parameters() if parameter.requires_grad]
     shapes = sorted(str(tuple(parameter.shape)) for parameter in parameters)
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    of_optimizer = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
         "torch": str(sys.modules["torch"].__version__),
         "optimizer": type(optimizer).__name__,
         "learning_rate": _number(group.get("initial_lr", group.get("lr"))),
         "weight_decays": sorted({_number(group.get("weight_decay")) or 0.0 for group in optimizer.param_groups}),
-        "parameters": sum(parameter.numel() for parameter in parameters or held),
+        "parameters": sum(parameter.numel() for parameter in parameters or of_optimizer),
         "shapes": hashlib.sha256(" ".join(shapes).encode()).hexdigest()[:16],
         "types": sorted({_type(parameter.dtype) for parameter in parameters}),
         "is_split": any(
@@ -64,16 +64,17 @@ def facts(optimizer, modules):
 
 
 def _batch_norm(modules):
-    """Return over whose batch the layers that normalise it take means: `each` rank's, or `all`; None without one."""
+    """Return whose samples batch normalisation takes means over: `each` rank's, or those of `all`; None without it."""
     layers = sys.modules["torch"].nn.modules.batchnorm
     parts = [part for module in modules[:1] for part in module.modules()]
     norms = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
-    synced = bool(norms) and all(isinstance(part, layers.SyncBatchNorm) for part in norms)
-    return ("all" if synced else "each") if norms else None
+    if not norms:
+        return None
+    return "all" if all(isinstance(part, layers.SyncBatchNorm) for part in norms) else "each"
 
 
 def _number(value):
-    """Return a number of an optimizer's settings. A tensor on a device is not read, because that waits for it."""
+    """Return a number of an optimizer's settings; None for a tensor on a device, because to read it would wait."""
     if is_tensor(value):
         return float(value) if value.device.type == "cpu" else None
     return float(value) if isinstance(value, (int, float)) else None
@@ -84,13 +85,15 @@ def _type(dtype):
 
 
 class Reading:
-    """A number that lies on a device: it is copied in the background, and read once the copy is there."""
+    """A number that may lie on a device: it is copied in the background, and read once the copy is there."""
 
     def __init__(self, tensor):
+        """Begin to copy a tensor of one number, without waiting for it."""
         torch = sys.modules["torch"]
         self._event = None
+        # not every device has double
         value = tensor.detach().double() if tensor.device.type == "cpu" else tensor.detach().float()
-        if tensor.device.type == "cuda":
+        if tensor.device.type == "cuda":  # only a copy into pinned memory does not wait
             self._value = torch.empty((), dtype=value.dtype, pin_memory=True)
             self._value.copy_(value, non_blocking=True)
             self._event = torch.cuda.Event()
@@ -106,10 +109,10 @@ class Reading:
 
 
 def _sums(readings):
-    """Return the sum of each step whose readings are all there."""
+    """Return step → the sum of its readings, for the steps whose readings are all there."""
     sums = {}
-    for step, each in readings.items():
-        numbers = [reading.read() for reading in each]
+    for step, of_step in readings.items():
+        numbers = [reading.read() for reading in of_step]
         if None not in numbers:
             sums[step] = sum(numbers)
     return sums
@@ -124,12 +127,16 @@ def after_input(tensor):
 
 
 def _is_captured(tensor):
+    """Return whether a CUDA graph is being captured, in which nothing may be read."""
     cuda = sys.modules["torch"].cuda
     return tensor.device.type == "cuda" and cuda.is_current_stream_capturing()
 
 
-def seen():
-    """Return how numbers are rounded, what saves took and, of the first steps, their losses and sums of inputs."""
+def observations():
+    """Return what was observed so far: precision, skipped steps, time of saves, memory, and losses and inputs.
+
+    Losses and inputs are those of the first steps. They are left out once these are long over.
+    """
     torch = sys.modules["torch"]
     counts = {
         "precision": {
@@ -151,17 +158,20 @@ def seen():
 
 @guarded("losses")
 def _note_loss(tensors, grad_tensors):
-    """Keep a loss of the first steps: a single number with a single gradient, unlike what a pipeline sends on."""
-    given = [*tensors, *(grad_tensors or ())]
-    loss = given[0] if given else None
-    is_single = all(tensor is None or tensor.numel() == 1 for tensor in given)
+    """Keep the loss that a backward pass begins from, if it is a single number.
+
+    A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back.
+    """
+    arguments = [*tensors, *(grad_tensors or ())]
+    loss = arguments[0] if arguments else None
+    is_single = all(tensor is None or tensor.numel() == 1 for tensor in arguments)
     if is_single and is_tensor(loss) and not _is_captured(loss):
         training.losses.setdefault(training.steps, []).append(Reading(loss.reshape(())))
 
 
 def watch_backward(before):
-    """Note the function `before` before each backward pass."""
-    begin = (before,)
+    """Let the function `before` be called for each backward pass, before its step is worked through."""
+    backward_note = (before,)
 
     @guarded("losses")
     def wrap(module):
@@ -172,11 +182,12 @@ def watch_backward(before):
 
         class Engine(kind):
             def run_backward(self, tensors, grad_tensors, *args, **kwargs):
-                if not kwargs.get("accumulate_grad"):  # torch.autograd.grad
+                """Compute gradients as without this wrapper, after the pass was noted and its loss was kept."""
+                if not kwargs.get("accumulate_grad"):  # torch.autograd.grad, which trains nothing
                     return own(self, tensors, grad_tensors, *args, **kwargs)
                 if training.steps < LOSS_STEPS:
                     _note_loss(tensors, grad_tensors)
-                note(begin)
+                note(backward_note)
                 return own(self, tensors, grad_tensors, *args, **kwargs)
 
             run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
@@ -186,29 +197,32 @@ def watch_backward(before):
     when_imported("torch.autograd.variable", wrap)
 
 
-def _saves(*_, **__):
+def _before_save(*_, **__):
+    """Return when a save begins."""
     if training.steps:
         tell_pause()
     return time.monotonic()
 
 
-def _saved(begin_s, _):
+def _after_save(begin_s, _):
     training.saves_s += time.monotonic() - begin_s
 
 
 @guarded("precision")
-def _casts(context):
+def _note_autocast(context):
+    """Note in which type an autocast computes."""
     if getattr(context, "_enabled", False):
         training.autocast.add(_type(getattr(context, "fast_dtype", "unknown")))
 
 
 def _wrap_autocast(module):
+    """Note in which types autocast computes in the first steps."""
     own = module.autocast.__enter__
 
     @functools.wraps(own)
     def enter(self):
         if training.steps <= LOSS_STEPS:
-            _casts(self)
+            _note_autocast(self)
         return own(self)
 
     module.autocast.__enter__ = enter
@@ -216,5 +230,5 @@ def _wrap_autocast(module):
 
 def install():
     """Watch saves and autocast, from torch's import on."""
-    when_imported("torch.serialization", lambda module: around("saves", module, "save", _saves, _saved))
+    when_imported("torch.serialization", lambda module: around("saves", module, "save", _before_save, _after_save))
     when_imported("torch.amp.autocast_mode", guarded("precision")(_wrap_autocast))

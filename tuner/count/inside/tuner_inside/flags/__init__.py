@@ -1,11 +1,11 @@
 """Tells which flags the script has parsed from its command line, and which values are in force.
 
-Each parser stays as it is until the script itself has imported it. What a parser gets that is not the command line, or
-what an earlier parse left of it, holds none of the script's flags.
+Each parser stays as it is until the script itself has imported it. Only a parse of the command line counts, or of what
+an earlier parse has left of it.
 """
 
 from tuner_inside.files import argv_is_read, is_spawned
-from tuner_inside.flags import libraries, of_argparse
+from tuner_inside.flags import of_absl, of_argparse, of_click, of_omegaconf, of_tyro
 from tuner_inside.imports import when_imported
 from tuner_inside.tell import guarded
 
@@ -17,12 +17,12 @@ def install():
     for module, listen in (
         ("argparse", of_argparse.listen),
         ("jsonargparse", of_argparse.listen_to_jsonargparse),
-        ("click.core", libraries.listen_to_click),
-        ("typer._click.core", libraries.listen_to_click),
-        ("absl.flags", libraries.listen_to_absl),
-        ("tyro._calling", libraries.listen_to_tyro),
-        ("hydra.core.hydra_config", libraries.listen_to_hydra),
-        ("omegaconf", libraries.listen_to_omegaconf),
+        ("click.core", of_click.listen),
+        ("typer._click.core", of_click.listen),
+        ("absl.flags", of_absl.listen),
+        ("tyro._calling", of_tyro.listen),
+        ("hydra.core.hydra_config", of_omegaconf.listen_to_hydra),
+        ("omegaconf", of_omegaconf.listen),
         ("fire.core", lambda _: argv_is_read()),
     ):
         when_imported(module, guarded("flags")(listen))

@@ -3,11 +3,13 @@
 import functools
 import sys
 
-from tuner_inside.flags.command_line import callers, guard, is_own, keep_leftover, mark_typed, package, tell_options
-from tuner_inside.flags.records import each, option
+from tuner_inside.flags.command_line import calling_package, guard, is_argv, keep_leftover, mark_typed, tell_options
+from tuner_inside.flags.options import described, option
 
 SUPPRESS = "==SUPPRESS=="
-"""The dest of an action without a value."""
+"""The dest of an action without a value (argparse.SUPPRESS)."""
+ASKING = ("Help", "Version", "PrintConfig", "ConfigLoad")
+"""Parts of the names of the actions that set nothing."""
 
 _running = []
 """The parses that run now, the outermost one first."""
@@ -24,19 +26,27 @@ def listen_to_jsonargparse(module):
     _around_parser(module.ArgumentParser, "parse_args", lambda result: (result, None))
 
 
-def _around_parser(kind, name, parts):
+def _around_parser(kind, name, parts_of):
+    """Tell the options that a method of a parser has parsed from the command line.
+
+    Args:
+        kind: the class of parsers.
+        name: its method.
+        parts_of: makes a pair of the method's result: the values, and the words that are left or None.
+    """
     function = getattr(kind, name)
 
     @functools.wraps(function)
     def parse(self, args=None, *more, **kwargs):
-        begun = guard(_Parse)(self, args)
+        """Parse as without this wrapper, and tell the options if that was the command line."""
+        running = guard(_Parse)(self, args)
         try:
             result = function(self, args, *more, **kwargs)
         finally:
-            if begun in _running:
-                del _running[_running.index(begun) :]
-        if begun is not None and begun.is_own:
-            guard(_tell)(begun, *parts(result))
+            if running in _running:
+                del _running[_running.index(running) :]  # and parses inside it that have failed
+        if running is not None and running.is_of_command_line:
+            guard(_tell)(running, *parts_of(result))
         return result
 
     setattr(kind, name, parse)
@@ -47,65 +57,74 @@ class _Parse:
 
     def __init__(self, parser, args):
         self.parser = parser
-        self.inner = []
-        # these packages parse flags of their own with argparse before they parse the script's
-        self.is_own = not _running and package(next(callers())) not in ("fire", "hydra") and is_own(args)
+        self.called_parsers = []
+        # fire and hydra parse flags of their own with argparse before they parse the script's
+        may_be_script = not _running and calling_package() not in ("fire", "hydra")
+        self.is_of_command_line = may_be_script and is_argv(args)
         if _running:
-            _running[0].inner.append(parser)
+            _running[0].called_parsers.append(parser)
         _running.append(self)
 
 
 def _tell(parse, values, leftover):
+    """Tell the options that a parse has set to values, and keep the words that it has left."""
     keep_leftover(leftover)
-    options = _of_parser(parse.parser, values, parse.inner)
+    options = _options_of_parser(parse.parser, values, parse.called_parsers)
     mark_typed(options, sys.argv[1:])
     tell_options("argparse", options)
 
 
-def _of_parser(parser, values, inner):
-    """Return the options of a parser, and of the sub-parsers that it has called."""
+def _options_of_parser(parser, values, called_parsers):
+    """Return the options of a parser, and of the sub-parsers that it has called.
+
+    An action that only switches another one off, such as `--no-amp` with the dest of `--amp`, is no option of its own.
+    """
     actions = [action for action in parser._actions if action.option_strings]
     switches = {action.dest for action in actions if action.nargs == 0 and action.const is not False}
-    off = {}
+    negatives_by_dest = {}
+    kept = []
     for action in actions:
-        if _is_off(action) and action.dest in switches:
-            off.setdefault(action.dest, []).extend(action.option_strings)
-    kept = [action for action in actions if not (_is_off(action) and action.dest in switches)]
-    options = each(_of_action, kept, values, off)
-    groups = [action.choices for action in parser._actions if not action.option_strings]
-    for name, part in [item for group in groups if isinstance(group, dict) for item in group.items()]:
-        if any(part is called for called in inner):
-            own = _read(values, name)
-            options += _of_parser(part, own if hasattr(own, "__dict__") else values, inner)
+        if _switches_off(action) and action.dest in switches:
+            negatives_by_dest.setdefault(action.dest, []).extend(action.option_strings)
+        else:
+            kept.append(action)
+    options = described(_options_of_action, kept, values, negatives_by_dest)
+    for action in parser._actions:
+        has_subparsers = not action.option_strings and isinstance(action.choices, dict)
+        for name, subparser in action.choices.items() if has_subparsers else ():
+            if any(subparser is called for called in called_parsers):
+                of_subparser = _value_of(values, name)  # jsonargparse nests them, argparse does not
+                nested = of_subparser if hasattr(of_subparser, "__dict__") else values
+                options += _options_of_parser(subparser, nested, called_parsers)
     return options
 
 
-def _is_off(action):
+def _switches_off(action):
     return action.nargs == 0 and action.const is False
 
 
-def _of_action(action, values, off):
-    """Return the option that an action is, as a list: empty for one that only asks, such as the help."""
-    asking = ("Help", "Version", "PrintConfig", "ConfigLoad")  # parts of the names of actions that set nothing
-    if action.dest == SUPPRESS or any(part in type(action).__name__ for part in asking):
+def _options_of_action(action, values, negatives_by_dest):
+    """Return an action as a list with its option. It is empty for an action that only asks, such as the help."""
+    if action.dest == SUPPRESS or any(part in type(action).__name__ for part in ASKING):
         return []
-    names = [name for name in action.option_strings if not name.endswith("+")]
-    negative = [name for name in names if action.nargs in {0, "?"} and _is_negative(name, names)]
-    negative += names if _is_off(action) else off.get(action.dest, [])
-    switch = action.nargs == 0 or bool(negative) or (action.nargs == "?" and action.const is not None)
-    positive = [name for name in names if name not in negative] or names
-    return [option(positive, _read(values, action.dest), switch, negative, action.choices)]
+    names = [name for name in action.option_strings if not name.endswith("+")]  # jsonargparse's `--list+` appends
+    negatives = [name for name in names if action.nargs in {0, "?"} and _negates_another(name, names)]
+    negatives += names if _switches_off(action) else negatives_by_dest.get(action.dest, [])
+    may_lack_value = action.nargs == 0 or bool(negatives) or (action.nargs == "?" and action.const is not None)
+    positives = [name for name in names if name not in negatives] or names
+    return [option(positives, _value_of(values, action.dest), may_lack_value, negatives, action.choices)]
 
 
-def _is_negative(name, names):
+def _negates_another(name, names):
+    """Return whether a name is another one with `no` before it: `--no-amp`, `--no_amp` or `--noamp` beside `--amp`."""
     bare = name.lstrip("-")
-    return bare.startswith("no") and bare[2:].lstrip("-_") in {known.lstrip("-") for known in names}
+    return bare.startswith("no") and bare[2:].lstrip("-_") in {other.lstrip("-") for other in names}
 
 
-def _read(values, path):
-    """Return the value of a dest, which may be dotted: that of an attribute, or of a part of it."""
-    if hasattr(values, path):
-        return getattr(values, path)
-    for part in path.split("."):
+def _value_of(values, dest):
+    """Return the value of a dest; a dotted one may be a part of a part."""
+    if hasattr(values, dest):
+        return getattr(values, dest)
+    for part in dest.split("."):
         values = values.get(part) if isinstance(values, dict) else getattr(values, part, None)
     return values

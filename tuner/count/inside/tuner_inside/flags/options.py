@@ -4,7 +4,9 @@ import os
 from itertools import islice
 
 MAX_CHOICES = 256
-"""A longer list of choices is not told."""
+"""A longer list of choices is not told (chosen)."""
+MAX_LENGTH = 4000
+"""A text of more characters is no value to tell (chosen)."""
 
 
 def option(names, value, switch=False, off=(), choices=None, typed=False):
@@ -18,7 +20,7 @@ def option(names, value, switch=False, off=(), choices=None, typed=False):
         choices: its values, where it has only some.
         typed: whether the command line names it.
     """
-    choices = named(choices)
+    choices = _plain_choices(choices)
     return {
         "names": list(names),
         "switch": bool(switch),
@@ -29,30 +31,36 @@ def option(names, value, switch=False, off=(), choices=None, typed=False):
     }
 
 
-def each(describe, things, *more):
-    """Return the options of some things: `describe` returns a list. A thing that it cannot describe is left out."""
+def described(describe, things, *more):
+    """Return the options of a parser's things. `describe` takes one with `more`, and returns a list of options.
+
+    A thing that it cannot describe is left out, whatever the library's next version holds.
+    """
     options = []
     for thing in things:
         try:
             options += describe(thing, *more)
-        except Exception:  # whatever the library's next version holds: the other options are told
+        except Exception:
             continue
     return options
 
 
 def plain(value, choices=None):
-    """Return a value as JSON has it, an enumeration's as the command line spells it; None for anything else."""
+    """Return a value as JSON has it: a text, a number or a bool; None for anything else.
+
+    Of an enumeration's member, the command line takes the name if that is among the choices, and the value if not.
+    """
     if hasattr(type(value), "__members__"):
         return value.name if choices is not None and value.name in choices else plain(value.value)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
-        return str(value) if len(value) <= 4000 else None
+        return str(value) if len(value) <= MAX_LENGTH else None
     return value if type(value) in (bool, int, float) else None
 
 
-def named(choices):
-    """Return a short list of choices as JSON has them; None where it is none."""
+def _plain_choices(choices):
+    """Return choices as JSON has them; None where there are none, too many, or others than plain ones."""
     if not hasattr(choices, "__iter__"):
         return None
     texts = [plain(choice) for choice in islice(choices, MAX_CHOICES + 1)]

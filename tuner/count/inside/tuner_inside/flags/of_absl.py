@@ -1,0 +1,33 @@
+"""The flags of absl."""
+
+import sys
+
+from tuner_inside.flags.command_line import is_argv, keep_leftover, tell_options
+from tuner_inside.flags.options import described, option
+from tuner_inside.tell import around
+
+
+def listen(module):
+    """Listen to the flags of absl."""
+    around("flags", module.FlagValues, "__call__", _before_parse, _after_parse)
+
+
+def _before_parse(flags, argv, *_, **__):
+    """Return the flags if they are parsed from the command line; None otherwise."""
+    has_words = isinstance(argv, (list, tuple)) and argv
+    return flags if has_words and (list(argv) == sys.argv or is_argv(argv[1:])) else None
+
+
+def _after_parse(flags, leftover):
+    """Tell the script's flags; those of absl itself are left out."""
+    keep_leftover(leftover[1:])  # the first word is the program
+    modules = flags.flags_by_module_dict().items()
+    of_script = [flag for module, of_module in modules if not module.startswith("absl.") for flag in of_module]
+    tell_options("absl", described(_options_of, of_script))
+
+
+def _options_of(flag):
+    """Return a flag as a list with its option."""
+    names = ["--" + flag.name] + (["-" + flag.short_name] if flag.short_name else [])
+    off, choices = ["--no" + flag.name] if flag.boolean else [], getattr(flag.parser, "enum_values", None)
+    return [option(names, flag.value, flag.boolean, off, choices, bool(flag.present))]

@@ -1,0 +1,59 @@
+"""The arguments of tyro."""
+
+import sys
+
+from tuner_inside.flags.command_line import callers, is_part, mark_typed, tell_options
+from tuner_inside.flags.options import described, option
+from tuner_inside.tell import around
+
+
+def listen(module):
+    """Listen to the step of tyro that makes values of what it has parsed."""
+    around("flags", module, "callable_with_args", _before_values)
+
+
+def _before_values(_, spec, __, values, field_name_prefix=""):
+    """Tell the options if the outermost step begins, and tyro has parsed the command line.
+
+    tyro reads `--batch_size` as `--batch-size`, so both spellings are compared and marked.
+    """
+    caller = next(callers())
+    if field_name_prefix or caller.f_code.co_name != "_cli_impl":
+        return
+    words, dashed = sys.argv[1:], [word.replace("_", "-") for word in sys.argv[1:]]
+    if is_part([word.replace("_", "-") for word in caller.f_locals["args"]], dashed):
+        options = described(_options_of, _arguments(spec, values), values)
+        for line in (words, dashed):
+            mark_typed(options, line)
+        tell_options("tyro", options)
+
+
+def _arguments(spec, values):
+    """Return the arguments of a specification and of its parts, with those of the sub-commands that are chosen."""
+    chosen = {value for value in values.values() if isinstance(value, str)}
+    parts = list(spec.child_from_prefix.values())
+    for group in spec.subparsers_from_intern_prefix.values():
+        parts += [part for name, part in group.parser_from_name.items() if name in chosen]
+    parts = [part.evaluate() if hasattr(part, "evaluate") else part for part in parts]  # a newer tyro is lazy
+    return [*spec.args, *(argument for part in parts for argument in _arguments(part, values))]
+
+
+def _options_of(argument, values):
+    """Return an argument as a list with its option; empty for a positional one."""
+    lowered, action = argument.lowered, str(argument.lowered.action)
+    names = lowered.name_or_flags if hasattr(lowered, "name_or_flags") else (lowered.name_or_flag,)
+    if not names[0].startswith("-"):
+        return []
+    words = values.get(lowered.dest)
+    if isinstance(words, (list, tuple)) and len(words) == 1:
+        words = words[0]
+    value = words if isinstance(words, (str, bool)) else argument.field.default
+    # the action may be a text or a class: `boolean_optional_action`, `BooleanOptionalAction`
+    off = [_negative(name) for name in names if name.startswith("--") and "oolean" in action]
+    return [option(names, value, "store" in action or bool(off), off, lowered.choices)]
+
+
+def _negative(name):
+    """Return the spelling that switches a flag off: `--no-amp` for `--amp`, `--train.no-amp` for `--train.amp`."""
+    head, dot, tail = name.rpartition(".")
+    return head + ".no-" + tail if dot else "--no-" + name[2:]

@@ -1,0 +1,86 @@
+"""All trials of a case as parallel coordinates: an axis for each parameter and result, a line for each trial."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from tuner.export import figure, in_words, with_error
+from tuner.records.trial import OK, RUNNING, TrialRecord
+from tuner.report.facts import CaseFacts
+from tuner.study import Value, launched, value_text
+
+UNUSED = "-"
+"""The label of the configs that a parameter does not count in, on the parameter's axis."""
+MOST_TICKS = 12
+"""The most labels of an axis; more would not be readable beside each other."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """One axis. Places go from 0, the bottom, to 1, the top."""
+
+    name: str
+    places: list[float | None]
+    """The place of each trial; None where the trial has no such result."""
+    ticks: list[tuple[float, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parallel:
+    """The axes, and what the lines between them are."""
+
+    axes: list[Axis]
+    kinds: list[str]
+    """Of each trial: `best`, `ok` or `failed`."""
+    words: list[str]
+    """What the pointer shows of each trial."""
+
+
+def parallel(case: CaseFacts) -> Parallel | None:
+    """Return the picture of a case's trials; None where there are fewer than two."""
+    trials = [trial for trial in case.view.trials if trial.state != RUNNING and trial.config]
+    if len(trials) < 2:
+        return None
+    configs = [launched(trial.config) for trial in trials]
+    names = dict.fromkeys(name for config in configs for name in config)
+    axes = [_of_parameter(name, [config.get(name) for config in configs]) for name in names]
+    axes.append(_of_result(case.summary.objective, [trial.value if trial.status == OK else None for trial in trials]))
+    if case.summary.objective != "samples_per_s":
+        axes.append(_of_result("samples/s", [trial.samples_per_s for trial in trials]))
+    best = case.view.best.launch if case.view.best else None
+    kinds = ["best" if trial.launch == best else "ok" if trial.status == OK else "failed" for trial in trials]
+    shown = [axis for axis in axes if len(axis.ticks) > 1]
+    return Parallel(axes=shown, kinds=kinds, words=list(map(_words, trials)))
+
+
+def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
+    """Return the axis of a parameter, whose values have equal distances, numbers in ascending order.
+
+    `values` are those of the trials; None where the parameter does not count.
+    """
+    known = [value for value in dict.fromkeys(values) if value is not None]
+    if not any(isinstance(value, str) for value in known):
+        known.sort(key=float)
+    ordered = ([None] if None in values else []) + known
+    place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
+    step = ceil(len(ordered) / MOST_TICKS)
+    labels = [UNUSED if value is None else value_text(value) for value in ordered]
+    ticks = list(zip(place.values(), labels, strict=True))[::-step][::-1]  # the largest value always has a label
+    return Axis(name=name, places=[place[value] for value in values], ticks=ticks)
+
+
+def _of_result(name: str, values: Sequence[float | None]) -> Axis:
+    """Return the axis of a result, with five labels; without any where all trials have the same value."""
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    width = high - low
+    if not width:
+        return Axis(name=name, places=[None] * len(values), ticks=[])
+    places = [None if value is None else round((value - low) / width, 4) for value in values]
+    return Axis(name=name, places=places, ticks=[(at / 4, figure(low + at / 4 * width)) for at in range(5)])
+
+
+def _words(trial: TrialRecord) -> str:
+    """Return what the pointer shows of a trial."""
+    got = "" if trial.value is None else f" {with_error(trial.value, trial.error)}"
+    return f"#{trial.number} {trial.status}{got}: {in_words(launched(trial.config))}"
