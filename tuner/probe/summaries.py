@@ -22,7 +22,7 @@ Measured on H200s, where the driver takes a value every 0.2 s. The NVML referenc
 """
 
 
-class Reading(NamedTuple):
+class AveragedReading(NamedTuple):
     """A value that averages a quantity over an interval."""
 
     begin_s: float
@@ -37,7 +37,7 @@ class Reading(NamedTuple):
 
 def averages(
     samples: Iterable[DeviceSample], read: Callable[[DeviceSample], float | None], past_s: float | None
-) -> list[Reading]:
+) -> list[AveragedReading]:
     """Return the known values of a quantity with their intervals. `samples` are sorted by time.
 
     An interval begins `past_s` before its sample, or at the value before it if `past_s` is None. GPM and CPU times
@@ -45,11 +45,11 @@ def averages(
     """
     known = [(sample.t_s, value) for sample in samples if (value := read(sample)) is not None]
     if past_s is not None:
-        return [Reading(t_s - past_s, t_s, value) for t_s, value in known]
-    return [Reading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
+        return [AveragedReading(t_s - past_s, t_s, value) for t_s, value in known]
+    return [AveragedReading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
 
 
-def level(readings: Sequence[Reading], piece: Piece) -> Estimate:
+def level(readings: Sequence[AveragedReading], piece: Piece) -> Estimate:
     """Return the mean over a piece from the readings that lie wholly inside; unknown without such a reading.
 
     A reading that reaches beyond the piece mixes two levels, so it is left out. Each moment of the piece takes the
