@@ -79,8 +79,7 @@ class CpuTime:
         return self.own_s + self.reaped_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessUsage:
+class ProcessUsage(NamedTuple):
     """How much CPU time one process of the trainer's tree has used at one moment."""
 
     pid: int
@@ -305,8 +304,7 @@ def _cpu_time(process: psutil.Process) -> CpuTime:
     return CpuTime(own_s=times.user + times.system, reaped_s=times.children_user + times.children_system)
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadTimes:
+class ThreadTimes(NamedTuple):
     """What a thread has done so far, in seconds."""
 
     ran_s: float = 0.0

@@ -62,8 +62,7 @@ def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
     return "\n".join(line[:300] for line in lines[first:last]).strip("\n") or None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchStep:
+class SearchStep(NamedTuple):
     """One trial that gave a number, as a step of the search."""
 
     trial: TrialRecord
