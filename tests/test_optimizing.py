@@ -7,7 +7,7 @@ from tests_cli import study_file
 
 import tuner
 from tuner.devices.cpu import CpuSource
-from tuner.devices.rapl import Rapl
+from tuner.devices.power import Rapl
 from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted
 from tuner.study import load

@@ -58,20 +58,10 @@ def report(
     `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s` counts the
     time of the whole work.
     """
+    fields = locals()
     for inbox in _opened:
         inbox.reported = iteration
-    _tell(
-        "iteration",
-        iteration=iteration,
-        samples=samples,
-        rank=rank,
-        busy_s=busy_s,
-        alloc_retries=alloc_retries,
-        score=score,
-        thin_from_s=thin_from_s,
-        thin_by=thin_by,
-        t_s=time.monotonic(),
-    )
+    _tell("iteration", **fields, t_s=time.monotonic())
 
 
 def requests() -> Iterator[dict[str, Any]]:

@@ -8,7 +8,8 @@ from random import Random
 from statistics import fmean
 from typing import NamedTuple
 
-from tuner.tools.verifying.slowdown import Reading, Slowdown, scatter
+from tuner.probe import Quantity
+from tuner.tools.verifying.slowdown import Slowdown, scatter
 
 SCATTERS = (0.002, 0.003, 0.005, 0.01, 0.02)
 """The standard deviations of runs, as shares of their speed."""
@@ -26,12 +27,12 @@ class Simulated(NamedTuple):
 
 def simulated(rng: Random, share: float, slowdown: float, readings: int) -> Simulated:
     """Return how a verification ends whose study has so many readings of the best."""
-    then = Reading(fmean(rng.gauss(1.0, share) for _ in range(readings)), 0.001)
-    own: list[Reading] = []
-    best: list[Reading] = []
+    then = Quantity(fmean(rng.gauss(1.0, share) for _ in range(readings)), 0.001)
+    own: list[Quantity] = []
+    best: list[Quantity] = []
     while True:
-        own.append(Reading(rng.gauss(1.0, share), 0.001))
-        best.append(Reading(rng.gauss(1.0 - slowdown, share), 0.001))
+        own.append(Quantity(rng.gauss(1.0, share), 0.001))
+        best.append(Quantity(rng.gauss(1.0 - slowdown, share), 0.001))
         if len(best) > 1:
             shown = Slowdown.of(best, then, readings, scatter([own, best]))
             if shown.is_fine or len(best) >= MOST_ROUNDS:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests_cli import Tuner, study_file
 
-from tuner.cli.named_studies import findable, only_study
+from tuner.cli.options import findable, only_study
 from tuner.errors import StudyError
 
 TABLE = Path(__file__).parents[2] / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"

@@ -20,12 +20,12 @@ from tuner.devices.cpu import (
     OtherPrograms,
     Peaks,
     ProcessUsage,
+    ThreadTimes,
     data_memory,
     find_owners,
     find_ranks,
     spent_s,
 )
-from tuner.devices.delays import ThreadTimes
 from tuner.probe.units import BYTES_PER_MIB
 
 

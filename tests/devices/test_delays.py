@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.devices.delays import Delays, ThreadTimes, thread_times
+from tuner.devices.cpu import Delays, ThreadTimes, thread_times
 
 
 def test_the_longest_wait_counts_as_far_as_others_cause_it() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner.nodes.remarks import straggler, with_nodes
+from tuner.nodes.source import straggler, with_nodes
 from tuner.probe import DeviceSummary, Failure, FailureKind, ProbeResult
 
 HOSTS = ("a", "b")

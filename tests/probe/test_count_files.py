@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.progress_files import CountFiles
+from tuner.probe.progress_files import CountLines, MergedCounts
 
 START = {"type": "start", "rank": 0, "world": 1, "data_rank": 0, "parameters": 9, "optimizer": "SGD"}
 COUNTS = [
@@ -17,7 +17,7 @@ COUNTS = [
 
 def told(folder: Path, *records: object) -> list[dict[str, object]]:
     (folder / "1-a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    return [json.loads(message) for message in CountFiles(folder, 1 << 20).read()]
+    return [json.loads(message) for message in MergedCounts(CountLines(folder, 1 << 20).read).read()]
 
 
 def test_steps_and_samples_are_read(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from tests_probe import READINGS, iterations, probe
 
 from tuner.probe import measured
-from tuner.probe.energy import COUNTER, RAPL, SAMPLED
 from tuner.probe.probe_plan import Device, LinePatterns
 from tuner.probe.result import DeviceSample, DeviceSummary, Thin
-from tuner.probe.summaries import summarise
+from tuner.probe.summaries import COUNTER, RAPL, SAMPLED, summarise
 from tuner.probe.window import Mark, Window
 
 

@@ -9,8 +9,7 @@ from tests_filled import FilledDatabase
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
 from tuner.report.facts import gather
-from tuner.report.live import live_page
-from tuner.report.page import render
+from tuner.report.page import live_page, render
 
 
 def asked(app: WSGIApplication, path: str) -> tuple[str, str]:

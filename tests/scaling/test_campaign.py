@@ -19,9 +19,17 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import DeviceSource, Next, Stop
 from tuner.probe.result import STOPPED, Failure, ProbeResult
 from tuner.study.spec import StudySpec
-from tuner.tools.scaling.campaign import Measuring, begun, measure_all, missing, nodes_of, routes, scaling_runs
+from tuner.tools.scaling.campaign import (
+    Measuring,
+    begun,
+    built_in,
+    measure_all,
+    missing,
+    nodes_of,
+    routes,
+    scaling_runs,
+)
 from tuner.tools.scaling.results import Results, read, write
-from tuner.tools.scaling.subjects import built_in
 
 SPEC = {"name": "demo", "trainer": {"name": "command"}, "space": {"num_envs": {"ladder": [2]}}}
 Rate = Callable[[ProbePlan], float | Failure | None]

@@ -7,10 +7,11 @@ import pytest
 from tests_scaling import point, results
 
 from tuner.errors import TunerError
+from tuner.probe import Quantity
 from tuner.study import Prices, price_of_all, read_prices
 from tuner.tools.scaling.comparing import all_rows, number, recommendation, scaling_sentences
 from tuner.tools.scaling.results import Results
-from tuner.tools.scaling.scaling_table import Quantity, table
+from tuner.tools.scaling.scaling_table import table
 
 BOTH = (0, 1)
 PAIR = results(

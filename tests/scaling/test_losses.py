@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.tools.scaling.scaling_table import Loss, Quantity, difference, losses, ratio
+from tuner.probe import Quantity
+from tuner.tools.scaling.scaling_table import Loss, difference, losses, ratio
 
 ms = st.floats(0.1, 1000.0)
 measures = st.builds(Quantity, ms, st.none() | st.floats(0.0, 10.0))

@@ -6,7 +6,7 @@ import pytest
 
 from tuner.probe import Change, DeviceSummary
 from tuner.records.trial import ProbeRecord, TrialRecord
-from tuner.search.comparable import agreeing, unlike
+from tuner.search.standing import agreeing, unlike
 
 STEPS = 100
 

@@ -21,7 +21,7 @@ from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
-from tuner.tools.soaking.soak import SoakFollower, newest_soaks, reported, soaking, verdicts
+from tuner.tools.soaking.long_soak import SoakFollower, newest_soaks, reported, soaking, verdicts
 from tuner.tools.soaking.whole_training import KEEPERS, WholeTraining
 
 TOTAL_MIB = 1000.0

@@ -11,7 +11,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.study import Config
-from tuner.tools.soaking.soak import reported, soaking, telling
+from tuner.tools.soaking.long_soak import reported, soaking, telling
 from tuner.tools.soaking.whole_training import WholeTraining
 
 LOG = [

@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel
 
 from tuner.study.parameter import AtLeast, ParameterSpec
-from tuner.study.slurm_job import SlurmSpec
 from tuner.study.spec import (
     EnvironmentSpec,
     Match,
@@ -18,6 +17,7 @@ from tuner.study.spec import (
     ProbeSpec,
     PrunerSpec,
     SearchSpec,
+    SlurmSpec,
     SoakSpec,
     StudySpec,
     TrainerSpec,

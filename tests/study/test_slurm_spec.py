@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from tuner.errors import StudyError
-from tuner.study.slurm_job import SlurmSpec
+from tuner.study.spec import SlurmSpec
 
 
 def test_a_job_is_one_task_with_all_its_gpus() -> None:

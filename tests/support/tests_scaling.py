@@ -6,9 +6,8 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import Failure, ProbeResult
 from tuner.study import ProbeSpec
-from tuner.tools.scaling.campaign import Scaled
+from tuner.tools.scaling.campaign import Scaled, links_plan
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.subjects import links_plan
 
 FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
 

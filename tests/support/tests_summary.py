@@ -1,6 +1,6 @@
 """The summary of a case, for tests of the closing messages."""
 
-from tuner.export.speed_gain import Gain
+from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 
 BEST = ConfigRow(
@@ -13,7 +13,7 @@ BEST = ConfigRow(
     vs_default=0.2143,
     changes_learning=("update_epochs", "batch_size"),
 )
-GAIN = Gain(
+GAIN = BestGain(
     before=58.0,
     before_error=None,
     after=87.0,

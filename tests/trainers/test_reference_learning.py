@@ -14,12 +14,12 @@ from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, Method
 if TYPE_CHECKING:
     import torch
 
-    from tuner.trainers.reference import methods, team_ranks, training, world
+    from tuner.trainers.reference import learning, methods, team_ranks, world
 else:
     torch = Later("torch")
     room = "tuner.trainers.reference"
     methods, team_ranks = Later(f"{room}.methods"), Later(f"{room}.team_ranks")
-    training, world = Later(f"{room}.training"), Later(f"{room}.world")
+    learning, world = Later(f"{room}.learning"), Later(f"{room}.world")
 
 pytestmark = pytest.mark.early
 
@@ -127,14 +127,14 @@ def test_observations_hold_the_pose_and_the_frames_ahead() -> None:
 def test_returns_add_up_rewards_until_an_episode_ends() -> None:
     ones, zeros = torch.ones(3, 2), torch.zeros(3, 2)
     alive = torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    outcome = training.lambda_returns(ones, zeros, alive, torch.zeros(2))
-    step = training.DISCOUNT * training.TD_LAMBDA
+    outcome = learning.lambda_returns(ones, zeros, alive, torch.zeros(2))
+    step = learning.DISCOUNT * learning.TD_LAMBDA
     torch.testing.assert_close(outcome[0], torch.tensor([1 + step + step**2, 1 + step]))
 
 
 def test_returns_of_right_values_are_those_values() -> None:
-    value = torch.full((5, 3), 1 / (1 - training.DISCOUNT))
-    outcome = training.lambda_returns(torch.ones(5, 3), value, torch.ones(5, 3), value[0])
+    value = torch.full((5, 3), 1 / (1 - learning.DISCOUNT))
+    outcome = learning.lambda_returns(torch.ones(5, 3), value, torch.ones(5, 3), value[0])
     torch.testing.assert_close(outcome, value)
 
 
@@ -170,7 +170,7 @@ def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
 def test_one_iteration_of_every_method_in_every_precision(method: Method, precision: Precision) -> None:
     networks, formats = methods.Networks(method, SMALL), methods.numerics(precision, cpu())
     env = world.TrackingEnv(cpu())
-    samples = training.collect(env, networks.policy, networks.discriminator, stream(8).take(), formats)
+    samples = learning.collect(env, networks.policy, networks.discriminator, stream(8).take(), formats)
     assert {len(column) for column in samples.values()} == {8 * STEPS_PER_ITERATION}
     assert {column.dtype for column in samples.values()} == {torch.float32}
     losses: list[methods.NetworkLoss] = [methods.PolicyLoss(networks.policy)]
@@ -190,7 +190,7 @@ def test_layers_are_rounded_and_the_environment_is_not() -> None:
     def played(precision: Precision) -> methods.Samples:
         torch.manual_seed(1)
         formats = methods.numerics(precision, cpu())
-        return training.collect(world.TrackingEnv(cpu()), networks.policy, networks.discriminator, clips, formats)
+        return learning.collect(world.TrackingEnv(cpu()), networks.policy, networks.discriminator, clips, formats)
 
     exact, rounded = played("fp32"), played("bf16")
     first = slice(0, 8)
@@ -207,7 +207,7 @@ def test_the_policy_learns_to_track() -> None:
     env, clips = world.TrackingEnv(cpu()), stream(64)
 
     def iteration() -> torch.Tensor:
-        samples = training.collect(env, networks.policy, None, clips.take())
+        samples = learning.collect(env, networks.policy, None, clips.take())
         learner.update(samples)
         return samples["tracking"].mean()
 

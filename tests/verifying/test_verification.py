@@ -18,8 +18,15 @@ from tuner.running.events import CaseStarted, ProbeEnded
 from tuner.running.job import Budget, Job
 from tuner.running.loop import optimize
 from tuner.store.database import Database
-from tuner.tools.verifying.report import changed_settings, introduction, report
-from tuner.tools.verifying.verification import Exit, Findings, Verification, subjects
+from tuner.tools.verifying.verification import (
+    Findings,
+    Outcome,
+    Verification,
+    changed_settings,
+    introduction,
+    report,
+    subjects,
+)
 
 SPEEDS = {0: 100.0, 1: 150.0, 2: 200.0}
 """Workers → samples/s."""
@@ -81,7 +88,7 @@ def told(findings: Findings) -> str:
 
 def test_equal_speeds_hold_and_the_configs_take_turns(bed: Bed) -> None:
     findings = bed.verified()
-    assert findings.verdict is Exit.HOLDS
+    assert findings.verdict is Outcome.HOLDS
     assert bed.ran[:4] == [0, 2, 2, 0]
     assert [len(subject.results) for subject in findings.subjects] == [findings.rounds] * 2
     assert findings.gain
@@ -103,17 +110,17 @@ def test_a_slower_best_is_said_and_whether_the_own_command_is_slower_too(bed: Be
     bed.times = lambda workers, run: 0.95 if workers in slower else 1.0
     bed.change = lambda result: replace(result, host={"driver": "570", "script": "train.py b"})
     findings = bed.verified()
-    assert findings.verdict is Exit.SLOWER
+    assert findings.verdict is Outcome.SLOWER
     text = told(findings)
     assert "slower: the best" in text
     assert too in text
     assert "driver 550 → 570, script train.py a → train.py b" in text
-    assert bed.verified(at_least=0.9).verdict is Exit.HOLDS
+    assert bed.verified(at_least=0.9).verdict is Outcome.HOLDS
 
 
 def test_a_slower_own_command_alone_is_no_slowdown_of_the_best(bed: Bed) -> None:
     bed.times = lambda workers, run: 0.9 if workers == 0 else 1.0
-    assert bed.verified().verdict is Exit.HOLDS
+    assert bed.verified().verdict is Outcome.HOLDS
 
 
 def test_runs_go_on_until_they_are_fine_or_the_time_is_over(bed: Bed) -> None:
@@ -127,7 +134,7 @@ def test_runs_go_on_until_they_are_fine_or_the_time_is_over(bed: Bed) -> None:
 def test_runs_that_differ_much_say_nothing(bed: Bed) -> None:
     bed.times = lambda workers, run: 1.0 + 0.2 * (-1) ** run
     findings = bed.verified()
-    assert findings.verdict is Exit.UNKNOWN
+    assert findings.verdict is Outcome.UNKNOWN
     assert "unknown: runs differ so much" in told(findings)
 
 
@@ -135,7 +142,7 @@ def test_a_test_that_would_miss_a_slowdown_of_five_percent_says_nothing(bed: Bed
     bed.times = lambda workers, run: 1.0 + 0.02 * (-1) ** run
     findings = bed.verified(minutes=0.1)
     assert findings.slowdown(findings.subjects[-1]).visible > 0.05
-    assert findings.verdict is Exit.UNKNOWN
+    assert findings.verdict is Outcome.UNKNOWN
 
 
 def test_waits_for_a_processor_that_explain_a_slowdown_leave_it_unknown(bed: Bed) -> None:
@@ -150,7 +157,7 @@ def test_waits_for_a_processor_that_explain_a_slowdown_leave_it_unknown(bed: Bed
 
     bed.change = waited
     findings = bed.verified()
-    assert findings.verdict is Exit.UNKNOWN
+    assert findings.verdict is Outcome.UNKNOWN
     assert "waited 20 % of its time for a processor" in told(findings)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -21,8 +20,7 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Matched:
+class Matched(NamedTuple):
     """The lines of a probe's output, and those that matched a pattern of `progress`."""
 
     printed: int

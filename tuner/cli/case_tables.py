@@ -9,21 +9,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from tuner.export import (
-    SPEEDS,
-    CaseSummary,
-    CaseView,
-    ConfigRow,
-    Row,
-    StudyReader,
-    figure,
-    front_row,
-    gain_text,
-    in_words,
-    trials,
-    unit,
-    with_error,
-)
+from tuner import export
 
 
 def print_tables(console: Console, *tables: Table) -> None:
@@ -103,15 +89,15 @@ def _labelled_cells(column: Column) -> Iterator[str]:
     return (f"{label}{cell}" if cell else "" for cell in map(str, column.cells))
 
 
-def summary_table(rows: Iterable[CaseSummary]) -> Table:
+def summary_table(rows: Iterable[export.CaseSummary]) -> Table:
     """Return a table with one row per case, and one more where another config is faster with the same training."""
     shown = list(rows)
     objectives = dict.fromkeys(row.objective for row in shown)
-    speed = [] if objectives.keys() <= SPEEDS.keys() else ["samples/s"]
+    speed = [] if objectives.keys() <= export.SPEEDS.keys() else ["samples/s"]
     table = plain_table("case", "status", best_of(objectives), "config", *speed, "trial", "trials", "gain")
     for row in shown:
         cells = _best_cells(row.best, speed) if row.best else [""] * (3 + len(speed))
-        table.add_row(row.case, row.status, *cells, trials(row), gain_text(row))
+        table.add_row(row.case, row.status, *cells, export.trials(row), export.gain_text(row))
         if row.fastest:
             table.add_row(f"{row.case}, fastest", "as default", *_best_cells(row.fastest, speed), "", "")
     return table
@@ -124,14 +110,14 @@ def plain_table(*heads: str) -> Table:
 
 def best_of(objectives: Iterable[str]) -> str:
     """Return the heading above the values of the best by these objectives."""
-    return " ".join(["best", *map(unit, objectives)])
+    return " ".join(["best", *map(export.unit, objectives)])
 
 
-def _best_cells(best: ConfigRow, speed: Sequence[str]) -> list[str]:
+def _best_cells(best: export.ConfigRow, speed: Sequence[str]) -> list[str]:
     """Return the cells of a config: its objective, values, samples/s where `speed` names a column for it, and trial."""
-    value = with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
-    per_s = ["" if best.samples_per_s is None else figure(best.samples_per_s)] if speed else []
-    return [value, in_words(best.config, best.total_batch), *per_s, f"#{best.trial}"]
+    value = export.with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
+    per_s = ["" if best.samples_per_s is None else export.figure(best.samples_per_s)] if speed else []
+    return [value, export.in_words(best.config, best.total_batch), *per_s, f"#{best.trial}"]
 
 
 _HEADS = {
@@ -147,17 +133,17 @@ _HEADS = {
 """The columns of `pareto.tsv` that follow the objectives → their headings."""
 
 
-def front_tables(study: StudyReader) -> Iterator[Table]:
+def front_tables(study: export.StudyReader) -> Iterator[Table]:
     """Return a table of each case's front, sorted by the first objective, the highest value first."""
     return (_front_table(case) for case in study.cases if case.front)
 
 
-def front_rows(case: CaseView) -> list[Row]:
+def front_rows(case: export.CaseView) -> list[export.Row]:
     """Return the rows of `pareto.tsv` for one case, the highest value of the first objective first."""
-    return [front_row(case, member) for member in case.front]
+    return [export.front_row(case, member) for member in case.front]
 
 
-def _front_table(case: CaseView) -> Table:
+def _front_table(case: export.CaseView) -> Table:
     """Return a table of a case's Pareto front, with the columns that have a value."""
     rows = front_rows(case)
     columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
@@ -165,12 +151,14 @@ def _front_table(case: CaseView) -> Table:
     table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for member, row in zip(case.front, rows, strict=True):
         table.add_row(
-            f"#{member.trial}", in_words(member.trials[-1].config), *(_cell(row.get(column)) for column in columns)
+            f"#{member.trial}",
+            export.in_words(member.trials[-1].config),
+            *(_cell(row.get(column)) for column in columns),
         )
     return table
 
 
-def _is_shown(column: str, rows: Iterable[Row]) -> bool:
+def _is_shown(column: str, rows: Iterable[export.Row]) -> bool:
     """Return whether a column has a value in any row. The usual single reading of a config is not worth a column."""
     empty = {None, "", 1} if column == "readings" else {None, ""}
     return any(row.get(column) not in empty for row in rows)

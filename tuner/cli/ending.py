@@ -12,9 +12,9 @@ from tuner.cli.hints import at_the_top
 from tuner.cli.options import beside_here
 from tuner.export import (
     SPEEDS,
+    BestGain,
     CaseSummary,
     ConfigRow,
-    Gain,
     Topic,
     figure,
     findings,
@@ -66,7 +66,7 @@ def _gain(row: CaseSummary) -> str:
     return gain_text(row).partition(" points")[0]
 
 
-def _speed(config: ConfigRow | None, gain: Gain | None = None) -> str:
+def _speed(config: ConfigRow | None, gain: BestGain | None = None) -> str:
     """Return the samples/s of a config, with how many times those of the default they are where that is known."""
     times = f" ({gain.times:.2g} times)" if gain and gain.times else ""
     return f"{figure(config.samples_per_s)}{times}" if config and config.samples_per_s else ""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.named_studies import STUDY_FILE
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, STUDY_FILE, as_words, stand_in
 from tuner.export import (
     CaseSummary,
     StudyReader,

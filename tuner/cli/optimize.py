@@ -9,25 +9,11 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 
-from tuner.cli import options
+from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables
 from tuner.cli.ending import closing, gains_table, whereabouts
 from tuner.cli.hints import command_for_larger, command_of_best, out_of_time, progress_of_cases, script_of_best
-from tuner.cli.init import (
-    Command,
-    Force,
-    FreeBatch,
-    FreePrecision,
-    Launch,
-    Name,
-    Preset,
-    Python,
-    Searches,
-    Seconds,
-    Yes,
-    study_of_command,
-)
-from tuner.cli.named_studies import STUDY_FILE
+from tuner.cli.options import STUDY_FILE
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -63,17 +49,17 @@ PerTrial = Annotated[
 
 
 def optimize(
-    command: Command = None,
-    search: Searches = None,
-    launch: Launch = None,
-    free_batch: FreeBatch = False,
-    free_precision: FreePrecision = False,
-    yes: Yes = False,
-    name: Name = None,
-    python: Python = None,
-    preset: Preset = None,
-    seconds: Seconds = 60.0,
-    force: Force = False,
+    command: init.Command = None,
+    search: init.Searches = None,
+    launch: init.Launch = None,
+    free_batch: init.FreeBatch = False,
+    free_precision: init.FreePrecision = False,
+    yes: init.Yes = False,
+    name: init.Name = None,
+    python: init.Python = None,
+    preset: init.Preset = None,
+    seconds: init.Seconds = 60.0,
+    force: init.Force = False,
     study: Annotated[str | None, options.STUDY] = None,
     cases: Cases = None,
     settings: Set = None,
@@ -162,7 +148,7 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     if command and changes:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
-    study = study or study_of_command(console, command or [], wanted, to_search=True)
+    study = study or init.study_of_command(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         if objective == ITERATIONS_PER_S:
             what = "iterations/s are compared, because no searched value changes an iteration"

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from tuner import export
 from tuner.cli import options
 from tuner.cli.hints import batch_to_come, cut_ladders, rungs_to_come
 from tuner.cli.slurm import job_bench
@@ -18,18 +19,6 @@ from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.command_lines import variables
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.export import (
-    CaseView,
-    StudyReader,
-    Topic,
-    connect,
-    findings,
-    has_study,
-    in_words,
-    no_best,
-    summary,
-    with_error,
-)
 from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
@@ -167,11 +156,11 @@ def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, me
     """
     if member is not None and len(cases) > 1:
         raise StudyError(f"--trial {member} is a trial of one case; name the case with --cases")
-    reader = StudyReader(connect(database_url(storage, bench.folder)), bench.spec.name)
+    reader = export.StudyReader(export.connect(database_url(storage, bench.folder)), bench.spec.name)
     views = {view.name: view for view in reader.cases if view.best}
     without_best = [case.name for case in cases if case.name not in views]
     if len(without_best) == len(cases):
-        raise StoreError(no_best(*without_best))
+        raise StoreError(export.no_best(*without_best))
     for name in without_best:
         options.say(f"{name}: left out, because it has no best config yet", to_stderr=True)
     for case in cases:
@@ -195,7 +184,7 @@ def _member_of_front(case: Case, members: Sequence[Standing], number: int | None
 def _predictions(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
     """Yield what memory and samples/s a config is expected to have, from the study's probes or else without a run."""
     url, name = database_url(storage, bench.folder), bench.spec.name
-    view = StudyReader(connect(url), name).case(case.name) if has_study(url, name) else None
+    view = export.StudyReader(export.connect(url), name).case(case.name) if export.has_study(url, name) else None
     (expected,) = foresee(bench.space_for(case), view.trials if view else (), [config])
     if share := expected.memory_share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
@@ -224,28 +213,30 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     )
 
 
-def _front_lines(view: CaseView, chosen: Standing) -> Iterator[str]:
+def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
     """Yield lines about all members of a Pareto front, so that the user can weigh the objectives; none without one."""
     if len(view.front) > 1:
         yield f"Pareto front of {', '.join(view.objectives)}:"
-        yield from (f"  {_measured(view, member)}: {in_words(member.config)}" for member in view.front)
+        yield from (f"  {_measured(view, member)}: {export.in_words(member.config)}" for member in view.front)
         yield f"the script is for trial #{chosen.trial}; --trial N prints another one"
 
 
-def _measured(view: CaseView, member: Standing) -> str:
+def _measured(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives as text."""
     metrics = pooled(member.trials).metrics
     errors = (member.error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
-    values = ", ".join(f"{name} {with_error(value, error)}" for name, value, error in measured)
+    values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     of_several = f", mean of {member.readings}" if member.readings > 1 else ""
     return f"trial #{member.trial}: {values}{of_several}"
 
 
-def _origin(bench: Workbench, case: Case, view: CaseView, member: Standing) -> Iterator[str]:
+def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standing) -> Iterator[str]:
     """Yield the trial of a best config and its values, and what would be different if it were launched here."""
     yield _measured(view, member)
-    yield from (str(finding) for finding in findings(summary(view)) if finding.topic is Topic.CHOICE)
+    yield from (
+        str(finding) for finding in export.findings(export.summary(view)) if finding.topic is export.Topic.CHOICE
+    )
     present = bench.device_names
     measured_on = view.record.devices or present
     if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet

@@ -58,8 +58,7 @@ def _serve(
     console: Console, url: str, port: int, facts_of: Callable[[StudyReader], StudyFacts], lines: Lines, study: str
 ) -> NoReturn:
     """Serve the report of a study, which follows it, until Ctrl-C."""
-    from tuner.report.live import live_page  # noqa: PLC0415 - only a served page needs it
-    from tuner.report.page import render  # noqa: PLC0415 - as below
+    from tuner.report.page import live_page, render  # noqa: PLC0415 - as below
 
     def page(reader: StudyReader, version: str) -> str:
         """Return the page of what the study has by now; `version` tells a browser whether it is new."""

@@ -13,20 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner import __version__
+from tuner.cli import options
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import (
-    RUNS,
-    Json,
-    Launcher,
-    PricesFile,
-    Runs,
-    as_words,
-    devices_option,
-    finite,
-    load_shown,
-    open_console,
-    print_document,
-)
 from tuner.cli.slurm import resources, submit
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices, part_of
@@ -37,8 +25,8 @@ from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
+from tuner.tools.scaling.campaign import NAMES, built_in, of_study
 from tuner.tools.scaling.results import Measurement, Results, read
-from tuner.tools.scaling.subjects import NAMES, built_in, of_study
 from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
 SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
@@ -162,9 +150,9 @@ Sizes = Annotated[
     str | None, typer.Option(help="Sizes of the one workload, such as 256,512; of a study: values of num_envs.")
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
-Cards = Annotated[str | None, devices_option("auto, all that there are")]
+Cards = Annotated[str | None, options.devices_option("auto, all that there are")]
 Seconds = Annotated[
-    float, typer.Option(min=0.5, callback=finite, help="The window of each measurement of a built-in workload.")
+    float, typer.Option(min=0.5, callback=options.finite, help="The window of each measurement of a built-in workload.")
 ]
 Out = Annotated[
     Path | None,
@@ -182,14 +170,14 @@ def scale(
     sizes: Sizes = None,
     gpus: Counts = None,
     devices: Cards = None,
-    launcher: Launcher = "local",
+    launcher: options.Launcher = "local",
     shared: Shared = False,
     seconds: Seconds = 3.0,
     out: Out = None,
-    runs: Runs = RUNS,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Measure one GPU and several, alone and together, over each route; say how much is lost and where."""
-    console = open_console()
+    console = options.open_console()
     chosen_sizes = None if sizes is None else _numbers(sizes, "--sizes")
     if study and workloads:
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
@@ -243,8 +231,12 @@ def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str,
     """
     if study is None:
         raise StudyError("--launcher slurm needs --study: its `slurm` says what the job asks for")
-    words = ["scale", *as_words({"study": study, **asked, "runs": runs.resolve()}), *(["--shared"] if shared else [])]
-    spec = load_shown(console, study)
+    words = [
+        "scale",
+        *options.as_words({"study": study, **asked, "runs": runs.resolve()}),
+        *(["--shared"] if shared else []),
+    ]
+    spec = options.load_shown(console, study)
     folder = (runs / spec.name).resolve()
     (job,) = submit(spec, resources(spec, str(asked["devices"] or "") or None), folder, words)
     console.print(f"submitted job {job}; its log in {folder / 'slurm'} shows the results")
@@ -302,9 +294,9 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
 
 
-def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> None:
+def compare(files: Files, prices: options.PricesFile = None, as_json: options.Json = False) -> None:
     """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
-    console = open_console(stderr=as_json)
+    console = options.open_console(stderr=as_json)
     machines = _machines(files)
     models = [(name, results.devices[0]) for name, results in machines.items()]
     costs = None if prices is None else read_prices(prices)
@@ -319,7 +311,7 @@ def compare(files: Files, prices: PricesFile = None, as_json: Json = False) -> N
         )
     sentences = list(comparing.recommendation(rows, currency))
     if as_json:
-        print_document({"rows": rows, "currency": currency, "sentences": sentences})
+        options.print_document({"rows": rows, "currency": currency, "sentences": sentences})
         return
     show_comparison(console, rows, currency)
     for line in sentences:
@@ -341,7 +333,8 @@ def _machines(files: list[Path]) -> dict[str, Results]:
 StepsDone = Annotated[int, typer.Option(min=0, help="Steps that the training on one card has made.")]
 StepsLeft = Annotated[int, typer.Option(min=1, help="Steps that it still has to make on one card.")]
 StepSeconds = Annotated[
-    float | None, typer.Option(min=1e-6, callback=finite, help="Seconds a step on one card; needed without --log.")
+    float | None,
+    typer.Option(min=1e-6, callback=options.finite, help="Seconds a step on one card; needed without --log."),
 ]
 OutputLog = Annotated[
     Path | None,
@@ -349,7 +342,8 @@ OutputLog = Annotated[
 ]
 CardCount = Annotated[int, typer.Option("--cards", min=2, help="Cards of the job that may go on with it.")]
 CardsSeconds = Annotated[
-    float | None, typer.Option("--cards-step-seconds", min=1e-6, callback=finite, help="Seconds a step on all cards.")
+    float | None,
+    typer.Option("--cards-step-seconds", min=1e-6, callback=options.finite, help="Seconds a step on all cards."),
 ]
 BatchPerCard = Annotated[
     bool, typer.Option("--batch-per-card", help="Each card has the batch of one: a step has so many times the samples.")
@@ -357,8 +351,12 @@ BatchPerCard = Annotated[
 ScaleResults = Annotated[
     Path | None, typer.Option("--results", dir_okay=False, help="What `tuner scale` has measured, in place of seconds.")
 ]
-QueueHours = Annotated[float, typer.Option("--queue-hours", min=0, callback=finite, help="Hours until the job starts.")]
-StartUp = Annotated[float, typer.Option("--start-up-seconds", min=0, callback=finite, help="From its start to a step.")]
+QueueHours = Annotated[
+    float, typer.Option("--queue-hours", min=0, callback=options.finite, help="Hours until the job starts.")
+]
+StartUp = Annotated[
+    float, typer.Option("--start-up-seconds", min=0, callback=options.finite, help="From its start to a step.")
+]
 CheckpointSteps = Annotated[int, typer.Option(min=1, help="A checkpoint is written after each so many steps.")]
 
 
@@ -399,6 +397,6 @@ def decide(
         start_up_s=start_up_seconds,
         checkpoint_steps=checkpoint_steps,
     )
-    console = open_console()
+    console = options.open_console()
     for line in advice(move):
         console.print(line)

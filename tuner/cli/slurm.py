@@ -139,9 +139,9 @@ def submit(
         job_name=f"tuner-{spec.name}",
         time=spec.slurm.time_min,
         setup=list(spec.slurm.setup),
-        signal_delay_s=min(WARNING_S, spec.slurm.time_min * MINUTE_S // 4),
+        signal_delay_s=min(90, spec.slurm.time_min * MINUTE_S // 4),  # it may come a minute early (sbatch(1), --signal)
         stderr_to_stdout=True,
-        srun_args=_ON_THE_FIRST_NODE if spec.slurm.nodes > 1 else [],
+        srun_args=["--overlap", "--nodes=1", "--ntasks=1"] if spec.slurm.nodes > 1 else [],  # probes have own steps
         additional_parameters={**asked, **({"requeue": True} if spec.slurm.requeue else {})},
     )
     jobs: list[str] = []
@@ -161,7 +161,7 @@ def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
     check_guarded(url)
     parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
+    if parsed.get_backend_name() != "sqlite" and parsed.host not in {None, "", "localhost", "127.0.0.1", "::1"}:
         return
     where = ["--partition", slurm.partition] if slurm.partition else []
     nodes = sum(int(line) for line in ask_slurm("sinfo", "--noheader", "--format=%D", *where).split())

@@ -18,7 +18,7 @@ from tuner.records.urls import database_url
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
-from tuner.tools.soaking.soak import may_be_soaked, reported, soaking, telling, verdicts
+from tuner.tools.soaking.long_soak import may_be_soaked, reported, soaking, telling, verdicts
 from tuner.tools.soaking.whole_training import WholeTraining
 
 Minutes = Annotated[

@@ -14,8 +14,7 @@ from tuner.probe import MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.job import Budget
 from tuner.running.workbench import open_workbench
-from tuner.tools.verifying.report import changed_settings, introduction, report
-from tuner.tools.verifying.verification import Verification
+from tuner.tools.verifying.verification import Verification, changed_settings, introduction, report
 
 AtLeast = Annotated[
     float, typer.Option(min=0.01, max=1.0, help="The share of its speed in the study that the best must keep.")

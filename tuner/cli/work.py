@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import complaint, introduction
-from tuner.cli.named_studies import keep_study_file
-from tuner.cli.options import fall_silent, not_empty
+from tuner.cli.options import fall_silent, keep_study_file, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, StudyReader, connect, prepare_folder

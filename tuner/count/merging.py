@@ -14,7 +14,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from tuner.count.processes import ProcessCounts, number
+from tuner.count.process_counts import ProcessCounts, number
 from tuner.count.signature import Shares, Signature, TrainingCounts
 
 BASE_STEP = 3

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tuner.devices.delays import Delays, ThreadTimes, thread_times
-from tuner.devices.rapl import Rapl
+from tuner.devices.power import Rapl
 from tuner.probe import Device, DeviceSample, mib
 
 
@@ -80,8 +79,7 @@ class CpuTime:
         return self.own_s + self.reaped_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProcessUsage:
+class ProcessUsage(NamedTuple):
     """How much CPU time one process of the trainer's tree has used at one moment."""
 
     pid: int
@@ -130,7 +128,7 @@ def spent_s(before: Times, after: Times) -> float:
     return own_s + max(0.0, of_ended_children_s - counted_before_s)
 
 
-class Memory(NamedTuple):
+class ProcessMemory(NamedTuple):
     """The memory of a process in MiB."""
 
     now_mib: float | None = None
@@ -155,7 +153,7 @@ class DataPeak:
     gaps_mib: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=10))
     """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
 
-    def updated_mib(self, data_mib: float, resident: Memory, mapped: Memory) -> float:
+    def updated_mib(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
         """Take a new reading of data, resident and mapped memory into account, and return the peak of the data."""
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
         # a peak is taken to have had the smallest gap of the last readings
@@ -172,7 +170,7 @@ Peaks = dict[int, DataPeak]
 """The peak of each process, by pid."""
 
 
-def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> Memory | None:
+def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
     """Return the data memory of a process, as RLIMIT_DATA counts it; None when it has ended.
 
     The kernel keeps no peak of it, so `peaks` gets an estimate (proc(5), /proc/PID/status).
@@ -181,9 +179,12 @@ def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> Memory | None
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
         sizes = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
-        resident, mapped = Memory(sizes["VmRSS"], sizes["VmHWM"]), Memory(sizes["VmSize"], sizes["VmPeak"])
+        resident, mapped = (
+            ProcessMemory(sizes["VmRSS"], sizes["VmHWM"]),
+            ProcessMemory(sizes["VmSize"], sizes["VmPeak"]),
+        )
         peak = peaks.setdefault(pid, DataPeak())
-        return Memory(sizes["VmData"], peak.updated_mib(sizes["VmData"], resident, mapped))
+        return ProcessMemory(sizes["VmData"], peak.updated_mib(sizes["VmData"], resident, mapped))
     return None
 
 
@@ -303,6 +304,80 @@ def _cpu_time(process: psutil.Process) -> CpuTime:
     return CpuTime(own_s=times.user + times.system, reaped_s=times.children_user + times.children_system)
 
 
+class ThreadTimes(NamedTuple):
+    """What a thread has done so far, in seconds."""
+
+    ran_s: float = 0.0
+    waited_s: float = 0.0
+    """The time in which it could have run, and no processor was free."""
+
+
+def thread_times(pid: int, root: Path = Path("/")) -> dict[str, ThreadTimes]:
+    """Return the times of a process's threads (Documentation/scheduler/sched-stats); empty where they are unknown."""
+    threads: dict[str, ThreadTimes] = {}
+    with suppress(OSError):
+        for folder in (root / f"proc/{pid}/task").iterdir():
+            with suppress(OSError, ValueError):
+                ran, waited, _ = (folder / "schedstat").read_text(encoding="utf-8").split()
+                threads[folder.name] = ThreadTimes(int(ran) / 1e9, int(waited) / 1e9)
+    return threads
+
+
+class Delays:
+    """Measures how long others make the ranks of a training wait for a processor."""
+
+    def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
+        """`read` returns the times of a process's threads."""
+        self._read = read
+        self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
+        """When threads were read last, and their times then, by process."""
+        self._trainer_s = 0.0
+        """The processors' time that the training has used since threads were read last."""
+        self._others_s = 0.0
+        """The processors' time that all other programs have used since then."""
+        self._shares: dict[int, float] = {}
+        """The last answer."""
+
+    def shares_pct(
+        self, t_s: float, owners: Mapping[int, int], *, trainer_s: float, others_s: float | None
+    ) -> Mapping[int, float]:
+        """Return rank → the percentage of the time in which others made it wait, as of the last whole second.
+
+        The thread of a rank with the longest wait counts. Threads of the training wait for each other, too. So others
+        cause the part of a thread's waiting that is their part of the time that all other threads have used.
+
+        Args:
+            t_s: the time now.
+            owners: process → the rank that it works for.
+            trainer_s: the processors' time that all processes of the training used since the last call.
+            others_s: the processors' time that all other programs used since then; None where it is unknown.
+        """
+        before_s, before = self._before
+        self._trainer_s += trainer_s
+        self._others_s += max(0.0, others_s or 0.0)
+        if t_s - before_s < 1.0:  # second: reading 31 threads takes half a millisecond
+            return self._shares
+        now = {pid: self._read(pid) for pid in owners}
+        shares: dict[int, float] = {}
+        for pid in now.keys() & before.keys() if others_s is not None else ():
+            waits_s = [
+                _caused_s(before[pid].get(thread, ThreadTimes()), times, self._trainer_s, self._others_s)
+                for thread, times in now[pid].items()
+            ]
+            # at most 99 %: clocks that are read one after the other may show more than there is
+            share_pct = min(99.0, 100.0 * max(waits_s, default=0.0) / (t_s - before_s))
+            shares[owners[pid]] = max(share_pct, shares.get(owners[pid], 0.0))
+        self._before, self._shares, self._trainer_s, self._others_s = (t_s, now), shares, 0.0, 0.0
+        return shares
+
+
+def _caused_s(before: ThreadTimes, now: ThreadTimes, trainer_s: float, others_s: float) -> float:
+    """Return the part of a thread's waiting that other programs have caused, in seconds."""
+    other_threads_s = max(0.0, trainer_s - (now.ran_s - before.ran_s))
+    waited_s = now.waited_s - before.waited_s
+    return waited_s * others_s / (others_s + other_threads_s) if others_s > 0.0 else 0.0
+
+
 class CpuSource:
     """Measures the CPU share of each rank in the attached process tree. The devices are named `cpu:0`, `cpu:1`, ….
 
@@ -389,12 +464,12 @@ class CpuSource:
             samples.append(sample)
         return samples
 
-    def _memory(self, pid: int | None) -> Memory:
+    def _memory(self, pid: int | None) -> ProcessMemory:
         """Return the memory of a rank, or with a limit the data memory of a process; empty without one."""
         if pid is None:
-            return Memory()
+            return ProcessMemory()
         limited = data_memory(pid, self._peaks) if self._is_limited else None
-        return limited or Memory(self._tree.memory_mib(pid))
+        return limited or ProcessMemory(self._tree.memory_mib(pid))
 
     def _follow(self, root: psutil.Process | None) -> None:
         """Follow a process and those below it from now on, and forget all others."""

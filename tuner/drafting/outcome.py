@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import literal_text, retyped, typed_command
 from tuner.drafting.writing import command_of_file
-from tuner.export import SPEEDS, CaseView, Gain, doubts, figure, gain, with_error
+from tuner.export import SPEEDS, BestGain, CaseView, doubts, figure, gain, with_error
 from tuner.probe import over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -212,7 +212,7 @@ def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
     return f"{why}; your command stays as it is"
 
 
-def _gain(gained: Gain) -> str:
+def _gain(gained: BestGain) -> str:
     """Return a gain in words: that of the whole training, where the pauses of both configs are known."""
     over = " over the whole training" if gained.overall else ""
     return f"{with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"

@@ -8,32 +8,12 @@ from functools import partial
 from pathlib import Path, PurePath
 from statistics import fmean
 
+from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts
 from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
-from tuner.probe import (
-    IDLE_PCT,
-    Clock,
-    Device,
-    DeviceSample,
-    Evidence,
-    FailureKind,
-    Launch,
-    LinePatterns,
-    MonotonicClock,
-    OutputLine,
-    ProbePlan,
-    Process,
-    Progress,
-    ProgressReader,
-    Recorder,
-    RunningTrainer,
-    SamplingRecorder,
-    Slot,
-    duration,
-)
 from tuner.probe.output import record
 from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
@@ -56,7 +36,7 @@ _TERMINAL = re.compile(
 class Used:
     """How a command used one device while it was watched."""
 
-    device: Device
+    device: probe.Device
     util_pct: float | None
     mem_peak_mib: float | None
     worked: bool
@@ -73,11 +53,11 @@ class Watched:
     """What was counted inside; None where nothing was."""
     uncounted: str | None = None
     """Why nothing was counted inside."""
-    reports: tuple[Progress, ...] = ()
+    reports: tuple[probe.Progress, ...] = ()
     """Its iterations: counted inside, or printed."""
     processes: tuple[ProcessCounts, ...] = ()
     """What was counted in each of its processes."""
-    samples: tuple[DeviceSample, ...] = ()
+    samples: tuple[probe.DeviceSample, ...] = ()
     seconds: float = 0.0
     """How long it was watched."""
     uses: tuple[Used, ...] = ()
@@ -94,11 +74,11 @@ class Watched:
 
 
 def watch(
-    plan: ProbePlan,
+    plan: probe.ProbePlan,
     *,
-    launch: Launch,
-    recorder: Recorder,
-    clock: Clock,
+    launch: probe.Launch,
+    recorder: probe.Recorder,
+    clock: probe.Clock,
     limit_s: float,
     likely: Iterable[str] = (),
     rewritten: str = "",
@@ -119,10 +99,10 @@ def watch(
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    lines: deque[OutputLine] = deque(maxlen=2000)  # the last lines say why a command failed
+    lines: deque[probe.OutputLine] = deque(maxlen=2000)  # the last lines say why a command failed
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
-    def is_clear_with(new: Sequence[OutputLine]) -> bool:
+    def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
         """Take lines into account, and return whether the progress is understood by now."""
         lines.extend(new)
         counted.feed(new)
@@ -163,15 +143,15 @@ class CountedLines:
 
     def __init__(self, origin_s: float) -> None:
         """`origin_s` is when the training was started."""
-        self._reader = ProgressReader(LinePatterns(), origin_s)
-        self.reports: list[Progress] = []
+        self._reader = probe.ProgressReader(probe.LinePatterns(), origin_s)
+        self.reports: list[probe.Progress] = []
         self.training: TrainingCounts | None = None
         self.why: str | None = None
         """Why samples are not counted."""
         self.has_begun = False
         """Whether an optimizer has made a step."""
 
-    def feed(self, lines: Iterable[OutputLine]) -> None:
+    def feed(self, lines: Iterable[probe.OutputLine]) -> None:
         """Take the messages among some lines into account."""
         for line in lines:
             if line.stream == "console":
@@ -203,7 +183,9 @@ def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
 
 
 def _follow(
-    trainer: RunningTrainer, is_clear_with: Callable[[Sequence[OutputLine]], bool], is_late: Callable[[], bool]
+    trainer: probe.RunningTrainer,
+    is_clear_with: Callable[[Sequence[probe.OutputLine]], bool],
+    is_late: Callable[[], bool],
 ) -> None:
     """Read lines until they make the progress clear, the trainer has ended, or the time is over."""
     while True:
@@ -218,22 +200,22 @@ def _is_enough(printed: Found) -> bool:
     return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-def _complaint(lines: Iterable[OutputLine], exit_code: int | None, seconds: float, plan: ProbePlan) -> str:
+def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds: float, plan: probe.ProbePlan) -> str:
     """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]
-    took, log = duration(seconds), f"all its output is in {plan.slot.console}"
+    took, log = probe.duration(seconds), f"all its output is in {plan.slot.console}"
     if terminal := next((text for text in texts if _TERMINAL.search(text)), None):
         return (
             f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
             f"answer its questions by options, then try again ({log})"
         )
     if exit_code not in {None, 0}:
-        evidence = Evidence()
+        evidence = probe.Evidence()
         for line in lines:
             evidence.feed(line.text, line.t_s)
         failure = evidence.failure()
         why = failure.detail if failure else evidence.last_words()
-        lacks = failure is not None and failure.kind is FailureKind.MISSING_DEPENDENCY
+        lacks = failure is not None and failure.kind is probe.FailureKind.MISSING_DEPENDENCY
         correct = "correct it, or name the Python that has it by --python" if lacks else "correct it"
         return f"the command failed after {took} with exit code {exit_code}: {why}; {correct}, then try again ({log})"
     if exit_code == 0:
@@ -256,7 +238,7 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
     spec = StudySpec.model_validate(
         {"name": name, "trainer": drafted.trainer, "space": drafted.space() or {"nothing": {"choices": [0]}}}
     )
-    trainer, source, clock = CommandTrainer(spec.trainer), open_devices(drafted.devices), MonotonicClock()
+    trainer, source, clock = CommandTrainer(spec.trainer), open_devices(drafted.devices), probe.MonotonicClock()
     if program := trainer.missing_program():
         way = "activate the environment that has it, or name its Python by --python"
         if program.endswith(".py"):
@@ -266,12 +248,12 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
         raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")
     variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
     watched = run_in(
-        Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
+        probe.Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], drafted.config),
         partial(
             watch,
-            launch=partial(Process, clock=clock),
-            recorder=SamplingRecorder(source, clock, spec.probe.sample_seconds),
+            launch=partial(probe.Process, clock=clock),
+            recorder=probe.SamplingRecorder(source, clock, spec.probe.sample_seconds),
             clock=clock,
             limit_s=limit_s,
             likely=drafted.likely,
@@ -292,7 +274,9 @@ def missing_script(words: Sequence[str], folder: Path) -> str | None:
     return words[place] if "{" not in words[place] and not (folder / words[place]).exists() else None
 
 
-def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: Sequence[Device]) -> list[Used]:
+def used(
+    reports: Sequence[probe.Progress], samples: Sequence[probe.DeviceSample], devices: Sequence[probe.Device]
+) -> list[Used]:
     """Return how a command used each device, from its first iteration on."""
     begin_s = reports[0].t_s if len(reports) > 1 else 0.0
     return [
@@ -301,7 +285,7 @@ def used(reports: Sequence[Progress], samples: Sequence[DeviceSample], devices: 
     ]
 
 
-def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Used:
+def _used(device: probe.Device, samples: Sequence[probe.DeviceSample], begin_s: float) -> Used:
     """Return how a command used one device: its share of busy time from `begin_s` on, and its memory from the start."""
     shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
     memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
@@ -310,7 +294,7 @@ def _used(device: Device, samples: Sequence[DeviceSample], begin_s: float) -> Us
         grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
         worked = (util_pct or 0.0) > 0 or grew
     else:
-        worked = (util_pct or 0.0) >= IDLE_PCT  # a launcher that only waits takes less
+        worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less
     return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 

@@ -12,7 +12,6 @@ from tuner.probe import LOADED, SAMPLES_PER_S, duration, over
 from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, TrialRecord, pooled
-from tuner.search.comparable import unlike
 from tuner.search.scores import ahead, counted, means
 from tuner.search.standing import (
     Leader,
@@ -24,6 +23,7 @@ from tuner.search.standing import (
     front,
     is_failure,
     leader,
+    unlike,
     ways,
 )
 from tuner.search.standing import rival as find_rival

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.export.bound import advice
-from tuner.export.speed_gain import Gain
+from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, in_words, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
@@ -120,13 +120,13 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     return f"{text}{where}" if gain.times is None else f"{text}, at {gain.times:.2f} times its samples/s{where}"
 
 
-def _times(gain: Gain) -> str:
+def _times(gain: BestGain) -> str:
     """Return how many times as fast the best is, with its error."""
     over = " over a whole training" if gain.overall else ""
     return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
 
 
-def _both(gain: Gain) -> str:
+def _both(gain: BestGain) -> str:
     """Return the values of the default and of the best, with their errors."""
     return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
 

@@ -45,8 +45,8 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
         runs = Path(file).parent.parent if Path(file).name == DATABASE else None
-        others = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}")) if runs else []
-        instead = f"; name one that is there: --study {' or '.join(others)}" if others else ""
+        studies = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}")) if runs else []
+        instead = f"; name one that is there: --study {' or '.join(studies)}" if studies else ""
         raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it{instead}")
     with reading(engine) as connection:
         _check_tables(connection, filled_by)

@@ -15,8 +15,6 @@ from tuner.errors import TunerError, installs
 from tuner.export.reader import connect
 
 LOOPBACK = "127.0.0.1"
-LOCAL = {LOOPBACK, "localhost", "::1"}
-"""The names by which a browser on this machine, or behind a tunnel to it, asks for the dashboard."""
 URL_VARIABLE = "TUNER_DASHBOARD_STORAGE"
 """The environment variable with the database's URL, because other users can read command lines."""
 
@@ -44,7 +42,7 @@ def refusal(header: Callable[[str, str], str]) -> str | None:
         host = urlsplit(f"//{header('HTTP_HOST', '')}").hostname
     except ValueError:
         host = None
-    if host not in LOCAL:
+    if host not in {LOOPBACK, "localhost", "::1"}:  # as a browser here, or behind a tunnel to here, asks
         return f"this page answers only requests to {LOOPBACK} or localhost, not to {host or 'an unnamed host'}\n"
     if header("REQUEST_METHOD", "") not in {"GET", "HEAD", "OPTIONS"}:
         return "this page is read-only; optuna-dashboard itself changes studies\n"

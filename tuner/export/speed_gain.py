@@ -21,7 +21,7 @@ class SpeedGain(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gain:
+class BestGain:
     """What the best gains over its default or the user's own command, both measured in the same way.
 
     Terminal, live view, report and scripts tell this gain and no other.
@@ -43,7 +43,7 @@ class Gain:
     """Whether sessions have measured both, although the value of the best comes from the plain command."""
 
 
-def gain(view: CaseView, own: Standing | None = None) -> Gain | None:
+def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     """Return what the best of a case gains over the config `own`, or without one over `view.default`.
 
     None where it is unknown, and where the two are the same config.
@@ -57,7 +57,7 @@ def gain(view: CaseView, own: Standing | None = None) -> Gain | None:
     of_steps = _gain_of_steps(pair.best, pair.config, is_value=view.objective in SPEEDS)
     overall = _over_training(of_steps, pair.config, pair.best) if of_steps else None
     times, error = overall or of_steps or (None, None)
-    return Gain(
+    return BestGain(
         before=pair.config.value,
         before_error=pair.config.told_error,
         after=pair.best.value,
@@ -113,7 +113,7 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield f"neither {name} nor the best paused for an evaluation or a save; a whole training may gain more or less"
 
 
-def whole_training(gained: Gain, own: Standing, best: Standing, name: str) -> Iterator[str]:
+def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:
     """Yield a sentence with the gain of a whole training; none where the pauses of one of the configs are unknown."""
     if gained.overall and gained.times:
         times = with_error(gained.times, gained.error, 2)

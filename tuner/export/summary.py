@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.export.bound import Bound, Profile, bound
 from tuner.export.case_view import NO_TRIALS, CaseView, end_of
-from tuner.export.speed_gain import Gain, gain
+from tuner.export.speed_gain import BestGain, gain
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing, ended
@@ -66,7 +66,7 @@ class CaseSummary:
     """The config that the plain command must measure before the best is sure: the best itself, or a stronger one."""
     default: ConfigRow | None = None
     """The default config of the best's rung or, where it was not measured, of another rung."""
-    gain: Gain | None = None
+    gain: BestGain | None = None
     """What the best gains over the default; None where there is none, where it is the best, and where it is unknown."""
     faster: ConfigRow | None = None
     """The rival: a config that makes far more samples/s than the best."""

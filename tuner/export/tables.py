@@ -74,18 +74,6 @@ _OF_DEVICE = {
 }
 """Column that repeats for each device → the field of the device's summary."""
 
-_BEFORE_DEVICES = ("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s")
-"""The first columns of `best_by_case.tsv`, by the predecessor's names. Other tables say `total_s` and `iterations`."""
-
-
-MOST_ADDED = 20
-"""The columns of `best_by_case.tsv` beside the predecessor's; `trials.tsv` has the others, too."""
-_FIRST_ADDED = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
-
-
-RACE_COLUMNS = ("race_winner", "race_score", "race_score_se", "race_s", "race_runs")
-"""The columns about a race, in `best_by_case.tsv` if a case had a race."""
-
 
 def runs_by_config(runs: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
     """Return the runs of a race by the digest of their config."""
@@ -204,7 +192,7 @@ def best_by_case(study: StudyReader) -> Sheet:
 def _best_columns(study: StudyReader) -> list[str]:
     """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, the best, then measurements.
 
-    Measurements are left out where the columns after the fixed part would be more than `MOST_ADDED`. Metrics whose
+    Measurements are left out where the columns after the fixed part would be more than 20. Metrics whose
     constraints have barred a config stay longest.
     """
     parameters, metrics = study.fields
@@ -212,18 +200,23 @@ def _best_columns(study: StudyReader) -> list[str]:
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in ranks]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
-    fixed = [*_BEFORE_DEVICES, *averages, "min_avg_util", *extremes, "agent_config", "base_agent", "out_dir"]
+    fixed = [
+        *("case", "method", "status", "variant", LADDER, "elapsed_s", "iteration", "samples", "samples_per_s"),
+        *(*averages, "min_avg_util", *extremes, "agent_config", "base_agent", "out_dir"),
+    ]
     added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
     added += ["readings", "trials", "trial", "digest"]
     added += [REPLAY_OF] if any(case.replay_of for case in study.cases) else []
-    added += RACE_COLUMNS if any(case.race for case in study.cases) else []
+    has_race = any(case.race for case in study.cases)
+    added += [f"race_{name}" for name in ("winner", "score", "score_se", "s", "runs")] if has_race else []
     words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     barring = [name for name in metrics if name in words_of_reasons]
     available = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
-    ordered = [*barring, *_FIRST_ADDED, *metrics, "start_up_s", "window_s"]
+    first = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+    ordered = [*barring, *first, *metrics, "start_up_s", "window_s"]
     measurements = [name for name in dict.fromkeys(ordered) if name in available]
-    return [*fixed, *added, *measurements[: max(0, MOST_ADDED - len(added))]]
+    return [*fixed, *added, *measurements[: max(0, 20 - len(added))]]
 
 
 def pareto(study: StudyReader) -> Sheet:

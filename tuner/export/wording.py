@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters without tab and line break (Unicode's `Cc`), and those that change the direction of writing."""
-_MARKDOWN = re.compile(r"[\\`<>\[\]|]")
 
 
 def printable(text: str) -> str:
@@ -24,7 +23,8 @@ def printable(text: str) -> str:
 def markdown(text: str) -> str:
     """Return a text as one line of Markdown that shows it: no HTML, no link, no code and no cell of a table."""
     line = " ".join(re.split(r"[\r\n\u2028\u2029]+", text)).replace("&", "&amp;")
-    return _MARKDOWN.sub(lambda match: {"<": "&lt;", ">": "&gt;"}.get(match[0], f"\\{match[0]}"), printable(line))
+    marks = {"<": "&lt;", ">": "&gt;"}
+    return re.sub(r"[\\`<>\[\]|]", lambda match: marks.get(match[0], f"\\{match[0]}"), printable(line))
 
 
 def code(text: str) -> str:

@@ -18,23 +18,13 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
+from tuner import probe
 from tuner.count import counting
 from tuner.devices.cards import Cards
 from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
-from tuner.probe import (
-    HEAD,
-    NODE_RANK,
-    Clock,
-    Device,
-    DeviceSource,
-    MonotonicClock,
-    ProbePlan,
-    Process,
-    SamplingRecorder,
-    own_files,
-)
+from tuner.probe import own_files
 from tuner.probe.output import USUAL_BOUNDS
 from tuner.probe.progress_files import CountLines
 from tuner.probe.run import kernel_oom_kills
@@ -100,14 +90,14 @@ def node_lock(name: str, limit_s: float) -> socket.socket:
             return lock
 
 
-def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
+def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
     """Open the devices, and meet requests until the tuner is gone."""
     spec, process, is_first_look = opening.spec, None, True
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
 
     @cache
-    def first_devices(count: int) -> DeviceSource:
+    def first_devices(count: int) -> probe.DeviceSource:
         """Return the first `count` devices, opened."""
         if count == len(source.devices):
             return source
@@ -133,10 +123,10 @@ def serve(mailbox: Mailbox, opening: Opening, clock: Clock) -> None:
             refuse(error)
 
 
-def run_part(plan: ProbePlan, source: DeviceSource, mailbox: Mailbox, clock: Clock) -> Process:
+def run_part(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox, clock: probe.Clock) -> probe.Process:
     """Run a node's part of a plan, tell the tuner about it meanwhile, and return its process when it has ended."""
-    process = Process(plan, clock)
-    recorder = SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
+    process = probe.Process(plan, clock)
+    recorder = probe.SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
     try:
         say("started", oom_kills=kernel_oom_kills())
         recorder.start(process.pid, 0.0)
@@ -149,7 +139,11 @@ def run_part(plan: ProbePlan, source: DeviceSource, mailbox: Mailbox, clock: Clo
 
 
 def _tell_until_end(
-    process: Process, plan: ProbePlan, recorder: SamplingRecorder, mailbox: Mailbox, clock: Clock
+    process: probe.Process,
+    plan: probe.ProbePlan,
+    recorder: probe.SamplingRecorder,
+    mailbox: Mailbox,
+    clock: probe.Clock,
 ) -> None:
     """Tell what a process prints, counts and uses, until it has ended or the tuner ends it."""
     counts, next_beat_s, has_ended = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes), 0.0, False
@@ -170,14 +164,16 @@ def _tell_until_end(
             say("beat")
 
 
-def part_of_plan(part: Part, number: int, devices: tuple[Device, ...], variables: Mapping[str, str]) -> ProbePlan:
+def part_of_plan(
+    part: Part, number: int, devices: tuple[probe.Device, ...], variables: Mapping[str, str]
+) -> probe.ProbePlan:
     """Return a node's part of a plan: with its devices, their variables, and log files of its own.
 
     The tuner merges the counts of all nodes, so the plan is not counted, but has the variables that begin the counting.
     The tuner protects the person's files, too: a copy that this node made late would hold a probe's content.
     Raises OutputError if no files can be made.
     """
-    os.environ |= {NODE_RANK: str(number), HEAD: part.head}
+    os.environ |= {probe.NODE_RANK: str(number), probe.HEAD: part.head}
     plan = part.plan
     slot = replace(plan.slot, devices=devices, part=f"node-{number}")
     progress_file = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
@@ -197,7 +193,7 @@ def part_of_plan(part: Part, number: int, devices: tuple[Device, ...], variables
 
 def main() -> None:
     """Meet the requests on the standard input, the first of which is an `Opening`."""
-    clock = MonotonicClock()
+    clock = probe.MonotonicClock()
     mailbox = Mailbox(clock)
     listen(mailbox)
     opening = mailbox.next(SILENT_S)

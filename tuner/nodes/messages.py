@@ -7,11 +7,10 @@ import base64
 import pickle
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner import errors
 from tuner.errors import TunerError
@@ -29,8 +28,7 @@ BEAT = b"\n"
 """A sign of life of the tuner."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Opening:
+class Opening(NamedTuple):
     """The first request: open the devices that a study names."""
 
     spec: StudySpec
@@ -38,8 +36,7 @@ class Opening:
     """The position of the node among those of the trial."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The request to run the node's part of a plan."""
 
     plan: ProbePlan

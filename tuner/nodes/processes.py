@@ -178,7 +178,9 @@ class NodeProcesses:
                 self._set_code(watcher, -1)
                 self._may_have_left_ranks = True
                 if not self._has_ended:
-                    self.lost = self.lost or f"the watcher of {watcher.host} is gone ({watcher.last_error})"
+                    errors = (text for text in reversed(watcher.recent) if text.startswith("srun: error"))
+                    last_error = next(errors, "srun says nothing")
+                    self.lost = self.lost or f"the watcher of {watcher.host} is gone ({last_error})"
 
     def _set_code(self, watcher: Watcher, code: int) -> None:
         """Note the exit code of a node, and whether it is the first one that failed."""

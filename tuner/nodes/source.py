@@ -2,22 +2,24 @@
 
 import atexit
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from math import hypot
 from queue import SimpleQueue
+from statistics import fmean
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
+from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
 from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
-from tuner.nodes.remarks import with_nodes
 from tuner.nodes.watcher import Connect, Message, Step, Watcher, end, messages_until
-from tuner.probe import Clock, Device, DeviceSample, MonotonicClock, ProbePlan, ProbeResult
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
@@ -57,13 +59,13 @@ class Nodes:
         self,
         spec: StudySpec,
         hosts: Sequence[str],
-        clock: Clock | None = None,
+        clock: probe.Clock | None = None,
         *,
         connect: Connect = Step,
         waits: Waits = USUAL_WAITS,
     ) -> None:
         """Ask each node for its devices. Raises DeviceError if one does not answer, or has another number of them."""
-        self._spec, self._clock, self._connect, self._waits = spec, clock or MonotonicClock(), connect, waits
+        self._spec, self._clock, self._connect, self._waits = spec, clock or probe.MonotonicClock(), connect, waits
         self._hosts, self._inbox = tuple(hosts), SimpleQueue[Message]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
@@ -76,7 +78,7 @@ class Nodes:
         Thread(target=self._beat, name="beats", daemon=True).start()
         try:
             answers = self._start_watchers(range(len(hosts)))
-            devices_by_node = [[Device(**device) for device in answers[host]["devices"]] for host in hosts]
+            devices_by_node = [[probe.Device(**device) for device in answers[host]["devices"]] for host in hosts]
             counts = {host: len(devices) for host, devices in zip(hosts, devices_by_node, strict=True)}
             if len(set(counts.values())) > 1:
                 raise DeviceError(f"the nodes have different numbers of devices: {counts}; name so many with `devices`")
@@ -177,7 +179,7 @@ class Nodes:
         """Return how many processes the kernels of all nodes have killed for lack of memory since boot."""
         return sum(watcher.oom_kills for watcher in self._watchers)
 
-    def start(self, plan: ProbePlan) -> NodeProcesses:
+    def start(self, plan: probe.ProbePlan) -> NodeProcesses:
         """Start a plan's command on its nodes; a `StartProcess`."""
         watchers = self._watchers[: plan.slot.nodes]
         self._processes = NodeProcesses(
@@ -188,7 +190,7 @@ class Nodes:
     def attach(self, pid: int) -> None:
         """Do nothing: each watcher follows the processes of its node."""
 
-    def sample(self, t_s: float) -> list[DeviceSample]:
+    def sample(self, t_s: float) -> list[probe.DeviceSample]:
         """Return the samples that have come since the last call. Raises DeviceLostError if a node is lost."""
         processes = self._processes
         if processes is None:
@@ -198,7 +200,7 @@ class Nodes:
         origin_s = self._clock.now() - t_s
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
-    def with_nodes(self, result: ProbeResult) -> ProbeResult:
+    def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:
         """Return the result of the last probe with the names of its nodes; see `remarks.with_nodes`."""
         return with_nodes(result, self._processes) if self._processes and result.launched else result
 
@@ -206,7 +208,7 @@ class Nodes:
 def _occupancy(card: Mapping[str, Any]) -> Occupancy:
     """Return the occupancy of a card from a message."""
     occupants = tuple(Occupant(**occupant) for occupant in card["occupants"])
-    return Occupancy(**{**card, "device": Device(**card["device"]), "occupants": occupants})
+    return Occupancy(**{**card, "device": probe.Device(**card["device"]), "occupants": occupants})
 
 
 def open_nodes(spec: StudySpec) -> Nodes:
@@ -214,3 +216,85 @@ def open_nodes(spec: StudySpec) -> Nodes:
     nodes = Nodes(spec, allocated(os.environ, spec.slurm.nodes))
     atexit.register(nodes.close)
     return nodes
+
+
+STRAGGLES_PCT = 10.0
+"""A node that computes for so much longer than the fastest, in percent, is named (chosen)."""
+SURE_ERRORS = 2.0
+"""The standard errors by which the work of the two nodes has to differ (chosen)."""
+NOT_CONNECTED = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has timed out .* connect")
+"""What torch prints on a node whose ranks do not reach the first node."""
+
+
+def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.ProbeResult:
+    """Return a result that names the node that failed, and a node that holds the others up."""
+    failure, slow = result.failure, straggler(result.devices, [watcher.host for watcher in processes.watchers])
+    if failure and processes.silent_at_end != failure.detail:  # such a detail names the node
+        line = _line_without_connection(processes)
+        if line and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
+            detail = f"the ranks of the nodes do not meet: {line}"
+        else:
+            detail = ": ".join(filter(None, (_host_of(failure, processes), failure.detail)))
+            detail = "; ".join(filter(None, (detail, processes.silent_at_end)))
+        result = replace(result, failure=replace(failure, detail=detail))
+    return replace(result, notes=(*result.notes, slow)) if slow else result
+
+
+def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
+    """Return the node that a failure is about; None if there is none, or several.
+
+    It is the node whose kernel has killed processes, or the node whose console alone shows the failure's line. A detail
+    shortens a long line and may say more before and after it, so the longest line in the detail decides. The last line
+    before a silence blames nobody.
+    """
+    if failure.kind in {probe.FailureKind.HANG, probe.FailureKind.TOO_SLOW}:
+        return None
+    if failure.rule == "kernel":
+        hosts = set(processes.short_of_memory)
+    else:
+        hosts, longest = set[str](), ""
+        for watcher in processes.watchers:
+            for line in (probe.quoted(text.strip()) for text in watcher.recent):
+                if line in failure.detail and len(line) > len(longest):
+                    hosts, longest = {watcher.host}, line
+                elif line and line == longest:
+                    hosts.add(watcher.host)
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def _line_without_connection(processes: NodeProcesses) -> str | None:
+    """Return the first line that tells of ranks without a connection, with its node; None without such a line."""
+    lines = (f"{watcher.host}: {line}" for watcher in processes.watchers for line in watcher.recent)
+    return next((line for line in lines if NOT_CONNECTED.search(line)), None)
+
+
+class NodeWork(NamedTuple):
+    """How busy a node is."""
+
+    pct: float
+    error_pct: float
+    """The standard error of `pct`."""
+    host: str
+
+
+def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> str | None:
+    """Say which node holds the others up; None if none does, or if the devices do not show it.
+
+    Ranks that train together wait for the slowest in each step, so the node that works most of the time is the slowest.
+    A GPU that waits in a collective counts as busy, so on GPUs the SM activity decides.
+    """
+    per_node = len(devices) // len(hosts)
+    means_pct = [device.sm_mean_pct if device.is_gpu else device.util_mean_pct for device in devices]
+    errors_pct = [(device.sm_se_pct if device.is_gpu else device.util_se_pct) or 0.0 for device in devices]
+    known_pct = [mean_pct for mean_pct in means_pct if mean_pct]
+    if not known_pct or len(known_pct) < len(devices):
+        return None
+    nodes: list[NodeWork] = []
+    for number, host in enumerate(hosts):
+        part = slice(number * per_node, (number + 1) * per_node)
+        nodes.append(NodeWork(fmean(known_pct[part]), hypot(*errors_pct[part]) / per_node, host))
+    fast, slow = min(nodes), max(nodes)
+    longer_pct = 100.0 * (slow.pct / fast.pct - 1.0)
+    if longer_pct < STRAGGLES_PCT or slow.pct - fast.pct < SURE_ERRORS * hypot(fast.error_pct, slow.error_pct):
+        return None
+    return f"{slow.host} works {longer_pct:.0f} % longer in each step than {fast.host}, which waits for it"

@@ -52,7 +52,8 @@ class NodeClock:
 def on_our_clock(text: str, behind_s: float) -> str:
     """Return a message of a trainer with its times on our clock, which the node's clock is `behind_s` behind."""
     message = record(text)
-    times = {name: message[name] + behind_s for name in _TIMES if isinstance(message.get(name), int | float)}
+    sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
+    times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
     return json.dumps(message | times) if times else text
 
 
@@ -65,15 +66,12 @@ class Connection(Protocol):
 
     def hang_up(self) -> None:
         """Let the watcher end everything on its node."""
-        ...
 
     def kill(self, number: int) -> None:
         """Send a signal to what holds the connection."""
-        ...
 
     def join(self, limit_s: float) -> None:
         """Wait until the watcher has ended, at most so long."""
-        ...
 
 
 Connect = Callable[[str, Callable[[str], None], Callable[[], None]], Connection]
@@ -178,11 +176,6 @@ class Watcher:
             self.code = None
             self.recent.clear()
         self.line.send(packed(request))
-
-    @property
-    def last_error(self) -> str:
-        """What `srun` has said last about an error."""
-        return next((text for text in reversed(self.recent) if text.startswith("srun: error")), "srun says nothing")
 
     def _hear(self, text: str) -> None:
         """Take a line of the watcher, or of `srun`, into account, and put it into the inbox as a message."""

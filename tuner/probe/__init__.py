@@ -68,7 +68,16 @@ from tuner.probe.result import (
 )
 from tuner.probe.series import DeviceSeries, SamplingRecorder, read_series
 from tuner.probe.session import Sessions
-from tuner.probe.steady import FULL_PCT, Block, error_of_mean, known_well_enough, over, standard_error, student_tail
+from tuner.probe.steady import (
+    FULL_PCT,
+    Block,
+    Quantity,
+    error_of_mean,
+    known_well_enough,
+    over,
+    standard_error,
+    student_tail,
+)
 from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE
 from tuner.probe.units import HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib
 from tuner.probe.watch import IDLE_PCT

@@ -31,7 +31,7 @@ BREACH = "[tuner] session: "
 _TABLES = tomllib.loads(Path(__file__).with_name("failures.toml").read_text(encoding="utf-8"))
 
 
-class Rule(NamedTuple):
+class FailureRule(NamedTuple):
     """A pattern over single lines of output that names a failure."""
 
     name: str
@@ -42,7 +42,7 @@ class FailureKind(StrEnum):
     """Why a probe gave no number, in the order of the tables. The values are the words in databases and tables."""
 
     blame: Blame
-    rules: tuple[Rule, ...]
+    rules: tuple[FailureRule, ...]
     """The lines that show this kind of failure; empty where something else shows it."""
     remedy: str | None
     """What the user does about it; None where another config may fare better."""
@@ -77,7 +77,7 @@ class FailureKind(StrEnum):
         member._value_ = word
         member.blame = Blame(table["blame"])
         rules = table.get("rules", {}).items()
-        member.rules = tuple(Rule(name, re.compile("|".join(patterns))) for name, patterns in rules)
+        member.rules = tuple(FailureRule(name, re.compile("|".join(patterns))) for name, patterns in rules)
         member.remedy = table.get("remedy")
         member.says_nothing = table.get("says_nothing", False)
         member.invalidity = table.get("invalidity", "runtime")

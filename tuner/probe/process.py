@@ -19,7 +19,7 @@ from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.progress_files import CountFiles, ProgressFileReader
+from tuner.probe.progress_files import CountLines, MergedCounts, ProgressFileReader
 from tuner.probe.protocols import Clock, OutputLine
 from tuner.study import open_anew, shell_join
 
@@ -108,7 +108,8 @@ class Process:
         end_orphans(bounds.kill_s)
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
-        self._counts = CountFiles(plan.slot.counts, bounds.tail_bytes) if plan.is_counted else None
+        lines = CountLines(plan.slot.counts, bounds.tail_bytes).read
+        self._counts = MergedCounts(lines) if plan.is_counted else None
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, bounds.tail_bytes)
         self._mask = Mask(plan.hidden(os.environ))
         command = plan.command(os.environ)

@@ -226,17 +226,9 @@ class MergedCounts:
         return has_new
 
 
-class CountFiles(MergedCounts):
-    """Merges the files of counts in a folder, from before they exist to their last lines."""
-
-    def __init__(self, folder: Path, most_bytes: int) -> None:
-        """`most_bytes` of a file are read at once."""
-        super().__init__(CountLines(folder, most_bytes).read)
-
-
 def read_processes(folder: Path) -> list[ProcessCounts]:
     """Return what the processes of an ended probe have told."""
-    files = CountFiles(folder, USUAL_BOUNDS.log_bytes)
+    files = MergedCounts(CountLines(folder, USUAL_BOUNDS.log_bytes).read)
     files.read()
     return files.processes
 

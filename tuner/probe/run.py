@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.probe import energy, protocols, summaries
+from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
@@ -179,8 +179,8 @@ class _Probe:
         speed = summaries.Estimate() if doubt else summaries.rate(window)
         steps = summaries.Estimate() if self._reader.doubt or window.is_queued else summaries.pace(window)
         devices = self._summaries(window, shares)
-        per_joule = energy.per_joule(speed, devices, window.trained_s)
-        per_price = energy.per_price(speed, self._plan.slot.price_per_hour)
+        per_joule = summaries.per_joule(speed, devices, window.trained_s)
+        per_price = summaries.per_price(speed, self._plan.slot.price_per_hour)
         return replace(
             blank,
             window_s=window.seconds,

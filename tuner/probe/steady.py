@@ -140,6 +140,18 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and its standard error; None where the error is unknown."""
+
+    value: float
+    error: float | None = None
+
+    def times(self, factor: float) -> "Quantity":
+        """Return the product with an exact number."""
+        return Quantity(self.value * factor, None if self.error is None else self.error * abs(factor))
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """The mean of a quantity over a window or a piece of it, and the standard error; None where unknown."""
 

@@ -7,30 +7,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.export import (
-    SPEEDS,
-    CaseSummary,
-    CaseView,
-    StudyReader,
-    Topic,
-    at_its_end,
-    doubts,
-    figure,
-    findings,
-    in_use,
-    in_words,
-    ladder_of_study,
-    measured_otherwise,
-    method_summary,
-    safe_rung,
-    sentences,
-    summary,
-    whole_training,
-    with_error,
-)
-from tuner.export import trials as trials_in_words
+from tuner import export
 from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S, DeviceSeries, FailureKind, folder_of, read_series
-from tuner.records.changes import FOLDER
+from tuner.records.case_record import FOLDER
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
 from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, open_regular, rung_of, without_keys
@@ -83,8 +62,7 @@ def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
     return "\n".join(line[:300] for line in lines[first:last]).strip("\n") or None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchStep:
+class SearchStep(NamedTuple):
     """One trial that gave a number, as a step of the search."""
 
     trial: TrialRecord
@@ -107,8 +85,8 @@ def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]
 class CaseFacts:
     """What a report says about one case."""
 
-    view: CaseView
-    summary: CaseSummary
+    view: export.CaseView
+    summary: export.CaseSummary
     headroom_pct: float | None
     """The share of memory that the best leaves free, in percent."""
     mem_peak_mib: float | None
@@ -165,7 +143,7 @@ class StudyFacts:
         return dict(counts.most_common())
 
 
-def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = None) -> StudyFacts:
+def gather(reader: export.StudyReader, folder: Path, trainable: Iterable[str] | None = None) -> StudyFacts:
     """Return the facts of every case that has begun; `folder` is the study's folder.
 
     `trainable` are the trainable cases of the study, where the trainer is there to name them. Raises StoreError where
@@ -179,9 +157,9 @@ def gather(reader: StudyReader, folder: Path, trainable: Iterable[str] | None = 
         cases=cases,
         waiting=waiting,
         machine=_machine(reader.trials()),
-        methods=tuple(method_summary(reader).rows),
-        ladder=ladder_of_study(reader),
-        safe=safe_rung(reader.cases),
+        methods=tuple(export.method_summary(reader).rows),
+        ladder=export.ladder_of_study(reader),
+        safe=export.safe_rung(reader.cases),
     )
 
 
@@ -193,7 +171,7 @@ def _gain(case: CaseFacts) -> float:
     return gain.after - gain.before if gain else 0.0
 
 
-def _case(view: CaseView, folder: Path) -> CaseFacts:
+def _case(view: export.CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
     trials, best, devices = view.trials, view.best, max(1, len(view.record.devices))
     newest = pooled(best.trials) if best else None
@@ -205,7 +183,7 @@ def _case(view: CaseView, folder: Path) -> CaseFacts:
     failed = tuple(failures(trials, folder))
     return CaseFacts(
         view=view,
-        summary=summary(view),
+        summary=export.summary(view),
         headroom_pct=newest.metrics.get("headroom_pct") if newest else None,
         mem_peak_mib=newest.metrics.get("mem_peak_mib") if newest else None,
         points=measured,
@@ -268,24 +246,28 @@ def result(case: CaseFacts) -> Headline:
     if best is None:
         return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
     learning = ["this changes what is learnt"] if case.view.changes_learning(best.config) else []
-    name, of_best = default_name(case), [f"its values: {in_words(best.config)}", *learning]
+    name, of_best = default_name(case), [f"its values: {export.in_words(best.config)}", *learning]
     if default is None:
-        return Headline(f"{objective} {figure(best.value)}", sentences([f"{name} was not measured", *of_best]))
+        return Headline(
+            f"{objective} {export.figure(best.value)}", export.sentences([f"{name} was not measured", *of_best])
+        )
     if default.launch == best.launch:
-        return Headline(f"{name.capitalize()} is the best so far", sentences(of_best))
+        return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
     if (gain := case.summary.gain) is None:
-        why = measured_otherwise(case.summary) or "; ".join(doubts(case.view, default, name))
-        return Headline(f"{objective} {figure(best.value)}", sentences([*filter(None, [why]), *of_best]))
+        why = export.measured_otherwise(case.summary) or "; ".join(export.doubts(case.view, default, name))
+        return Headline(f"{objective} {export.figure(best.value)}", export.sentences([*filter(None, [why]), *of_best]))
     way = ["as sessions have measured both"] if gain.in_sessions else []
-    if objective in SPEEDS and gain.times:
-        speeds = f"{rounded(gain.before)} → {rounded(gain.after)} {SPEEDS[objective]}"
+    if objective in export.SPEEDS and gain.times:
+        speeds = f"{rounded(gain.before)} → {rounded(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
-        text = f"{with_error(gain.times, gain.error, 2)} times {name}"
-        return Headline(f"{gain.times:.3g} times as fast{of_what}", sentences([", ".join([text, *way]), *of_best]))
+        text = f"{export.with_error(gain.times, gain.error, 2)} times {name}"
+        return Headline(
+            f"{gain.times:.3g} times as fast{of_what}", export.sentences([", ".join([text, *way]), *of_best])
+        )
     unit = " %" if objective in PERCENT else ""
     values = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
     speed = [f"it makes {gain.times:.2g} times the samples/s of {name}"] if gain.times else []
-    return Headline(values, sentences([*filter(None, [", ".join([*speed, *way])]), *of_best]))
+    return Headline(values, export.sentences([*filter(None, [", ".join([*speed, *way])]), *of_best]))
 
 
 def rounded(speed: float) -> str:
@@ -343,13 +325,13 @@ def explained(study: StudyFacts) -> str:
 def verdict(case: CaseFacts) -> str:
     """Return a few sentences about the result of a case."""
     row = case.summary
-    known = findings(row)
-    texts = [str(finding) for finding in known if finding.topic is Topic.RESULT]  # the others follow below
+    known = export.findings(row)
+    texts = [str(finding) for finding in known if finding.topic is export.Topic.RESULT]  # the others follow below
     if row.best and row.best.total_batch is not None:
         texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
         texts.append(f"its devices: {row.profile}")
-    return sentences(dict.fromkeys([*texts, *map(str, known), *_of_gain(case)]))
+    return export.sentences(dict.fromkeys([*texts, *map(str, known), *_of_gain(case)]))
 
 
 def _of_gain(case: CaseFacts) -> Iterator[str]:
@@ -357,14 +339,14 @@ def _of_gain(case: CaseFacts) -> Iterator[str]:
     best, default, name = case.view.best, case.view.default, default_name(case)
     if best is None or default is None or not (gain := case.summary.gain):
         return
-    yield from whole_training(gain, default, best, name)
-    yield from doubts(case.view, default, name)
+    yield from export.whole_training(gain, default, best, name)
+    yield from export.doubts(case.view, default, name)
 
 
 def cost(case: CaseFacts) -> str:
     """Return a line with the number of a case's trials, how they ended, and how long the devices were in use."""
     devices = max(1, len(case.view.record.devices))
-    return f"{trials_in_words(case.summary) or 'no trials'}; {in_use(case.device_s / devices, devices)}"
+    return f"{export.trials(case.summary) or 'no trials'}; {export.in_use(case.device_s / devices, devices)}"
 
 
 def memory(case: CaseFacts) -> str:
@@ -390,7 +372,7 @@ def when_found(case: CaseFacts) -> str:
     why_ended = case.view.facts.ended
     if share < 99.5:
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
-    return text + (f" {sentences([at_its_end(why_ended)])}" if why_ended else "")
+    return text + (f" {export.sentences([export.at_its_end(why_ended)])}" if why_ended else "")
 
 
 def memory_end(case: CaseFacts) -> str:

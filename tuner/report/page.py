@@ -1,17 +1,20 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from tuner.export import code, fenced, gain_text, in_words, markdown, trials, with_error
+from tuner.errors import TunerError
+from tuner.export import StudyReader, code, fenced, gain_text, in_words, markdown, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
@@ -38,7 +41,7 @@ _FILTERS = {
 def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: str | None = None) -> str:
     """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case.
 
-    `live` is the version of the study where the page follows it: see `tuner.report.live`.
+    `live` is the version of the study where the page follows it: see `tuner.report.page`.
     """
     own_files = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}
     return (
@@ -106,3 +109,34 @@ def _data(document: dict[str, object]) -> Markup:
 def _trusted(text: str) -> Markup:
     """Return a text marked as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
     return Markup(text)  # noqa: S704
+
+
+def version(reader: StudyReader) -> str:
+    """Return a word that changes with each trial that begins or ends."""
+    known = [(case.name, trial.number, str(trial.state)) for case in reader.cases for trial in case.trials]
+    return sha256(repr(known).encode()).hexdigest()[:16]
+
+
+def live_page(read: Callable[[], StudyReader], page: Callable[[StudyReader, str], str]) -> WSGIApplication:
+    """Return the application that shows `page` of a study and its version; `read` opens the study anew.
+
+    An error that a user can fix becomes the text of the answer.
+    """
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Return the answer to a request."""
+        path, status, kind = environ.get("PATH_INFO", "/"), "200 OK", "text/plain"
+        try:
+            if path == "/":
+                reader, kind = read(), "text/html"
+                text = page(reader, version(reader))
+            elif path == "/version":
+                text = version(read())
+            else:
+                status, text = "404 Not Found", "there is only / and /version\n"
+        except TunerError as error:
+            status, kind, text = "503 Service Unavailable", "text/plain", f"{error}\n"
+        start_response(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Cache-Control", "no-store")])
+        return [text.encode()]
+
+    return answer

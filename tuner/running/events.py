@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import to_jsonable_python
 
@@ -26,8 +26,13 @@ Phase = Literal["starting", "warm-up", "measuring"]
 """A running probe starts its trainer, makes iterations that do not count, or is in its window."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StudyStarted:
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What a study tells while it runs; its fields are those of the JSON lines of `--json`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyStarted(Event):
     """A process begins to work on a study."""
 
     study: str
@@ -65,8 +70,8 @@ class BestSoFar:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseStarted:
+@dataclass(frozen=True, kw_only=True)
+class CaseStarted(Event):
     """The work on a case begins, or goes on."""
 
     case: str
@@ -84,32 +89,32 @@ class CaseStarted:
     """The parameters that have a single value in this search."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CalibrationStarted:
+@dataclass(frozen=True, kw_only=True)
+class CalibrationStarted(Event):
     """The rungs of an `auto` ladder are now computed from probes at these rungs."""
 
     case: str
     rungs: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LadderFixed:
+@dataclass(frozen=True, kw_only=True)
+class LadderFixed(Event):
     """The `auto` ladder of a case has these rungs."""
 
     case: str
     rungs: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchFitStarted:
+@dataclass(frozen=True, kw_only=True)
+class BatchFitStarted(Event):
     """A batch size that is `auto` is now computed from the memory of small probes."""
 
     case: str
     parameter: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchFitted:
+@dataclass(frozen=True, kw_only=True)
+class BatchFitted(Event):
     """The batch size of a case that is `auto` has this value."""
 
     case: str
@@ -118,8 +123,8 @@ class BatchFitted:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeStarted:
+@dataclass(frozen=True, kw_only=True)
+class ProbeStarted(Event):
     """A probe begins."""
 
     case: str
@@ -131,8 +136,8 @@ class ProbeStarted:
     """The seconds of these trials; None where they are unknown."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeRunning:
+@dataclass(frozen=True, kw_only=True)
+class ProbeRunning(Event):
     """A probe still runs."""
 
     case: str
@@ -152,8 +157,8 @@ class ProbeRunning:
     """How busy each device was since the last event, in percent and in the order of `devices`; empty if unknown."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeEnded:
+@dataclass(frozen=True, kw_only=True)
+class ProbeEnded(Event):
     """The result of a probe is stored."""
 
     case: str
@@ -225,8 +230,8 @@ class ProbeEnded:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaseEnded:
+@dataclass(frozen=True, kw_only=True)
+class CaseEnded(Event):
     """The work on a case has ended."""
 
     case: str
@@ -239,28 +244,14 @@ class CaseEnded:
     """See `CaseOutcome`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StudyEnded:
+@dataclass(frozen=True, kw_only=True)
+class StudyEnded(Event):
     """The command has ended its work on the study."""
 
     study: str
     cases: tuple[dict[str, Any], ...]
     """Where each case stands, as `tuner status --json` writes it."""
 
-
-Event = (
-    StudyStarted
-    | CaseStarted
-    | CalibrationStarted
-    | LadderFixed
-    | BatchFitStarted
-    | BatchFitted
-    | ProbeStarted
-    | ProbeRunning
-    | ProbeEnded
-    | CaseEnded
-    | StudyEnded
-)
 
 Watcher = Callable[[Event], None]
 """Gets every event of a running study, for example to show it."""
@@ -271,7 +262,7 @@ def word(kind: type[Event]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-KINDS: dict[str, type[Event]] = {word(kind): kind for kind in get_args(Event)}
+KINDS: dict[str, type[Event]] = {word(kind): kind for kind in Event.__subclasses__()}
 """Word → kind of event."""
 
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind
-from tuner.records.case_record import CaseRecord
-from tuner.records.changes import FOLDER, changes, is_of_another
+from tuner.records.case_record import FOLDER, CaseRecord, changes, is_of_another
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing

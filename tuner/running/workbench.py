@@ -12,7 +12,7 @@ from tuner.devices.found import describe_machine, launch_variables, open_devices
 from tuner.errors import StudyError
 from tuner.nodes.source import open_nodes
 from tuner.probe import Device, DeviceSource, Slot, check_metrics
-from tuner.records.changes import FOLDER
+from tuner.records.case_record import FOLDER
 from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
 from tuner.study import (

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from tuner.errors import StudyError
 
@@ -93,8 +93,7 @@ class _Worker:
         self._lines.put((self, None))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exit:
+class Exit(NamedTuple):
     """The end of a worker process."""
 
     code: int

@@ -14,9 +14,20 @@ from optuna.trial import FrozenTrial
 
 from tuner.probe import over
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
-from tuner.search.comparable import far_apart
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import Standing, best, broken, ended, front, incumbent, is_failure, leader, leads, ways
+from tuner.search.standing import (
+    Standing,
+    best,
+    broken,
+    ended,
+    far_apart,
+    front,
+    incumbent,
+    is_failure,
+    leader,
+    leads,
+    ways,
+)
 from tuner.search.trials import since_mended, typed_trial
 from tuner.study import Config, Space, launch_digest, same_launch
 

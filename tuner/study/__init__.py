@@ -8,9 +8,7 @@ from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import launches, shown_launch, with_launches
 from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
-from tuner.study.prices import price_of_all, read_prices
 from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split
-from tuner.study.slurm_job import SlurmSpec
 from tuner.study.space import (
     DEFAULT,
     LADDER,
@@ -48,6 +46,7 @@ from tuner.study.spec import (
     ProbeSpec,
     PrunerSpec,
     SearchSpec,
+    SlurmSpec,
     StudySpec,
     TrainerSpec,
     Variables,
@@ -65,7 +64,9 @@ from tuner.study.study_file import (
     open_anew,
     open_at_once,
     open_regular,
+    price_of_all,
     read_mapping,
+    read_prices,
     regular_content,
     stands_in,
     unmatched,

@@ -25,8 +25,6 @@ from tuner.study.spec import RANKS
 
 KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
 """The parts of the training that no launch changes."""
-_PROGRESS = ("progress", "progress_file", "count", "samples_per_iteration", "session")
-"""The options that say how progress is read; without them it is counted inside."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +178,7 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
     _compute(command, launch, values, added)
     rules = [rule for text in launch.rules if (rule := _with_values(text, values, added))]
-    is_counted_inside = not any(key in options for key in _PROGRESS)
+    is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
     options = {**defaults, **options, "command": command.words}
     options |= {"env": command.env} if command.env else {}

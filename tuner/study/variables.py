@@ -6,7 +6,7 @@ two stand for one, and one that is left over begins a reference. All other dolla
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _DOLLARS = re.compile(r"(?<!\$)\$+(?=\{[A-Za-z_])")
 _BRACES = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}", re.ASCII)
@@ -14,8 +14,7 @@ _LITERAL = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?:[^}$]|\$(?!\{))*)?\}", r
 """Braces after two dollars. They hold no reference."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextPart:
+class TextPart(NamedTuple):
     """A part of a text with references: a reference, `$${NAME}`, or what is between them."""
 
     source: str

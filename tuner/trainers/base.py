@@ -57,7 +57,7 @@ def import_all(dependencies: Dependencies) -> list[Imported]:
     python, modules = dependencies.python, dependencies.modules
     try:
         done = subprocess.run(
-            [python, "-c", Path(__file__).with_name("imports.py").read_text(encoding="utf-8"), *modules],
+            [python, "-c", Path(__file__).with_name("import_all.py").read_text(encoding="utf-8"), *modules],
             env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
@@ -224,6 +224,20 @@ class Trainer(ABC):
     """The name that tables show and that keeps the results of different trainers apart."""
     accepts: frozenset[str]
     """The parameters that this trainer can vary."""
+    keeps: frozenset[str] = frozenset()
+    """The parts of a training that no config may change; see `tuner.count.PARTS`."""
+    dependencies: Dependencies | None = None
+    """The modules that this trainer imports, for `tuner doctor`; None where they are unknown."""
+    counts_samples: bool | None = None
+    """Whether probes of this trainer know its samples; None where only a probe can tell."""
+    spans_nodes: bool = False
+    """Whether the command that this trainer starts on each of several nodes joins the others."""
+    score_source: str = ""
+    """What the score of a race is read from, where a study can choose; empty for the trainer's usual score."""
+    heeds_devices: bool = True
+    """Whether the command that this trainer starts depends on which or how many devices there are."""
+    has_rules: bool = False
+    """Whether a rule of the trainer's options may forbid a config; see `refusal`."""
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Keep the `trainer` part of the study file. An override may raise TrainerError for options it cannot use."""
@@ -244,16 +258,6 @@ class Trainer(ABC):
         """The accepted parameters that change what is learnt; the others change throughput alone."""
         return LEARNING & self.accepts
 
-    @property
-    def keeps(self) -> frozenset[str]:
-        """The parts of a training that no config may change; see `tuner.count.PARTS`."""
-        return frozenset()
-
-    @property
-    def dependencies(self) -> Dependencies | None:
-        """The modules that this trainer imports, for `tuner doctor`; None where they are unknown."""
-        return None
-
     def missing_program(self) -> str | None:
         """Return the program that this trainer would start and that does not exist; None where nothing is missing."""
         return None
@@ -263,35 +267,10 @@ class Trainer(ABC):
         """The file whose code trains, so that a change of it is noticed; None where it is unknown."""
         return None
 
-    @property
-    def counts_samples(self) -> bool | None:
-        """Whether probes of this trainer know its samples; None where only a probe can tell."""
-        return None
-
-    @property
-    def spans_nodes(self) -> bool:
-        """Whether the command that this trainer starts on each of several nodes joins the others."""
-        return False
-
-    @property
-    def score_source(self) -> str:
-        """What the score of a race is read from, where a study can choose; empty for the trainer's usual score."""
-        return ""
-
-    @property
-    def heeds_devices(self) -> bool:
-        """Whether the command that this trainer starts depends on which or how many devices there are."""
-        return True
-
     def check_value(self, parameter: str, value: Value) -> None:
         """Raise TrainerError for a value that no case can use, whatever the other parameters are."""
         if parameter not in self.accepts:
             raise TrainerError(f"{parameter} {value!r}: {self.name} does not vary {parameter}")
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether a rule of the trainer's options may forbid a config; see `refusal`."""
-        return False
 
     def refusal(self, config: Config, ranks: int) -> str | None:
         """Return which rule of the trainer's options forbids a config; None where none does.

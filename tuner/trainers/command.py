@@ -74,11 +74,19 @@ class CommandTrainer(Trainer):
         super().__init__(spec)
         self._options = checked_options(CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
-        self._cwd = (Path(spec.root).expanduser() / self._options.cwd).resolve()
+        self.folder = (Path(spec.root).expanduser() / self._options.cwd).resolve()
+        """The folder in which the command runs."""
         self._arithmetic = {
             name: str(getattr(self._options, name)) for name in ("samples_per_iteration", "total_batch")
         }
         self.accepts = self._options.command_parameters
+        self.keeps = frozenset(self._options.keeps)
+        self.counts_samples = self._options.counts_samples
+        named = placeholders(self._options.words)
+        self.spans_nodes, self.heeds_devices = bool(named & OF_NODES), bool(named & {"ranks", "devices"})
+        scores = (pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
+        self.score_source = " ".join(scores)
+        self.has_rules = bool(self._options.computed) or any(self._arithmetic.values())
 
     @property
     def declines(self) -> Mapping[str, str]:
@@ -91,21 +99,11 @@ class CommandTrainer(Trainer):
         """The parameters that change what is learnt: those of `learning` in the options, else the standard ones."""
         return super().learning if self._options.learning is None else frozenset(self._options.learning)
 
-    @property
-    def folder(self) -> Path:
-        """The folder in which the command runs."""
-        return self._cwd
-
-    @property
-    def keeps(self) -> frozenset[str]:
-        """The parts of the training that the options keep."""
-        return frozenset(self._options.keeps)
-
     def cases(self) -> list[Case]:
         """Return the cases that the options name. Raises TrainerError when the folder to run in is not there."""
-        if not self._cwd.is_dir():
+        if not self.folder.is_dir():
             raise TrainerError(
-                f"the command cannot run in {self._cwd}: no such folder; see trainer.root and options.cwd"
+                f"the command cannot run in {self.folder}: no such folder; see trainer.root and options.cwd"
             )
         labels = self._options.labels
         return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
@@ -121,13 +119,13 @@ class CommandTrainer(Trainer):
         else:
             env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
         texts = self.copies(config)
-        beside = {name: copy_name(self._cwd / name, slot.out_dir) for name in texts}
+        beside = {name: copy_name(self.folder / name, slot.out_dir) for name in texts}
         copies = beside if slot.to_train else {name: slot.out_dir / copy_name(Path(name)).name for name in texts}
         words = _fill_to_launch(self._options.command, values)
         return ProbePlan(
             config=config,
             argv=with_copies(words, {study.escaped(name): study.escaped(str(path)) for name, path in copies.items()}),
-            cwd=self._cwd,
+            cwd=self.folder,
             env=env,
             programs=program_folder(self._spec.python),
             files={copies[name]: text for name, text in texts.items()},
@@ -154,7 +152,7 @@ class CommandTrainer(Trainer):
         """
         texts: dict[str, str] = {}
         for name, keys in self._options.files.items():
-            path = self._cwd / name
+            path = self.folder / name
             values = study.values_in(path)
             wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
             if any(values.get(place) != value for place, value in wanted.items()):
@@ -204,32 +202,12 @@ class CommandTrainer(Trainer):
     def script(self) -> Path | None:
         """The Python script that the command names."""
         path = script(self._options.command)
-        return self._cwd / path if path and (self._cwd / path).is_file() else None
-
-    @property
-    def spans_nodes(self) -> bool:
-        """Whether the command or its environment names the nodes."""
-        return bool(placeholders(self._options.words) & OF_NODES)
-
-    @property
-    def score_source(self) -> str:
-        """The patterns with the group `return`; empty where the program itself reports its scores."""
-        return " ".join(pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
-
-    @property
-    def counts_samples(self) -> bool | None:
-        """Whether the options say how samples are counted; None where the program itself reports its progress."""
-        return self._options.counts_samples
-
-    @property
-    def heeds_devices(self) -> bool:
-        """Whether the command, its session or its environment names the devices or their number."""
-        return bool(placeholders(self._options.words) & {"ranks", "devices"})
+        return self.folder / path if path and (self.folder / path).is_file() else None
 
     def _exists(self, program: str) -> bool:
         """Return whether a probe would find a program: by its path, or in the folders of PATH."""
         if os.sep in program:
-            return shutil.which(self._cwd / program) is not None
+            return shutil.which(self.folder / program) is not None
         return shutil.which(program, path=search_path(program_folder(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
@@ -254,11 +232,6 @@ class CommandTrainer(Trainer):
             raise TrainerError(
                 f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
             )
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether numbers are computed from a config."""
-        return bool(self._options.computed) or any(self._arithmetic.values())
 
     def refusal(self, config: Config, ranks: int) -> str | None:
         """Return why a number cannot be computed from a config, or must not have its value; None where all are good."""

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
 from string import Formatter
+from typing import NamedTuple
 
 from tuner.study import parts, referring, value_text
 
@@ -13,8 +13,7 @@ _NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
 """How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TemplatePiece:
+class TemplatePiece(NamedTuple):
     """A text and the placeholder after it."""
 
     text: str

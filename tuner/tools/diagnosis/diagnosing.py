@@ -21,33 +21,23 @@ from tuner.probe import MIB_PER_GIB, duration, over
 from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, moment, of_study
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
 from tuner.records.urls import shown
-from tuner.tools.diagnosis.study_times import (
-    AtOnce,
-    Facts,
-    Interval,
-    KnownFact,
-    Setup,
-    StudyRecord,
-    Timeline,
-    TrialEnd,
-    TrialTimes,
-    gather,
-    known,
-    with_n_jobs,
-    with_startups,
-)
+from tuner.tools.diagnosis import study_times
 from tuner.tools.diagnosis.waits import IdleCause, causes
 
 if TYPE_CHECKING:
     from tuner.store.journal import JournalStudy
 
-ENDS = {"COMPLETE": TrialEnd.COMPLETE, "PRUNED": TrialEnd.PRUNED, "FAIL": TrialEnd.FAILED}
+ENDS = {
+    "COMPLETE": study_times.TrialEnd.COMPLETE,
+    "PRUNED": study_times.TrialEnd.PRUNED,
+    "FAIL": study_times.TrialEnd.FAILED,
+}
 """How the database spells the ends of trials."""
 _WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?workers$")
 """Names of parameters such as `num_workers` and `data.dataloader_num_workers`, and none such as `rollout_workers`."""
 
 
-def read_plain(engine: Engine, study: str, study_id: int, setup: Setup) -> StudyRecord:
+def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Setup) -> study_times.StudyRecord:
     """Return what the database says of the Optuna study of this id, which ran with a setup."""
     with reading(engine) as connection:
         times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
@@ -63,14 +53,16 @@ def read_plain(engine: Engine, study: str, study_id: int, setup: Setup) -> Study
     return _record(study, [row.state for row in rows], trials, setup)
 
 
-def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> TrialTimes | None:
+def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> study_times.TrialTimes | None:
     """Return how a trial of Optuna ended, and when; None for one that has not ended."""
     if state not in ENDS:
         return None
-    return TrialTimes(end=ENDS[state], began_s=seconds(began), ended_s=seconds(ended), reports=reports)
+    return study_times.TrialTimes(end=ENDS[state], began_s=seconds(began), ended_s=seconds(ended), reports=reports)
 
 
-def _record(study: str, states: Sequence[str], trials: Iterable[TrialTimes | None], setup: Setup) -> StudyRecord:
+def _record(
+    study: str, states: Sequence[str], trials: Iterable[study_times.TrialTimes | None], setup: study_times.Setup
+) -> study_times.StudyRecord:
     """Return the record of a study of Optuna.
 
     Args:
@@ -79,7 +71,7 @@ def _record(study: str, states: Sequence[str], trials: Iterable[TrialTimes | Non
         trials: How each trial ended; None for a trial that has not ended.
         setup: What the trials ran with.
     """
-    return StudyRecord(
+    return study_times.StudyRecord(
         study=study,
         trials=tuple(trial for trial in trials if trial),
         running=states.count(RUNNING),
@@ -93,7 +85,7 @@ def seconds(at: datetime | None) -> float | None:
     return at and (at.replace(tzinfo=None) - datetime.min).total_seconds()
 
 
-def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[float] | None:
+def loader_workers(connection: Connection, studies: Sequence[int]) -> study_times.KnownFact[float] | None:
     """Return the mean over the trials of these studies of the parameter that names the workers of a data loader.
 
     A negative number, with which some trainers ask for a number of their own, tells nothing.
@@ -102,7 +94,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> KnownFact[
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
     values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
-    return known(over(fmean, values), DATABASE)
+    return study_times.known(over(fmean, values), DATABASE)
 
 
 def _value(row: sqlalchemy.Row[Any]) -> float | None:
@@ -115,44 +107,46 @@ def _value(row: sqlalchemy.Row[Any]) -> float | None:
         return None
 
 
-def read_own(engine: Engine, study: str, case: str | None = None) -> StudyRecord:
+def read_own(engine: Engine, study: str, case: str | None = None) -> study_times.StudyRecord:
     """Return what the database says of one case of a study, or of all. Raises EmptyStoreError if there is none."""
     reader = StudyReader(engine, study)
     cases = [view for view in reader.cases if case in {None, view.name}]
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
     cards = [device for trial in ended for device in trial.devices if device.is_gpu]
-    return StudyRecord(
+    return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times, ended)),
         running=sum(trial.state == RUNNING for trial in trials),
-        setup=Setup(
+        setup=study_times.Setup(
             duty_pct=_duty(ended),
             cores=_cores(ended),
             gpus_per_trial=_gpus(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
         ),
-        failures=Counter(str(trial.status) for trial in ended if _end(trial) is TrialEnd.FAILED),
+        failures=Counter(str(trial.status) for trial in ended if _end(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
         has_sessions=any(trial.probe.warm for trial in ended),
     )
 
 
-def _times(trial: TrialRecord) -> TrialTimes:
+def _times(trial: TrialRecord) -> study_times.TrialTimes:
     """Return how a probe ended, and when."""
     began_s, ended_s = seconds(trial.started), seconds(trial.completed)
-    return TrialTimes(end=_end(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s)
+    return study_times.TrialTimes(end=_end(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s)
 
 
-def _end(trial: TrialRecord) -> TrialEnd:
+def _end(trial: TrialRecord) -> study_times.TrialEnd:
     """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
     if trial.status == OK:
         return ENDS[trial.state]
-    return {PRUNED: TrialEnd.PRUNED, INTERRUPTED: TrialEnd.INTERRUPTED}.get(str(trial.status), TrialEnd.FAILED)
+    return {PRUNED: study_times.TrialEnd.PRUNED, INTERRUPTED: study_times.TrialEnd.INTERRUPTED}.get(
+        str(trial.status), study_times.TrialEnd.FAILED
+    )
 
 
-def _duty(trials: Iterable[TrialRecord]) -> KnownFact[float] | None:
+def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
     """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
     busy_s = all_s = 0.0
     for trial in trials:
@@ -160,36 +154,36 @@ def _duty(trials: Iterable[TrialRecord]) -> KnownFact[float] | None:
         all_s += probe.total_s or 0.0
         if util_pct is not None and probe.total_s and probe.start_up_s is not None:
             busy_s += util_pct * (probe.total_s - probe.start_up_s)
-    return known(busy_s / all_s if busy_s else None, f"{DATABASE}; start-ups and failures count as idle")
+    return study_times.known(busy_s / all_s if busy_s else None, f"{DATABASE}; start-ups and failures count as idle")
 
 
-def _gpus(cases: Iterable[CaseView]) -> KnownFact[int] | None:
+def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
     """Return the GPUs of a probe, the most of all cases; None on the CPU."""
     most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
-    return known(most or None, DATABASE)
+    return study_times.known(most or None, DATABASE)
 
 
-def _cores(trials: Iterable[TrialRecord]) -> KnownFact[int] | None:
+def _cores(trials: Iterable[TrialRecord]) -> study_times.KnownFact[int] | None:
     """Return the cores of the smallest machine that measured, which every trial had."""
     cores = (trial.probe.host.get("cores", "") for trial in trials)
-    return known(min((int(count) for count in cores if count.isdecimal()), default=None), DATABASE)
+    return study_times.known(min((int(count) for count in cores if count.isdecimal()), default=None), DATABASE)
 
 
-def _largest_gib(sizes_mib: Iterable[float | None]) -> KnownFact[float] | None:
+def _largest_gib(sizes_mib: Iterable[float | None]) -> study_times.KnownFact[float] | None:
     """Return the largest of the sizes that are known, in GiB; None where none is."""
     sizes_gib = (size / MIB_PER_GIB for size in sizes_mib if size is not None)
-    return known(max(sizes_gib, default=None), DATABASE)
+    return study_times.known(max(sizes_gib, default=None), DATABASE)
 
 
 class Diagnosis(NamedTuple):
     """What a study spent its time on, and why its GPUs did not train more."""
 
-    facts: Facts
+    facts: study_times.Facts
     causes: tuple[IdleCause, ...]
     """The largest first."""
 
 
-def diagnose(engine: Engine, study: str, given: Setup | None = None) -> Diagnosis:
+def diagnose(engine: Engine, study: str, given: study_times.Setup | None = None) -> Diagnosis:
     """Return the diagnosis of a study of any Optuna program.
 
     Args:
@@ -203,7 +197,7 @@ def diagnose(engine: Engine, study: str, given: Setup | None = None) -> Diagnosi
     return diagnose_record(_read(engine, study), given)
 
 
-def diagnose_journal(path: Path, study: str, given: Setup | None = None) -> Diagnosis:
+def diagnose_journal(path: Path, study: str, given: study_times.Setup | None = None) -> Diagnosis:
     """Return the diagnosis of a study in a journal. Raises EmptyStoreError as `diagnose` does, and StoreError."""
     from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
 
@@ -213,7 +207,7 @@ def diagnose_journal(path: Path, study: str, given: Setup | None = None) -> Diag
     return diagnose_record(of_journal(journal, study), given)
 
 
-def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
+def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
     """Return what a journal says of a study. Trials that one process ran at the same time were threads (`n_jobs`)."""
     workers = [
         float(value)
@@ -226,26 +220,30 @@ def of_journal(journal: "JournalStudy", study: str) -> StudyRecord:
         _ended(trial.state.name, trial.datetime_start, trial.datetime_complete, len(trial.intermediate_values))
         for trial in journal.trials
     ]
-    threads: dict[object, list[Interval]] = {}
+    threads: dict[object, list[study_times.Interval]] = {}
     for process, trial in zip(journal.processes, trials, strict=False):
         if trial and trial.running:
             threads.setdefault(process, []).append(trial.running)
-    n_jobs = max((Timeline(intervals).most for intervals in threads.values()), default=None)
-    setup = Setup(loader_workers=known(over(fmean, workers), "journal"), n_jobs=known(n_jobs, "journal"))
+    n_jobs = max((study_times.Timeline(intervals).most for intervals in threads.values()), default=None)
+    setup = study_times.Setup(
+        loader_workers=study_times.known(over(fmean, workers), "journal"), n_jobs=study_times.known(n_jobs, "journal")
+    )
     return _record(study, states, trials, setup)
 
 
-def diagnose_record(record: StudyRecord, given: Setup | None = None) -> Diagnosis:
+def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | None = None) -> Diagnosis:
     """Return the diagnosis of what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
     if not record.trials:
         counts = f"{record.running} running, {record.waiting} waiting"
         raise EmptyStoreError(f"study {record.study!r} has no trial that has ended ({counts}); run it first")
-    record = with_n_jobs(with_startups(replace(record, setup=(given or Setup()).or_else(record.setup))))
-    facts = gather(record)
+    record = study_times.with_n_jobs(
+        study_times.with_startups(replace(record, setup=(given or study_times.Setup()).or_else(record.setup)))
+    )
+    facts = study_times.gather(record)
     return Diagnosis(facts=facts, causes=tuple(causes(facts)))
 
 
-def _read(engine: Engine, study: str) -> StudyRecord:
+def _read(engine: Engine, study: str) -> study_times.StudyRecord:
     """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none.
 
     A study of the tuner is one of Optuna's for each of its cases, which have the fact `CASE`; `study` may name one.
@@ -260,11 +258,11 @@ def _read(engine: Engine, study: str) -> StudyRecord:
     if not cases:
         raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
     if exact and not exact.key:  # of another program
-        return read_plain(engine, study, exact.study_id, Setup(loader_workers=workers))
+        return read_plain(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
     record = read_own(engine, name, case if exact else None)
     ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1
     all_workers = workers and replace(workers, value=workers.value * ranks)  # the parameter is that of a rank
-    return replace(record, setup=record.setup.or_else(Setup(loader_workers=all_workers)))
+    return replace(record, setup=record.setup.or_else(study_times.Setup(loader_workers=all_workers)))
 
 
 def studies_in(engine: Engine) -> str:
@@ -298,10 +296,10 @@ OPTIONS = {
 """The field of `Setup` → the option that tells it."""
 
 
-def rows(facts: Facts) -> Iterator[Row]:
+def rows(facts: study_times.Facts) -> Iterator[Row]:
     """Yield the facts of a study, the unknown ones included."""
     for end, ended in facts.ended.items():
-        if end is TrialEnd.INTERRUPTED and not ended.trials:
+        if end is study_times.TrialEnd.INTERRUPTED and not ended.trials:
             continue
         took = f", {duration(ended.mean_s)} in the mean" if ended.mean_s is not None else ""
         yield f"{end} trials", f"{ended.trials}, {ended.share:.0%}{took}", DATABASE
@@ -341,7 +339,7 @@ def rows(facts: Facts) -> Iterator[Row]:
             yield label, *_cells(name, fact, form)
 
 
-def unknown(facts: Facts) -> list[str]:
+def unknown(facts: study_times.Facts) -> list[str]:
     """Return sentences about what could not be judged, and which options tell what is missing."""
     setup = facts.setup
     judged = {
@@ -371,7 +369,7 @@ def sentences(diagnosis: Diagnosis) -> Iterator[str]:
     yield from missing
 
 
-def _at_once(trials: AtOnce | None) -> str:
+def _at_once(trials: study_times.AtOnce | None) -> str:
     """Return how many trials did something at once, in words."""
     if trials is None:
         return "unknown"
@@ -379,6 +377,6 @@ def _at_once(trials: AtOnce | None) -> str:
     return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
 
 
-def _cells(name: str, fact: KnownFact | None, form: str) -> tuple[str, str]:
+def _cells(name: str, fact: study_times.KnownFact | None, form: str) -> tuple[str, str]:
     """Return the value of a fact and its source, or that it is unknown and which option tells it."""
     return (form.format(fact.value), fact.source) if fact else ("unknown", f"{OPTIONS[name]} tells")

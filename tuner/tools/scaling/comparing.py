@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.devices.found import Link
-from tuner.probe import BUSY_PCT, HOUR_S
+from tuner.probe import BUSY_PCT, HOUR_S, Quantity
 from tuner.study import Prices, grouped
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.scaling_table import Quantity, ScalingRow, ceilings, difference, table
+from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, difference, table
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",

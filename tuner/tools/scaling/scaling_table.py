@@ -6,23 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from tuner.probe import DeviceSummary
+from tuner.probe import DeviceSummary, Quantity
 from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Mode, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A number and its standard error; None where the error is unknown."""
-
-    value: float
-    error: float | None = None
-
-    def times(self, factor: float) -> "Quantity":
-        """Return the product with an exact number."""
-        return Quantity(self.value * factor, None if self.error is None else self.error * abs(factor))
 
 
 def ratio(above: Quantity, below: Quantity) -> Quantity:

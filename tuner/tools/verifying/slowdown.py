@@ -7,19 +7,12 @@ from itertools import count
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
-from tuner.probe import error_of_mean, student_tail
+from tuner.probe import Quantity, error_of_mean, student_tail
 
 FALSE_ALARM = 0.01
 """The probability with which a test calls a config slower that is just as fast as it must be. Chosen."""
 FINE = 0.02
 """A test needs no more runs once it sees a slowdown that is larger than the allowed one by this share. Chosen."""
-
-
-class Reading(NamedTuple):
-    """The speed of one run, or the mean of several, and its standard error; None where that is unknown."""
-
-    value: float
-    error: float | None = None
 
 
 class Scatter(NamedTuple):
@@ -31,7 +24,7 @@ class Scatter(NamedTuple):
     """The degrees of freedom of this estimate."""
 
 
-def scatter(configs: Iterable[Sequence[Reading]]) -> Scatter:
+def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
     """Return the scatter of the runs of one config, pooled over several configs that have run twice at least.
 
     It is 0.3 % at least (chosen): equal runs may be so by chance.
@@ -44,11 +37,11 @@ def scatter(configs: Iterable[Sequence[Reading]]) -> Scatter:
     return Scatter(max(math.sqrt(squares / freedom), 0.003), freedom)
 
 
-def mean(runs: Sequence[Reading], scatter: Scatter) -> Reading:
+def mean(runs: Sequence[Quantity], scatter: Scatter) -> Quantity:
     """Return the mean of some runs of a config. Its error is the larger of that of the runs and that of the scatter."""
     value = fmean(run.value for run in runs)
     error_of_runs = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
-    return Reading(value, max(error_of_runs, value * scatter.share / math.sqrt(len(runs))))
+    return Quantity(value, max(error_of_runs, value * scatter.share / math.sqrt(len(runs))))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +57,7 @@ class Slowdown:
     """The degrees of freedom of the error."""
 
     @classmethod
-    def of(cls, now: Sequence[Reading], then: Reading, readings: int, scatter: Scatter) -> "Slowdown":
+    def of(cls, now: Sequence[Quantity], then: Quantity, readings: int, scatter: Scatter) -> "Slowdown":
         """Return how the runs of now compare with the mean of the study, which is that of so many readings.
 
         A run of the study is taken to scatter as much as a run of now.

@@ -1,24 +1,39 @@
 """Measures a person's own command and the best of a study again, in turns, and says whether their speeds still hold."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from statistics import fmean
+from typing import Any
 
 from tuner.count import differences
 from tuner.errors import StudyError, TrainerError
-from tuner.export import SPEEDS, CaseView, SpeedGain, no_best, with_error
-from tuner.probe import SAMPLES_PER_S, Answer, FailureKind, Next, ProbeResult, error, error_of_mean, over, value
+from tuner.export import SPEEDS, CaseView, SpeedGain, figure, in_words, no_best, with_error
+from tuner.probe import (
+    SAMPLES_PER_S,
+    Answer,
+    FailureKind,
+    Next,
+    ProbeResult,
+    Quantity,
+    duration,
+    error,
+    error_of_mean,
+    over,
+    value,
+)
+from tuner.records.case_record import FACTS, changes
 from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
 from tuner.search.standing import Standing
 from tuner.search.verdict import next_answer
+from tuner.store import opening
 from tuner.study import Case, Config, launch_digest
-from tuner.tools.verifying.slowdown import Reading, Slowdown, scatter
+from tuner.tools.verifying.slowdown import FINE, Slowdown, scatter
 
 
-class Exit(IntEnum):
+class Outcome(IntEnum):
     """What a verification comes to, as an exit code."""
 
     HOLDS = 0
@@ -30,7 +45,7 @@ class Exit(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class RepeatedConfig:
     """A config that is measured again."""
 
     name: str
@@ -47,17 +62,17 @@ class Subject:
         return self.then.trials[-1].config
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> Quantity:
         """The speed that the study has measured."""
         if self.metric == SAMPLES_PER_S:
-            return Reading(self.then.samples_per_s or 0.0, self.then.told_speed_error)
-        return Reading(self.then.value, self.then.told_error)
+            return Quantity(self.then.samples_per_s or 0.0, self.then.told_speed_error)
+        return Quantity(self.then.value, self.then.told_error)
 
     @property
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[Quantity]:
         """The speeds of the runs of now."""
         speeds = ((value(result, self.metric), error(result, self.metric)) for result in self.results)
-        return [Reading(speed, spread) for speed, spread in speeds if speed]
+        return [Quantity(speed, spread) for speed, spread in speeds if speed]
 
     @property
     def waits(self) -> float:
@@ -66,7 +81,7 @@ class Subject:
         return min((over(fmean, shares) or 0.0) / 100.0, 0.9)
 
 
-def subjects(view: CaseView, own: Config | None) -> list[Subject]:
+def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
     """Return what is measured again of a case: the person's own config, or a study's default, and the best.
 
     Raises StudyError where the study has no best, where only sessions have measured it, and where speeds are unknown.
@@ -81,7 +96,7 @@ def subjects(view: CaseView, own: Config | None) -> list[Subject]:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
     base = measured.get(launch_digest(own)) if own else view.default
-    subject, name = partial(Subject, metric=metric), "your command" if own else "the default"
+    subject, name = partial(RepeatedConfig, metric=metric), "your command" if own else "the default"
     if base is None or (metric == SAMPLES_PER_S and not base.samples_per_s):
         return [subject(name="the best", then=best)]
     if base.launch == best.launch:
@@ -93,7 +108,7 @@ def subjects(view: CaseView, own: Config | None) -> list[Subject]:
 class Findings:
     """What the runs of a verification have shown."""
 
-    subjects: Sequence[Subject]
+    subjects: Sequence[RepeatedConfig]
     at_least: float
 
     @property
@@ -101,7 +116,7 @@ class Findings:
         """The runs of each config."""
         return min(len(subject.results) for subject in self.subjects)
 
-    def slowdown(self, subject: Subject) -> Slowdown:
+    def slowdown(self, subject: RepeatedConfig) -> Slowdown:
         """Return how a config compares with its speed in the study."""
         spread = scatter(each.readings for each in self.subjects)
         return Slowdown.of(subject.readings, subject.reading, subject.then.readings, spread)
@@ -116,16 +131,16 @@ class Findings:
         return SpeedGain(fmean(ratios), error_of_mean(ratios, ()))
 
     @property
-    def verdict(self) -> Exit:
+    def verdict(self) -> Outcome:
         """What the runs of the best come to."""
         best = self.subjects[-1]
         slowdown = self.slowdown(best)
         if slowdown.is_below(self.at_least, best.waits):
-            return Exit.SLOWER
+            return Outcome.SLOWER
         is_explained = slowdown.is_below(self.at_least)
         # a test that would not see even a slowdown 5 % larger than the one that is allowed says nothing (chosen)
         is_coarse = slowdown.visible > 0.05 and not slowdown.is_above(self.at_least)
-        return Exit.UNKNOWN if is_explained or is_coarse else Exit.HOLDS
+        return Outcome.UNKNOWN if is_explained or is_coarse else Outcome.HOLDS
 
     @property
     def is_fine(self) -> bool:
@@ -162,7 +177,7 @@ class Verification:
             self._say(f"  round {findings.rounds}: {'; '.join(map(_newest, self.subjects))}")
         return findings
 
-    def _measure(self, subject: Subject) -> ProbeResult | None:
+    def _measure(self, subject: RepeatedConfig) -> ProbeResult | None:
         """Return the result of one run; None where the user stopped it."""
         bench, spec = self._job.bench, self._job.bench.spec_for(self._case)
         slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
@@ -192,6 +207,82 @@ class Verification:
         return result
 
 
-def _newest(subject: Subject) -> str:
+def _newest(subject: RepeatedConfig) -> str:
     """Return the speed of a config's newest run."""
-    return f"{subject.name} {with_error(*subject.readings[-1])} {SPEEDS[subject.metric]}"
+    last = subject.readings[-1]
+    return f"{subject.name} {with_error(last.value, last.error)} {SPEEDS[subject.metric]}"
+
+
+def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which settings differ from those with which a case was measured; `identity` has those of now."""
+    stored = view.facts.identity
+    for line in opening.differences(stored, dict(identity)) if stored else ():
+        yield f"changed in the study file: {line.strip()}"
+
+
+def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: float) -> Iterator[str]:
+    """Yield what is measured, and for how long."""
+    for subject in subjects:
+        yield f"{subject.name}: {in_words(subject.then.config)}"
+    slower = 1.0 - at_least + FINE
+    turns = "in turns" if len(subjects) > 1 else "again and again"
+    yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {duration(60 * minutes)}"
+
+
+def report(findings: Findings) -> Iterator[str]:
+    """Yield what has changed, how fast the configs are now, the verdict, and what such a test can see."""
+    *_, best = findings.subjects
+    yield _since(best)
+    for subject in findings.subjects:
+        slowdown, then = findings.slowdown(subject), subject.reading
+        yield (
+            f"{subject.name}: {with_error(slowdown.times, slowdown.error, 3)} times the study's {figure(then.value)} "
+            f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.then.readings} of the study"
+        )
+    if gain := findings.gain:
+        base, gain_in_study = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
+        yield (
+            f"the best makes {with_error(gain.times, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
+            f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
+        )
+    slowdown_of_best = findings.slowdown(best)
+    yield _verdict(findings, slowdown_of_best)
+    power = {slower: slowdown_of_best.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
+    chances = (f"{100 * slower:.0f} %: {100 * chance:.0f} %" for slower, chance in power.items())
+    yield f"the chance that such a test sees a slowdown of {', of '.join(chances)}"
+
+
+def _verdict(findings: Findings, of_best: Slowdown) -> str:
+    """Return the verdict as a sentence; `of_best` is the slowdown of the best."""
+    *others, best = findings.subjects
+    allowed = f"{findings.at_least:g} times its speed in the study"
+    match findings.verdict:
+        case Outcome.SLOWER if others:
+            is_too = findings.slowdown(others[0]).is_below(findings.at_least)
+            return f"slower: {best.name} is below {allowed}, and {others[0].name} is {'too' if is_too else 'not'}"
+        case Outcome.SLOWER:
+            return f"slower: {best.name} is below {allowed}"
+        case Outcome.UNKNOWN if of_best.is_below(findings.at_least):
+            return (
+                f"unknown: {best.name} is slower, and waited {100 * best.waits:.0f} % of its time for a processor that "
+                "other programs used; verify again on a quiet machine"
+            )
+        case Outcome.UNKNOWN:
+            unseen = 100 * min(of_best.visible, 1.0)
+            return f"unknown: runs differ so much that {unseen:.0f} % slower may stay unseen; see --minutes"
+        case _:
+            return f"it holds: {best.name} is not surely below {allowed}"
+
+
+def _since(best: RepeatedConfig) -> str:
+    """Return what has changed since the study has measured the best, and what may have."""
+    trial = best.then.trials[-1]
+    before, now = trial.probe.facts, best.results[-1].facts
+    same = [what for name, what in FACTS.items() if name in before and before[name] == now.get(name)]
+    unknown = [what for name, what in FACTS.items() if name in now and name not in before]
+    parts = [
+        f"changed: {', '.join(changes(before, now)) or 'nothing'}",
+        f"unchanged: {', '.join(same) or 'nothing'}",
+        *([f"unknown of then: {', '.join(unknown)}"] if unknown else []),
+    ]
+    return f"since #{trial.number} of {(trial.probe.started_at or 'an unknown day')[:10]}, {'; '.join(parts)}"

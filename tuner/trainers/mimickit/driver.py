@@ -174,7 +174,7 @@ class RunEnd(Exception):  # noqa: N818 - it is no error
     """Raised to end a run in the middle of an iteration."""
 
 
-class Ending:
+class SharedEnd:
     """Makes all ranks of one run end it at the same point, soon after the tuner has seen enough.
 
     The ranks ask after each iteration and, from the second iteration on, about every second inside it: an exchange
@@ -315,7 +315,7 @@ class DriverRank:
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
-        ending = Ending(self._from_rank_0, self._progress.stopped)
+        ending = SharedEnd(self._from_rank_0, self._progress.stopped)
         thin = Thinning(agent, wanted=request.get("thin", False))
         update_model, count_samples = agent._update_model, agent._update_sample_count
 

@@ -40,21 +40,13 @@ class MimicKitTrainer(base.Trainer):
         self._options = base.checked_options(MimicKitOptions, spec)
         self._python = base.interpreter(spec.python or "python3")
         self._progress = _with_score(self._options.score_row)
+        self.score_source = self._options.score_row
+        self.dependencies = checkout.dependencies(self._python, self._options.engine_config)
 
     @property
     def declines(self) -> Mapping[str, str]:
         """The parameters of a DataLoader, which MimicKit does not have."""
         return dict.fromkeys(("num_workers", "prefetch_factor"), "mimickit has no DataLoader")
-
-    @property
-    def score_source(self) -> str:
-        """The row of the printed table that the study names; empty for the usual rows."""
-        return self._options.score_row
-
-    @property
-    def dependencies(self) -> base.Dependencies:
-        """What MimicKit imports, with the simulator that the study sets."""
-        return checkout.dependencies(self._python, self._options.engine_config)
 
     def cases(self) -> list[Case]:
         """Return the case of every argument file, with the engine that it would run on.

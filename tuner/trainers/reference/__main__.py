@@ -35,6 +35,6 @@ def _value(text: str) -> bool | int | str:
 if __name__ == "__main__":
     given = settings_from()  # before torch is loaded, which takes seconds: a wrong argument is named at once
 
-    from tuner.trainers.reference.training import run
+    from tuner.trainers.reference.learning import run
 
     run(*given)

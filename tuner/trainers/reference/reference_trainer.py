@@ -25,22 +25,14 @@ class ReferenceTrainer(base.Trainer):
 
     name = "reference"
     accepts = frozenset({LADDER, *own.RunConfig.model_fields})
+    spans_nodes = True
 
     def __init__(self, spec: TrainerSpec) -> None:
         """Take the study's `trainer` part. Raises TrainerError for an option it does not know or cannot use."""
         super().__init__(spec)
         self._options = base.checked_options(ReferenceOptions, spec)
         self._python = base.interpreter(spec.python or sys.executable)
-
-    @property
-    def spans_nodes(self) -> bool:
-        """True: the ranks of all nodes form one group."""
-        return True
-
-    @property
-    def dependencies(self) -> base.Dependencies:
-        """The modules that the trainer's own process imports."""
-        return base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
+        self.dependencies = base.Dependencies(python=self._python, modules=("tuner", "numpy", "torch"))
 
     @property
     def needs(self) -> frozenset[str]:
@@ -108,6 +100,7 @@ class ReferenceTrainer(base.Trainer):
 
     def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
         """Return the plan of a run or a session; `words` are those that only a run has."""
+        hidden_units = self._options.hidden_units or own.default_hidden_units(base.device_names(slot.devices)[0])
         planned = base.own_plan(
             self._python,
             (module, "--case", case.name),
@@ -115,17 +108,13 @@ class ReferenceTrainer(base.Trainer):
             slot,
             *("--num-envs", str(_num_envs(config))),
             *(("--seed", str(slot.seed)) if slot.seed is not None else ()),
-            *("--hidden-units", str(self._hidden_units(slot))),
+            *("--hidden-units", str(hidden_units)),
             *(("--env-mib", str(self._options.env_mib)) if self._options.env_mib else ()),
             *words,
             session_key=self.session_key(case, config),
         )
         agent, variant = f"reference/{case.method}", config.get(VARIANT, "default")
         return replace(planned, base_agent=f"{agent}.default", agent_config=f"{agent}.{variant}")
-
-    def _hidden_units(self, slot: Slot) -> int:
-        """Return the width of hidden layers on the devices of a slot."""
-        return self._options.hidden_units or own.default_hidden_units(base.device_names(slot.devices)[0])
 
 
 def _num_envs(config: Config) -> int:

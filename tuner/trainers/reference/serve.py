@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tuner.trainers.reference import launch_settings as own
+from tuner.trainers.reference.learning import fresh_clips, iterations, networks_of, show
 from tuner.trainers.reference.team_ranks import TeamRank, serve
-from tuner.trainers.reference.training import fresh_clips, iterations, networks_of, show
 
 
 def train(rank: TeamRank[own.TeamSettings], request: dict[str, Any], stopped: Callable[[], bool]) -> None:

@@ -4,7 +4,7 @@ import functools
 import sys
 
 from tuner_inside.flags.command_line import calling_package, guard, is_argv, keep_leftover, mark_typed, tell_options
-from tuner_inside.flags.options import described, option
+from tuner_inside.flags.records import described, option
 
 SUPPRESS = "==SUPPRESS=="
 """The dest of an action without a value (argparse.SUPPRESS)."""

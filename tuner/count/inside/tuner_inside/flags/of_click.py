@@ -1,7 +1,7 @@
 """The options of click and typer."""
 
 from tuner_inside.flags.command_line import is_argv, tell_options
-from tuner_inside.flags.options import described, option
+from tuner_inside.flags.records import described, option
 from tuner_inside.tell import around
 
 _root_contexts = []

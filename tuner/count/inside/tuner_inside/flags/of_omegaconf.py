@@ -2,7 +2,7 @@
 
 from tuner_inside.files import argv_is_read
 from tuner_inside.flags.command_line import is_argv, tell_options
-from tuner_inside.flags.options import option
+from tuner_inside.flags.records import option
 from tuner_inside.tell import around
 
 _overrides = []
