@@ -19,7 +19,7 @@ SAMPLED = "sampled_power"
 """Power that was sampled, where a card has no counter."""
 
 
-class Reading(NamedTuple):
+class EnergyReading(NamedTuple):
     """A reading of a counter of energy."""
 
     t_s: float
@@ -33,7 +33,7 @@ def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] 
 
     Each piece of a window counts by the seconds of training that it stands for.
     """
-    readings = [Reading(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
+    readings = [EnergyReading(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
     falls = any(later.energy_j < earlier.energy_j for earlier, later in pairwise(readings))
     if falls or len(readings) < 2 or readings[-1].energy_j <= readings[0].energy_j:
         return None
@@ -52,7 +52,7 @@ def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] 
     return power_w
 
 
-def _energy_at(readings: Sequence[Reading], t_s: float) -> float:
+def _energy_at(readings: Sequence[EnergyReading], t_s: float) -> float:
     """Return a counter in joules at a time between its first and its last reading."""
     place = min(max(bisect_right(readings, t_s, key=attrgetter("t_s")), 1), len(readings) - 1)
     before, after = readings[place - 1 : place + 1]
