@@ -44,8 +44,8 @@ def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Set
         query = select(TRIALS.c.trial_id, STATE.label("state"), *times).where(TRIALS.c.study_id == study_id)
         rows = connection.execute(query).all()
         is_of_study = STEPS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id))
-        counts = select(STEPS.c.trial_id, func.count()).where(is_of_study).group_by(STEPS.c.trial_id)
-        reports = dict(connection.execute(counts).tuples().all())
+        counts = select(STEPS.c.trial_id, func.count().label("reports")).where(is_of_study).group_by(STEPS.c.trial_id)
+        reports: dict[int, int] = {row.trial_id: row.reports for row in connection.execute(counts)}
     trials = [
         _ended(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
         for row in rows
