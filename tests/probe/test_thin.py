@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Thin
-from tuner.probe.summaries import AveragedReading, averages, level, summarise
+from tuner.probe.summaries import MeanReading, averages, level, summarise
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_S = 0.2
@@ -122,7 +122,7 @@ def test_a_piece_of_one_level_is_known_exactly_whatever_lies_around_it(
     known = []
     for begin_s, end_s in pairwise(cuts):
         share = max(0.0, min(end_s, PIECE.end_s) - max(begin_s, PIECE.begin_s)) / (end_s - begin_s)
-        known.append(AveragedReading(begin_s, end_s, share * inside_pct + (1 - share) * outside_pct))
+        known.append(MeanReading(begin_s, end_s, share * inside_pct + (1 - share) * outside_pct))
     found = level(known, PIECE)
     assert found.mean == pytest.approx(inside_pct, abs=1e-6)
     assert found.edge_error == pytest.approx(0.0, abs=1e-6)
@@ -130,17 +130,17 @@ def test_a_piece_of_one_level_is_known_exactly_whatever_lies_around_it(
 
 def test_each_moment_of_a_piece_takes_the_nearest_reading_inside() -> None:
     known = [
-        AveragedReading(9.9, 10.1, 0.0),
-        AveragedReading(10.1, 10.3, 90.0),
-        AveragedReading(11.5, 11.7, 60.0),
-        AveragedReading(11.9, 12.1, 0.0),
+        MeanReading(9.9, 10.1, 0.0),
+        MeanReading(10.1, 10.3, 90.0),
+        MeanReading(11.5, 11.7, 60.0),
+        MeanReading(11.9, 12.1, 0.0),
     ]
     found = level(known, PIECE)
     assert found.mean == pytest.approx((0.9 * 90 + 1.1 * 60) / 2)
 
 
 def test_a_piece_without_a_reading_of_its_own_takes_those_in_its_middle() -> None:
-    known = [AveragedReading(9.0, 11.4, 80.0), AveragedReading(11.4, 13.0, 60.0), AveragedReading(13.0, 14.0, 0.0)]
+    known = [MeanReading(9.0, 11.4, 80.0), MeanReading(11.4, 13.0, 60.0), MeanReading(13.0, 14.0, 0.0)]
     found = level(known, PIECE)
     assert found.mean == 80.0
     assert level(known[2:], PIECE).mean is None

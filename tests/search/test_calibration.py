@@ -18,7 +18,7 @@ H200_MIB, RTX_4090_MIB = 143_771.0, 24_564.0
 DOUBLINGS = tuple(32 << power for power in range(12))
 SPACE = Space(
     (
-        ParameterSpec(ladder=AUTO).parameter(LADDER),
+        ParameterSpec(ladder=AUTO).parameter(LADDER, is_ladder=True),
         Parameter(name=VARIANT, values=("hiutil", "default")),
         Parameter(name="num_workers", values=(2, 0)),
     )
@@ -66,7 +66,7 @@ def test_a_large_card_has_its_largest_rungs_just_below_its_end() -> None:
 
 def test_the_person_s_own_size_is_a_rung_where_it_may_fit() -> None:
     for own, made in ((3000, {*DOUBLINGS[:-1], 3000}), (65_000, {*DOUBLINGS[:-1]})):
-        ladder = ParameterSpec(ladder=AUTO, own=own).parameter(LADDER)
+        ladder = ParameterSpec(ladder=AUTO, own=own).parameter(LADDER, is_ladder=True)
         space = Space((ladder, *SPACE.parameters[1:]))
         assert set(rungs_after([ran(64), ran(512)], space, ProbeSpec())) == made
 

@@ -196,12 +196,14 @@ def test_seeds_halve_the_widest_gap_of_a_ladder() -> None:
 
 def test_the_users_own_config_has_the_first_choices_and_comes_before_all_seeds() -> None:
     listed = {"num_envs": (16, 4, 8, 32), "workers": (2, 0, 4)}
-    parameters = [ParameterSpec(choices=values).parameter(name) for name, values in listed.items()]
+    parameters = [
+        ParameterSpec(choices=values).parameter(name, is_ladder=name == "num_envs") for name, values in listed.items()
+    ]
     space = Space(tuple(parameters))
     assert space.rungs == (4, 8, 16, 32)
     assert space.own == space.seeds(4)[0] == {"num_envs": 16, "workers": 2}
     assert len(space.seeds(4)) == 4
-    ladder = ParameterSpec(ladder=(16, 4)).parameter("num_envs")
+    ladder = ParameterSpec(ladder=(16, 4)).parameter("num_envs", is_ladder=True)
     assert Space((ladder, parameters[1])).own is None
     assert Space(tuple(parameters), holds=lambda config: config["workers"] == 4).own is None
 

@@ -107,7 +107,7 @@ def test_a_parameter_that_makes_no_sense_is_refused(parameter: dict[str, Any], w
 
 def test_conditions_take_one_value_several_or_a_minimum() -> None:
     spec = ParameterSpec.model_validate({"choices": [1], "when": {"a": "x", "b": [1, 2], "c": {"min": 1}}})
-    assert spec.parameter("p").conditions == (
+    assert spec.parameter("p", is_ladder=False).conditions == (
         Condition(parameter="a", values=("x",)),
         Condition(parameter="b", values=(1, 2)),
         Condition(parameter="c", at_least=1),

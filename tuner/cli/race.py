@@ -64,7 +64,7 @@ def race(
     """Train a few configs of a search for the same time, and say which learns most; rerun to resume."""
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, [case] if case else None, "a race", "--cases")
+    chosen = one_case(bench, [case] if case else None, "a race")
     url = database_url(storage, bench.folder)
     searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
     if searched is None:

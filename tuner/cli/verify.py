@@ -35,7 +35,7 @@ def verify(
     console = open_console()
     need_own_study(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, [case] if case else None, "a verification", "--cases")
+    chosen = one_case(bench, [case] if case else None, "a verification")
     url = database_url(storage, bench.folder)
     view = open_reader(url, bench.spec.name).case(chosen.name)
     if view is None:

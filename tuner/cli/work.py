@@ -63,16 +63,16 @@ Cases = Annotated[
 ]
 
 
-def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this", option: str = "--cases") -> Case:
-    """Return the case of this name, or the study's only case. Raises StudyError where several are meant.
+def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") -> Case:
+    """Return the case that `cases` name, or the study's only case.
 
-    `what`: what is about one case; `option`: the option that names it.
+    Raises StudyError where several are meant; the message says that `what`, such as a race, is about one case.
     """
     chosen = chosen_cases(bench, cases)
     if len(chosen) != 1:
         known = ", ".join(case.name for case in chosen)
         asked = " ".join(cases or ()) or "the study"
-        raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with {option}")
+        raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with --cases")
     return chosen[0]
 
 

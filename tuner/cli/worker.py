@@ -155,7 +155,7 @@ class _TeamView:
             self._errors.setdefault(worker, []).append(text)
 
     def ended(self, worker: str, end: Exit) -> None:
-        """Say how a worker ended, if it died."""
+        """Say how a worker ended, if it died, or keep its error where the user can fix it, which is exit code 2."""
         self._screen.forget(worker)
         errors = "\n".join(self._errors.pop(worker, []))
         if end.died:

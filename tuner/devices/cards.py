@@ -38,9 +38,9 @@ def disjoint_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) 
     free = sorted(allowed)
     wanted = [set(cores) & set(free) or set(free) for cores in nearby]
     shares: list[list[int]] = []
-    for worker, near in enumerate(wanted):
-        sharers = 1 + sum(bool(near & near_later) for near_later in wanted[worker + 1 :])
-        candidates = [core for core in free if core in near]
+    for worker, cores in enumerate(wanted):
+        sharers = 1 + sum(bool(cores & cores_later) for cores_later in wanted[worker + 1 :])
+        candidates = [core for core in free if core in cores]
         shares.append(candidates[: len(candidates) // sharers])
         free = [core for core in free if core not in shares[-1]]
     return shares
@@ -188,8 +188,8 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
     Without cards the list is empty.
     """
     pairs = zip(now, at_open, strict=True)
-    found = [obstacle for card, before in pairs for obstacle in _obstacles_of_card(card, before)]
-    return sorted(found, key=lambda obstacle: RULES.index(obstacle.rule))
+    unsorted = [obstacle for card, before in pairs for obstacle in _obstacles_of_card(card, before)]
+    return sorted(unsorted, key=lambda obstacle: RULES.index(obstacle.rule))
 
 
 def _obstacles_of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]:
@@ -254,13 +254,13 @@ def _why_not_free(
     """Return why the cards are not free now; None if they are free. Raises DeviceLostError."""
     own = [Obstacle("own process", f"{survivors} of an earlier probe cannot be killed")] if survivors else []
     try:
-        found = [*own, *obstacles(read(), at_open)]
+        in_the_way = [*own, *obstacles(read(), at_open)]
     except DeviceLostError:
         raise
     except DeviceError as error:
         return unreadable(str(error))
-    detail = "; ".join(obstacle.text for obstacle in found)
-    return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail) if found else None
+    detail = "; ".join(obstacle.text for obstacle in in_the_way)
+    return Failure(kind=FailureKind.GPU_BUSY, rule=in_the_way[0].rule, detail=detail) if in_the_way else None
 
 
 def described(occupant: Occupant) -> str:

@@ -24,6 +24,7 @@ from tuner.devices.cards import Cards
 from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
+from tuner.probe import own_files
 from tuner.probe.output import USUAL_BOUNDS
 from tuner.probe.progress_files import CountLines
 from tuner.probe.run import kernel_oom_kills
@@ -112,7 +113,7 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
                     process = run_part(plan, devices, mailbox, clock)
                 case Word.LOOK:  # all nodes have opened their devices, so nothing of an earlier tuner runs on any
                     if is_first_look:
-                        probe.own_files.clean_up()
+                        own_files.clean_up()
                     is_first_look = False
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)

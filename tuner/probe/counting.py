@@ -114,7 +114,8 @@ class EpochCounter:
             epoch: the number of the epoch, if the trainer prints it.
             end: the last count of an epoch, if the trainer prints it.
         """
-        if epoch is None and self._belongs_to_another_bar(printed, end):
+        is_left_out = epoch is None and self._follow_bars(printed, end)
+        if is_left_out:
             return None
         if self._first is None:
             self._first = self._last = printed
@@ -131,8 +132,8 @@ class EpochCounter:
         self._epoch = self._epoch if epoch is None else epoch
         return sum(self.epoch_ends) + printed
 
-    def _belongs_to_another_bar(self, printed: float, end: float | None) -> bool:
-        """Return whether this is a line of a bar that does not count; from now on, its bar may be the one that counts.
+    def _follow_bars(self, printed: float, end: float | None) -> bool:
+        """Take a line into account, and return whether it is left out, because its bar does not count.
 
         Another bar takes over with its second growing line, once the bar that counts is complete, or if it has not
         moved.

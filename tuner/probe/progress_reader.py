@@ -76,19 +76,14 @@ class ProgressReader:
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
         """Why the samples may be wrong. It stays: after one count that made no sense, no later count is trusted."""
-        self._pause: Pause | None = None
-        """The pause that lines since the last report tell of; None without one."""
+        self.pause: Pause | None = None
+        """The pause that lines since the last report tell of, such as an evaluation; None without one."""
         self.counts_inside = False
         """Whether iterations and samples are counted inside the training."""
         self._trainer_reports = False
         """Whether the trainer has reported an iteration itself."""
         self._highest: dict[tuple[int | None, str], float] = {}
         """Rank and field → the highest value so far."""
-
-    @property
-    def has_pause(self) -> bool:
-        """Whether a line since the last report tells of something else than training, such as an evaluation."""
-        return self._pause is not None
 
     def feed(self, line: OutputLine) -> Progress | None:
         """Return the progress report that this line completes, or None."""
@@ -122,7 +117,7 @@ class ProgressReader:
         if not message.get(COUNTED):
             self._trainer_reports = self._trainer_reports or "iteration" in message
         if self.counts_inside:
-            self._pause = _pause(message.get("pause"))
+            self.pause = _pause(message.get("pause"))
         return self._report(message, line, begins_anew=begins_anew)
 
     def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
@@ -134,7 +129,7 @@ class ProgressReader:
         iteration = self._raised(rank, "iteration", _count(fields.get("iteration"), counting.MOST_ITERATIONS))
         if iteration is None or iteration == iteration_before:
             return None
-        pause, self._pause = self._pause, None
+        pause, self.pause = self.pause, None
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
         t_s = self._raised_time_s(rank, number(fields.get("t_s")), line)
         return Progress(
@@ -155,10 +150,10 @@ class ProgressReader:
 
     def _note_pause(self, text: str) -> None:
         """Note the pause that a line without an iteration tells of, unless one is noted, such as an epoch's end."""
-        if self._pause is None and counting.EVALUATES.search(text):
-            self._pause = Pause("an evaluation")
-        elif self._pause is None and self.SAVES.search(text):
-            self._pause = Pause("a checkpoint")
+        if self.pause is None and counting.EVALUATES.search(text):
+            self.pause = Pause("an evaluation")
+        elif self.pause is None and self.SAVES.search(text):
+            self.pause = Pause("a checkpoint")
 
     def _note_score(self, t_s: float, printed: object) -> None:
         if (score := _score(printed)) is not None:
@@ -221,7 +216,7 @@ class ProgressReader:
             if counting.is_rounded(text):
                 self._suspect(f"a count is rounded, as {text}, so that steps are lost")
             if is_iteration and len(counter.epoch_ends) > epochs:
-                self._pause = Pause("an epoch's end", counter.epoch_ends[-1])
+                self.pause = Pause("an epoch's end", counter.epoch_ends[-1])
             elif is_iteration and fields[count] is None:
                 self._note_pause(name)
         return fields

@@ -1,4 +1,4 @@
-"""Summarises the measurements of a window, with notes for a reader of the numbers. Pure."""
+"""Summarises the measurements of a window, energy included, and says what a reader of the numbers should know. Pure."""
 
 import math
 from bisect import bisect_right
@@ -22,7 +22,7 @@ Measured on H200s, where the driver takes a value every 0.2 s. The NVML referenc
 """
 
 
-class AveragedReading(NamedTuple):
+class MeanReading(NamedTuple):
     """A value that averages a quantity over an interval."""
 
     begin_s: float
@@ -37,7 +37,7 @@ class AveragedReading(NamedTuple):
 
 def averages(
     samples: Iterable[DeviceSample], read: Callable[[DeviceSample], float | None], past_s: float | None
-) -> list[AveragedReading]:
+) -> list[MeanReading]:
     """Return the known values of a quantity with their intervals. `samples` are sorted by time.
 
     An interval begins `past_s` before its sample, or at the value before it if `past_s` is None. GPM and CPU times
@@ -45,11 +45,11 @@ def averages(
     """
     known = [(sample.t_s, value) for sample in samples if (value := read(sample)) is not None]
     if past_s is not None:
-        return [AveragedReading(t_s - past_s, t_s, value) for t_s, value in known]
-    return [AveragedReading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
+        return [MeanReading(t_s - past_s, t_s, value) for t_s, value in known]
+    return [MeanReading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
 
 
-def level(readings: Sequence[AveragedReading], piece: Piece) -> Estimate:
+def level(readings: Sequence[MeanReading], piece: Piece) -> Estimate:
     """Return the mean over a piece from the readings that lie wholly inside; unknown without such a reading.
 
     A reading that reaches beyond the piece mixes two levels, so it is left out. Each moment of the piece takes the
@@ -179,8 +179,8 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
     `samples` are sorted by time; `from_s` is the first mark. A rise below `RISE` is joined with the next rise. Of many
     rises, only every second, third and so on is kept, so that at most about 400 are left.
     """
-    found: list[tuple[float, float]] = []
-    largest, largest_found, last_s = 0.0, 0.0, from_s
+    kept: list[tuple[float, float]] = []
+    largest, largest_kept, last_s = 0.0, 0.0, from_s
     for sample in samples:
         if sample.mem_used_mib is None:
             continue
@@ -188,14 +188,14 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
         largest = max(largest, sample.mem_used_mib, sample.mem_peak_mib or 0.0)
         if sample.t_s <= from_s:
             continue
-        if not found:
-            largest_found = before or largest
-            found.append((0.0, largest_found))
-        if largest > largest_found + RISE * (sample.mem_total_mib or 0.0):
-            largest_found = largest
-            found.append((sample.t_s - from_s, largest))
-    step = max(1, math.ceil(len(found) / 400))
-    return (*found[:1], *found[1::step], (last_s - from_s, largest)) if found else ()
+        if not kept:
+            largest_kept = before or largest
+            kept.append((0.0, largest_kept))
+        if largest > largest_kept + RISE * (sample.mem_total_mib or 0.0):
+            largest_kept = largest
+            kept.append((sample.t_s - from_s, largest))
+    step = max(1, math.ceil(len(kept) / 400))
+    return (*kept[:1], *kept[1::step], (last_s - from_s, largest)) if kept else ()
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:

@@ -27,7 +27,7 @@ class ProbeEnd(StrEnum):
     """Why a probe is over."""
 
     ENOUGH = "enough"
-    """All iterations of a usual probe have come, or the value is known well enough."""
+    """All iterations of a usual probe have come, the value is known well enough, or no time is left for more."""
     EXITED = "exited"
     """The trainer ended by itself."""
     FATAL = "fatal"
@@ -207,7 +207,10 @@ class Watch:
         return shown or without_iteration or self._unexplained(end, exit_code, missing, behind)
 
     def _hides_a_death(self, end: ProbeEnd) -> bool:
-        """Return whether a rank died, although the probe ended in another way."""
+        """Return whether a rank died, although the probe ended in another way.
+
+        Its peers may have written on, or it may have told of its failure before it ended.
+        """
         match end:
             case ProbeEnd.HANG:
                 return self.evidence.fatal_t_s is not None
@@ -330,7 +333,7 @@ class Watch:
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, self.HICCUP_FACTOR * usual_s):
             return True
-        is_paused = self._reader.has_pause or self._paused_s > self._last_mark_s
+        is_paused = self._reader.pause is not None or self._paused_s > self._last_mark_s
         least_s = limits.silence_seconds if is_paused else self.LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
         return usual_s > 0 and now_s - max(self._last_mark_s, self._paused_s) >= stall_s

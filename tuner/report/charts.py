@@ -267,12 +267,12 @@ def _rows_along(
     return {title: lines for title, lines in rows.items() if lines}
 
 
-def _ticks(rungs: Collection[int], most: int = 6) -> list[int]:
+def _ticks(rungs: Collection[int]) -> list[int]:
     """Return the rungs to write below a logarithmic axis, the largest first, with room between neighbours.
 
-    They are about `most`; more would not fit beside each other on a phone.
+    There are about six; more would not fit beside each other on a phone.
     """
-    least_ratio = (max(rungs) / min(rungs)) ** (1 / most)
+    least_ratio = (max(rungs) / min(rungs)) ** (1 / 6)
     chosen: list[int] = []
     for rung in sorted(rungs, reverse=True):
         if not chosen or chosen[-1] >= least_ratio * rung:

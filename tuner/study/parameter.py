@@ -156,7 +156,7 @@ class ParameterSpec(Strict):
     choices: tuple[Scalar, ...] | None = Field(default=None, min_length=1, max_length=MOST_VALUES)
     """numbers, words, or `[false, true]`"""
     grow: PositiveInt | None = None
-    """of `choices`: while the largest one is the best, its double is added, up to this number"""
+    """of `choices`: while the largest one leads by more than 1 %, its double is added, up to this number"""
     range: tuple[Limit, Limit] | None = None
     """the first and the last number"""
     step: Annotated[Limit, Field(gt=0)] | None = None
@@ -298,10 +298,8 @@ class ParameterSpec(Strict):
         kind = "choices" if self.ladder is None else "ladder"
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
-    def parameter(self, name: str, *, is_ladder: bool | None = None) -> Parameter:
-        """Return the parameter in the form that the search uses. `is_ladder`: see `Parameter.is_ladder`."""
-        if is_ladder is None:
-            is_ladder = self.ladder is not None or name == LADDER
+    def parameter(self, name: str, *, is_ladder: bool) -> Parameter:
+        """Return the parameter in the form that the search uses; `is_ladder`: whether the values are the rungs."""
         auto_bounds = (self.min, self.max) if self.ladder == AUTO else None
         return Parameter(
             name=name,

@@ -12,7 +12,7 @@ from tuner.search.gain import expected_gain
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.expected_gain import WITHIN
 from tuner.search.gain.pool import Codes, Pool, beyond_ends, ends_so_far, first, largest_of, upward, within_ends
-from tuner.search.gain.readings import Readings, apart, in_logarithms, logarithmic, mean_readings, single_errors
+from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Prediction
@@ -25,11 +25,11 @@ LEAST_BOUND = 0.025
 LIKELY = 0.7
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 ENOUGH = 60
-"""After so many measured configs a search ends although its predictions are rough."""
+"""The number of measured configs after which a search ends although its predictions are rough."""
 STEEP = math.log(1.3)
 """A step that gains more than this share is steep: what lies beyond is probed at once."""
-MOST_AGAIN = 6
-"""So many second readings of configs may come by a rule of thumb."""
+MOST_REPEATS = 6
+"""The most second readings of configs that a rule of thumb may ask for."""
 _RIVALS = 60
 
 
@@ -48,7 +48,7 @@ class Acquisition:
         self._pool, self._observed, self._goal, self._source = pool, observed, goal, source
         self._costs = Costs(pool, observed, limits)
         self._measured = list(observed.measured.values())
-        self._in_logarithms = goal.ceiling == math.inf and source is None and logarithmic(self._measured)
+        self._in_logarithms = goal.ceiling == math.inf and source is None and have_logarithms(self._measured)
         if self._in_logarithms:
             self._measured = list(map(in_logarithms, self._measured))
         self._measured_places = pool.places(observed.measured)
@@ -58,7 +58,7 @@ class Acquisition:
         self._possible = np.ones(len(pool.configs), dtype=bool)  # to probe, if it fits into the ranges so far
         self._possible[list(closed)] = False
         for values in observed.frontier.by_value(pool.space):
-            beyond = [np.array(no_less)[pool.codes[:, at]] for at, no_less in enumerate(values)]
+            beyond = [np.array(needs)[pool.codes[:, column]] for column, needs in enumerate(values)]
             self._possible &= ~np.logical_and.reduce(beyond)
         self._ends = ends_so_far(pool, closed | set(self._measured_places))
         self._open = self._possible & within_ends(pool, self._ends)
@@ -75,10 +75,10 @@ class Acquisition:
 
     def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
-        reason = self._reason(price)
+        reason = self._reason_to_end(price)
         return None if reason is None or self._next_in_range is not None else reason
 
-    def _reason(self, price: Price) -> str | None:
+    def _reason_to_end(self, price: Price) -> str | None:
         """Return why nothing is left to gain within the values so far; None where something is left.
 
         Where predictions are rough, it promises nothing, and ends after `ENOUGH` configs.
@@ -91,17 +91,17 @@ class Acquisition:
         left = self._prospect(price)
         if left.pays:
             return None
-        lost = self._lost(price)
-        if not is_rough and not (self._newest_off > lost.bound and self._new.any()):
+        lost = self._believed_loss(price)
+        if not is_rough and not (self._newest_error > lost.bound and self._is_new.any()):
             return self._with_causes(self._goal.in_words(left, lost))
         if few:
             return None
-        off_pct, count = 100 * max(self._off, self._newest_off), len(self._measured_places)
+        off_pct, count = 100 * max(self._usual_error, self._newest_error), len(self._measured_places)
         return self._with_causes(
             f"not sure: {count} of {len(self._pool.configs):,} configs, predictions off by {off_pct:.2g}%"
         )
 
-    def _lost(self, price: Price) -> expected_gain.Shortfall:
+    def _believed_loss(self, price: Price) -> expected_gain.Shortfall:
         """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
 
         The bound is at least 0.3 of what the model says, and at least `LEAST_BOUND` of the best. The loss is believed
@@ -109,7 +109,7 @@ class Acquisition:
         ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected. On
         launches of large models fewer hold (`benchmarks/results/search.md`).
         """
-        _, rivals = self._contest(price, self._chances)
+        _, rivals = self._compared(price, self._chances)
         lost, bound = expected_gain.shortfall(rivals)
         believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
         least = LEAST_BOUND if len(self._measured_places) < len(self._pool.configs) else 0.0
@@ -130,15 +130,15 @@ class Acquisition:
         return "; ".join([reason, *limits, *failed])
 
     @cached_property
-    def _off(self) -> float:
+    def _usual_error(self) -> float:
         """How far off predictions are, as a share of the best: the median, and no less than measurements scatter."""
-        off = np.abs(self._alone.left_out_predictions().mean - self._alone.known.values)
-        return max(float(np.median(off)), self._alone.scatter) / self._scale
+        errors = np.abs(self._alone.left_out_predictions().mean - self._alone.known.values)
+        return max(float(np.median(errors)), self._alone.scatter) / self._scale
 
     @property
     def _is_rough(self) -> bool:
         """Whether predictions are off by more than a tenth of the best."""
-        return bool(self._rivals) and self._off > 0.1
+        return bool(self._rivals) and self._usual_error > 0.1
 
     @property
     def _must_go_on(self) -> bool:
@@ -147,8 +147,8 @@ class Acquisition:
         return must_see or self._needs_repeat or self._doubted is not None
 
     @property
-    def _again(self) -> int:
-        """The readings of configs that had been measured before."""
+    def _repeats(self) -> int:
+        """The number of readings of configs that had been measured before."""
         return sum(len(entry.values) - 1 for entry in self._measured)
 
     @property
@@ -159,7 +159,7 @@ class Acquisition:
         """
         if self._needs_repeat:
             return self.best
-        return None if self._is_off and self._again > len(self._measured_places) // 4 else self._doubted
+        return None if self._is_off and self._repeats > len(self._measured_places) // 4 else self._doubted
 
     @cached_property
     def _doubted(self) -> int | None:
@@ -173,7 +173,7 @@ class Acquisition:
         Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
         """
         order = sorted((place for place in self._rivals if self._open[place]), key=lambda place: -self._mean[place])
-        is_known = self._readings.error < 0.02 * self._scale or self._again >= MOST_AGAIN
+        is_known = self._readings.error < 0.02 * self._scale or self._repeats >= MOST_REPEATS
         if self.best is None or len(order) < 2 or order[0] != self.best or is_known:
             return None
         places = np.array(order[:_RIVALS])
@@ -191,7 +191,7 @@ class Acquisition:
         return int(places[0] if tells[0] >= tells[1] else places[rival])
 
     @cached_property
-    def _new(self) -> NDArray[np.bool_]:
+    def _is_new(self) -> NDArray[np.bool_]:
         """Whether each config probably runs and has not been measured."""
         new = self._open & (self._runs > LIKELY)
         new[self._measured_places] = False
@@ -200,17 +200,17 @@ class Acquisition:
     @property
     def _is_off(self) -> bool:
         """Whether the newest predictions were off by more than any search promises, and a config is new."""
-        return self._newest_off > LEAST_BOUND and bool(self._new.any())
+        return self._newest_error > LEAST_BOUND and bool(self._is_new.any())
 
     @cached_property
-    def _newest_off(self) -> float:
+    def _newest_error(self) -> float:
         """How far off the predictions of the newest measurements are, beyond their errors, as a share of the best.
 
         It is the median over the newest ten, each predicted by all other measurements.
         """
         known = self._alone.known
-        off = np.square(self._alone.left_out_predictions().mean - known.values) - np.square(known.errors)
-        return float(np.sqrt(max(np.median(off[-10:]), 0.0))) / self._scale
+        squares = np.square(self._alone.left_out_predictions().mean - known.values) - np.square(known.errors)
+        return float(np.sqrt(max(np.median(squares[-10:]), 0.0))) / self._scale
 
     @property
     def left(self) -> float | None:
@@ -222,7 +222,7 @@ class Acquisition:
         return max(left, ENOUGH - len(self._measured_places)) if self._is_rough else left
 
     def is_as_good(self, config: Config, price: Price) -> bool:
-        """Check whether the best gains less in training than one more measurement of it takes."""
+        """Return whether the best gains less in training over a config than one more measurement of the best takes."""
         (place,) = self._pool.places([config_digest(config)])
         if self.best is None:
             return False
@@ -240,7 +240,7 @@ class Acquisition:
         steep step to its end.
         """
         grown = self._next_in_range
-        if grown is not None and (self._lead(grown) > STEEP or self._reason(price) is not None):
+        if grown is not None and (self._lead(grown) > STEEP or self._reason_to_end(price) is not None):
             return grown
         place = self._next(price) if self._open.any() else None
         return place if grown is None or place not in self._measured_places else grown
@@ -254,8 +254,8 @@ class Acquisition:
 
     def _lead(self, neighbour: int) -> float:
         """Return by which share the best is ahead of all configs with another value of what a neighbour changes."""
-        at, codes = self._apart(neighbour), self._pool.codes
-        others = [self._mean[place] for place in self._rivals if codes[place, at] != codes[self.best, at]]
+        column, codes = self._column(neighbour), self._pool.codes
+        others = [self._mean[place] for place in self._rivals if codes[place, column] != codes[self.best, column]]
         return float(self._mean[self.best] - max(others, default=-np.inf)) / self._scale
 
     def _next(self, price: Price) -> int:
@@ -274,8 +274,9 @@ class Acquisition:
         if self._needs_repeat and self._is_surprising:
             return self.best
         if self._untried:
-            neighbour = min(self._untried, key=lambda place: (self._flat[at := self._apart(place)], at, -gain[place]))
-            return max(self._onward(neighbour), key=lambda place: gain[place])
+            columns = {place: self._column(place) for place in self._untried}
+            neighbour = min(columns, key=lambda place: (self._is_flat[columns[place]], columns[place], -gain[place]))
+            return max(self._with_beyond(neighbour), key=lambda place: gain[place])
         by_rule = self._to_repeat if self._rarely_tried is None else self._rarely_tried
         if by_rule is not None and not self._prospect(price).pays:
             return by_rule
@@ -288,7 +289,7 @@ class Acquisition:
         if not self._is_off:
             return self._less_certain(best)
         mean, deviation = self._predictions
-        return int(np.where(self._new, mean + deviation, -np.inf).argmax())
+        return int(np.where(self._is_new, mean + deviation, -np.inf).argmax())
 
     @cached_property
     def _untried(self) -> list[int]:
@@ -305,45 +306,45 @@ class Acquisition:
 
         def new(place: int) -> bool:
             """Return whether a neighbour has a value that is new, or another rung."""
-            at = self._apart(place)
-            return at == ladder or codes[place, at] not in known[:, at]
+            column = self._column(place)
+            return column == ladder or codes[place, column] not in known[:, column]
 
         neighbours = (place for place in self._pool.neighbours(self.best) if place not in self._measured_places)
         return [place for place in neighbours if self._open[place] and self._runs[place] > LIKELY and new(place)]
 
-    def _onward(self, neighbour: int) -> list[int]:
+    def _with_beyond(self, neighbour: int) -> list[int]:
         """Return a neighbour of the best and, after a step by the factor 1.3, what lies beyond and may run.
 
         Where each doubling of a batch has nearly doubled the speed, the next probe may so leave doublings out.
         """
-        codes, best, at = self._pool.codes, self.best or 0, self._apart(neighbour)
-        values = self._pool.space.parameters[at].values
+        codes, best, column = self._pool.codes, self.best or 0, self._column(neighbour)
+        values = self._pool.space.parameters[column].values
         if any(isinstance(value, str) for value in values):
             return [neighbour]
-        numbers = np.array([*values, np.nan], dtype=float)[codes[:, at]]
+        numbers = np.array([*values, np.nan], dtype=float)[codes[:, column]]
         ahead = np.sign(numbers[neighbour] - numbers[best]) * (numbers - numbers[best])
-        alike = (np.delete(codes, at, axis=1) == np.delete(codes[best], at)).all(axis=1)
+        alike = (np.delete(codes, column, axis=1) == np.delete(codes[best], column)).all(axis=1)
         behind = [place for place in self._measured_places if alike[place] and ahead[place] < 0.0]
         before = max(behind, key=lambda place: ahead[place], default=best)
         if self._mean[best] - self._mean[before] <= STEEP:
             return [neighbour]
-        beyond = alike & (ahead > ahead[neighbour]) & self._new
+        beyond = alike & (ahead > ahead[neighbour]) & self._is_new
         return [neighbour, *np.flatnonzero(beyond).tolist()]
 
     @cached_property
-    def _flat(self) -> list[bool]:
-        """Of each parameter, whether the best has changed little where this parameter alone changed.
+    def _is_flat(self) -> list[bool]:
+        """Whether the value of the best has changed little where one parameter alone changed, for each parameter.
 
         It changed little where the difference is below `WITHIN`, or below its standard error.
         """
         codes, best = self._pool.codes, self.best or 0
         changed = codes[self._measured_places] != codes[best]
         behind = self._mean[best] - self._mean[self._measured_places]
-        close = behind < np.maximum(WITHIN, np.hypot(self._errors[self._measured_places], self._errors[best]))
-        alone = close & (changed.sum(axis=1) == 1)
-        return [bool((alone & changed[:, at]).any()) for at in range(codes.shape[1])]
+        is_close = behind < np.maximum(WITHIN, np.hypot(self._errors[self._measured_places], self._errors[best]))
+        by_one = is_close & (changed.sum(axis=1) == 1)
+        return [bool((by_one & changed[:, column]).any()) for column in range(codes.shape[1])]
 
-    def _apart(self, neighbour: int) -> int:
+    def _column(self, neighbour: int) -> int:
         """Return the column of the parameter in which a neighbour of the best differs from it."""
         return int(np.flatnonzero(self._pool.codes[neighbour] != self._pool.codes[self.best])[0])
 
@@ -352,41 +353,44 @@ class Acquisition:
         """The most promising config with a choice that a single probe speaks for or against; None where there is none.
 
         One measurement may be far off, and one crash may have had another cause. So each value of a parameter with at
-        most four is seen in two configs. To show one more is worth a tenth of the best. Where a value has only failed,
-        and always beside the same other choices, they may be the cause: it is seen without them.
+        most four is tried in two configs. To show one more is worth a tenth of the best. Where a value has only failed,
+        and always beside the same other choices, they may be the cause: it is tried without them.
         """
         if not self._in_logarithms or self.best is None:
             return None
         codes, known = self._pool.codes, self._pool.codes[self._measured_places]
-        thin = np.zeros(len(codes))
-        for at, value, ran, failures in self._few_values():
+        rare = np.zeros(len(codes))  # how many rare choices each config has
+        for column, value, ran, failures in self._few_values():
             if len(ran) + len(failures) < 2:
-                thin += codes[:, at] == value
+                rare += codes[:, column] == value
             elif not len(ran):
                 shared = (failures == failures[0]).all(axis=0) & (known != failures[0]).any(axis=0)
-                shared[at] = False
-                apart = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
-                thin += (codes[:, at] == value) & apart
-        possible = self._open & (thin > 0) & (self._costs.possible > LIKELY)
+                shared[column] = False
+                differs = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
+                rare += (codes[:, column] == value) & differs
+        possible = self._open & (rare > 0) & (self._costs.possible > LIKELY)
         possible[self._measured_places] = False
         mean, deviation = self._predictions
-        promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * thin
+        promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
     def _few_values(self) -> Iterator[tuple[int, int, Codes, Codes]]:
-        """Yield each value of each parameter with at most four, and the configs that ran with it and that failed."""
+        """Yield each value of each parameter with at most four values.
+
+        Each comes as the column of the parameter, the code of the value, the configs that ran with it and that failed.
+        """
         known, failed = self._pool.codes[self._measured_places], self._pool.levels.codes(self._observed.failed)
-        for at, parameter in enumerate(self._pool.space.parameters):
-            begin = len(parameter.values) - len(parameter.grown)
-            for value in range(begin) if begin <= 4 else ():
-                yield at, value, known[known[:, at] == value], failed[failed[:, at] == value]
+        for column, parameter in enumerate(self._pool.space.parameters):
+            count = len(parameter.values) - len(parameter.grown)
+            for value in range(count) if count <= 4 else ():
+                yield column, value, known[known[:, column] == value], failed[failed[:, column] == value]
 
     def _prospect(self, price: Price) -> expected_gain.Prospect:
         """Return the series of probes that pays best, with what it gains and takes. There must be a best config.
 
         Only configs that promise a gain are in a series; the best ones so far are their rivals.
         """
-        places, rivals = self._contest(price, self._runs)
+        places, rivals = self._compared(price, self._runs)
         return expected_gain.most_rewarding(
             rivals,
             np.searchsorted(places, self._promising(price, self._runs)),
@@ -407,8 +411,8 @@ class Acquisition:
         expected = expected_gain.expected_improvement(means[1:] - best[:-1], deviations[1:])
         return expected_gain.realised_ratio(expected, np.diff(best), expected_gain.LEAST * self._scale)
 
-    def _contest(self, price: Price, runs: Floats) -> tuple[Codes, expected_gain.Rivals]:
-        """Return the places of the configs that promise most and of the best ones, and what is known of them.
+    def _compared(self, price: Price, runs: Floats) -> tuple[Codes, expected_gain.Rivals]:
+        """Return the places of the configs that promise most and of the best configs, and what is known of all these.
 
         `runs`: the probability that each config of the pool runs.
         """
@@ -430,8 +434,8 @@ class Acquisition:
     def _needs_repeat(self) -> bool:
         """Whether the best must be measured again before the search may end.
 
-        So it is after one measurement where no session serves the probes, because nothing else measures the best again.
-        So it is also while its measurements are far above what the others foretell, until there are four.
+        It must after one measurement where no session serves the probes, because nothing else measures it again. It
+        must also while its measurements are far above what the others foretell, until there are four.
         """
         if self.best is None or not self._open[self.best]:
             return False
@@ -469,9 +473,8 @@ class Acquisition:
         certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
         """
         challenger = int(np.where(self._open, self._threat, -1.0).argmax())
-        return max(
-            (place for place in (challenger, best) if self._open[place]), key=lambda at: self._predictions.deviation[at]
-        )
+        places = [place for place in (challenger, best) if self._open[place]]
+        return max(places, key=lambda place: self._predictions.deviation[place])
 
     @cached_property
     def _alone(self) -> Surrogate:
@@ -490,7 +493,7 @@ class Acquisition:
         """The measurements that the model learns from: single ones in logarithms, otherwise means of a config."""
         devices, levels = self._observed.newest_devices, self._pool.levels
         if self._in_logarithms:
-            return mean_readings(apart(self._measured), devices, levels, logs=True)
+            return mean_readings(singles(self._measured), devices, levels, logs=True)
         return mean_readings(self._measured, devices, levels)
 
     @cached_property

@@ -147,8 +147,8 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
 
     This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
     Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
-    A config that does not run tells nothing. Another config that has been measured gains only what it is better than
-    the best by more than `WITHIN`: so ties are not measured until one of them leads.
+    A config that does not run tells nothing. A measured config other than the best gains only the part of its lead that
+    is above `WITHIN`: so ties are not measured until one of them leads.
     """
     members = probes.members
     across = rivals.covariance[:, members]

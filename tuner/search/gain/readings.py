@@ -50,7 +50,7 @@ class Readings:
         )
 
 
-def logarithmic(measured: Iterable[Measured]) -> bool:
+def have_logarithms(measured: Iterable[Measured]) -> bool:
     """Return whether all values have one sign, so that their logarithms exist."""
     numbers = [value.number for entry in measured for value in entry.values]
     return all(number > 0.0 for number in numbers) or all(number < 0.0 for number in numbers)
@@ -68,7 +68,7 @@ def in_logarithms(entry: Measured) -> Measured:
     return replace(entry, values=values)
 
 
-def apart(measured: Iterable[Measured]) -> list[Measured]:
+def singles(measured: Iterable[Measured]) -> list[Measured]:
     """Return an entry for each single measurement."""
     return [replace(entry, values=[value]) for entry in measured for value in entry.values]
 

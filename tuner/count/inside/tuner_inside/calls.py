@@ -17,7 +17,7 @@ _wrapped_classes = set()
 """The classes whose call is wrapped. They stay so: a call that nobody watches costs a look into a dictionary."""
 
 
-class ModuleWatcher:
+class CallWatcher:
     """Watches the calls of modules: looks at them, or only takes a note of those that are as usual."""
 
     usual_mode = None

@@ -1,7 +1,7 @@
 """Runs a training with tensors that have no data, to see how much memory it would take: nothing is computed.
 
-Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False
-of them. Only small tensors on the host that hold nothing random have data, because a model's sizes may come from them.
+Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False.
+Only small tensors that hold nothing random have data: a model's sizes come from them, and which way it takes.
 The process ends after `STEPS` optimizer steps: the first one makes the optimizer's states, the second one needs most.
 """
 
@@ -17,14 +17,16 @@ from tuner_inside.imports import when_imported
 
 STEPS = 2
 """The optimizer steps to see."""
-SMALL = 4096
-"""The most elements of a tensor that has data. Models read their sizes and rates from a few hundred."""
+SMALL = 1 << 16
+"""The most elements of a tensor that has data: as many as a large batch has words."""
 
 
 def install(path):
     """Use fake tensors from torch's import on, and write to the file `path` what torch would take from the card."""
     os.environ.update(PYTORCH_JIT="0", TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
     when_imported("torch", lambda torch: _begin(torch, path))
+    # else transformers takes a training for a graph that is traced, and makes masks that are not needed
+    when_imported("transformers.utils.import_utils", lambda module: setattr(module, "is_fake_tensor", lambda _: False))
 
 
 def _begin(torch, path):
@@ -73,10 +75,10 @@ def _tracker(torch):
             kwargs = kwargs or {}
             made, inputs = tensors_in(results := function(*args, **kwargs)), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
-            data = None if on_card else computed(function, args, kwargs, [*inputs, *made])
-            for tensor, each in zip(made, data or [None] * len(made), strict=True):
+            data = computed(function, args, kwargs, [*inputs, *made]) or [None] * len(made)
+            for tensor, each in zip(made, data, strict=True):
                 self._see(tensor, on_card)
-                tensor.data_on_host = each
+                tensor.own_data = each
             return results
 
         def has(self, tensor):
@@ -115,7 +117,7 @@ def _tracker(torch):
         return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
 
     def data_of(tensor):
-        return getattr(tensor, "data_on_host", None) if isinstance(tensor, FakeTensor) else tensor
+        return getattr(tensor, "own_data", None) if isinstance(tensor, FakeTensor) else tensor
 
     def computed(function, args, kwargs, tensors):
         """Return the data that a function makes, where all is small and comes from data; else nothing."""
@@ -165,8 +167,10 @@ def _redirection(torch, memory):
         return value.float() if is_half else value
 
     def card_in(values):
-        """Return whether a device among some values is a card; None where no value is a device."""
+        """Return whether a device among some values is a card, as a number is; None where no value is a device."""
         for value in values:
+            if type(value) is int:
+                return True
             if isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")):
                 return torch.device(value).type == "cuda"
             if isinstance(value, torch.Tensor):
@@ -176,7 +180,7 @@ def _redirection(torch, memory):
     class OnFakeCpu(TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
             kwargs = dict(kwargs or {})
-            data = getattr(args[0], "data_on_host", None) if function in readers else None
+            data = getattr(args[0], "own_data", None) if function in readers else None
             if data is not None:
                 with unset_fake_temporarily():
                     return function(data)
@@ -212,9 +216,9 @@ def _redirection(torch, memory):
 
         def _made(self, function, args, kwargs):
             """Return what a function makes on a device."""
-            device = torch.device(kwargs.pop("device")).type
-            place = "meta" if device == "meta" else "cpu"
-            return memory.on_card(function, *args, is_card=device == "cuda", device=place, **kwargs)
+            device = kwargs.pop("device")
+            place = "meta" if str(device) == "meta" else "cpu"
+            return memory.on_card(function, *args, is_card=card_in([device]) or False, device=place, **kwargs)
 
     return OnFakeCpu
 
@@ -270,6 +274,10 @@ def _pretend_cuda(torch):
     cuda.stream = lambda *_: _Nothing()
     torch.compile = lambda model=None, *_, **__: (lambda each: each) if model is None else model
     torch.save, torch.Tensor.record_stream = _doing_nothing(), _doing_nothing()
+    own_to = torch.nn.Module.to
+    torch.nn.Module.to = lambda module, *args, **kwargs: own_to(
+        module, *("cuda" if type(each) is int else each for each in args), **kwargs
+    )
     torch.nn.Module.cuda = lambda module, *_: module.to("cuda")
     torch.nn.Module._apply = _applied
     torch.amp.GradScaler._maybe_opt_step = lambda _, optimizer, __, *args, **kwargs: optimizer.step(*args, **kwargs)
@@ -373,10 +381,10 @@ def _pretend_loaders():
         own = module.DataLoader.__init__
 
         def init(self, *args, **kwargs):
-            kwargs.pop("num_workers", None)
-            for name in ("pin_memory", "persistent_workers", "prefetch_factor", "multiprocessing_context"):
+            kwargs.update(zip(("num_workers", "collate_fn", "pin_memory", "drop_last"), args[5:], strict=False))
+            for name in "num_workers pin_memory persistent_workers prefetch_factor multiprocessing_context".split():
                 kwargs.pop(name, None)
-            own(self, *args[:5], **kwargs)  # the next positional one is the number of workers
+            own(self, *args[:5], **{**kwargs, "timeout": 0})
 
         module.DataLoader.__init__ = init
 

@@ -72,8 +72,8 @@ def is_without_batch(value):
     if tensor is None or tensor.dim() != 1 or not tensor.dtype.is_floating_point:
         return False
     tensors = [first_tensor(part) for part in _parts(value)]
-    others = [other for other in tensors if other is not None and other is not tensor]
-    return not any(int(other.shape[0]) == int(tensor.shape[0]) for other in others)
+    sizes = [int(part.shape[0]) for part in tensors if part is not None and part is not tensor]
+    return int(tensor.shape[0]) not in sizes
 
 
 def _is_list_of_samples(value):

@@ -31,7 +31,7 @@ COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats",
 """
 
 
-class Tally(calls.ModuleWatcher):
+class Tally(calls.CallWatcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
@@ -150,7 +150,8 @@ class Tally(calls.ModuleWatcher):
         An inner module may have said that they are the second dimension.
         """
         parts = tuple(inputs.values()) if isinstance(inputs, dict) and len(inputs) == 1 else inputs
-        count = samples(parts) if isinstance(parts, dict) else samples(parts[0]) or samples(parts)
+        # of several positional inputs the first one counts, unless only all together are the samples
+        count = samples(parts) if isinstance(parts, dict) else (samples(parts[0]) or samples(parts))
         has_second = tensor is not None and tensor.dim() > 1
         if self.inner is not None and self.inner.batch:
             batch, self.inner = self.inner.batch, None
@@ -191,7 +192,7 @@ class Tally(calls.ModuleWatcher):
         loaders.after_step()
 
 
-class Inner(calls.ModuleWatcher):
+class Inner(calls.CallWatcher):
     """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):

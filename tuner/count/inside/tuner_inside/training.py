@@ -84,7 +84,7 @@ def _type(dtype):
     return str(dtype).replace("torch.", "")
 
 
-class Reading:
+class DeviceNumber:
     """A number that may lie on a device: it is copied in the background, and read once the copy is there."""
 
     def __init__(self, tensor):
@@ -123,7 +123,7 @@ def after_input(tensor):
     """Keep the sum of an input of the first `LOSS_STEPS` steps."""
     if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_captured(tensor):
         total = tensor.detach().float().sum() if tensor.dtype.is_floating_point else tensor.detach().sum()
-        training.inputs.setdefault(training.steps, []).append(Reading(total))
+        training.inputs.setdefault(training.steps, []).append(DeviceNumber(total))
 
 
 def _is_captured(tensor):
@@ -166,11 +166,11 @@ def _note_loss(tensors, grad_tensors):
     loss = arguments[0] if arguments else None
     is_single = all(tensor is None or tensor.numel() == 1 for tensor in arguments)
     if is_single and is_tensor(loss) and not _is_captured(loss):
-        training.losses.setdefault(training.steps, []).append(Reading(loss.reshape(())))
+        training.losses.setdefault(training.steps, []).append(DeviceNumber(loss.reshape(())))
 
 
 def watch_backward(before):
-    """Let the function `before` be called for each backward pass, before its step is worked through."""
+    """Note each backward pass: `before` is called for it when the notes are worked through."""
     backward_note = (before,)
 
     @guarded("losses")

@@ -35,8 +35,8 @@ def calling_package():
 
 def is_part(words, line):
     """Return whether a line has some words, in their order."""
-    rest = iter(line)
-    return all(word in rest for word in words)  # `in` takes words away up to the one found
+    unread = iter(line)
+    return all(word in unread for word in words)  # `in` reads words up to the one that it finds
 
 
 def is_argv(words):

@@ -118,7 +118,7 @@ def _options_of_action(action, values, negatives_by_dest):
 def _negates_another(name, names):
     """Return whether a name is another one with `no` before it: `--no-amp`, `--no_amp` or `--noamp` beside `--amp`."""
     bare = name.lstrip("-")
-    return bare.startswith("no") and bare[2:].lstrip("-_") in {other.lstrip("-") for other in names}
+    return bare.startswith("no") and bare[2:].lstrip("-_") in {spelling.lstrip("-") for spelling in names}
 
 
 def _value_of(values, dest):
