@@ -1,4 +1,4 @@
-"""Summarises the measurements of a window, with notes for a reader of the numbers. Pure."""
+"""Summarises the measurements of a window, energy included, and says what a reader of the numbers should know. Pure."""
 
 import math
 from bisect import bisect_right
