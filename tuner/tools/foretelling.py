@@ -14,10 +14,10 @@ CONTEXT_MIB = 810.0
 
 Source: `benchmarks.memory.without_run` on an H200 (torch 2.11, CUDA 13), the median of four models.
 """
-LEAST_SHARE = 0.94
-"""The least of what a training takes, as a share of what is foretold: less in one of 24 trainings. Source: as above."""
-LARGEST_SHARE = 1.19
-"""The most of what a training takes, as a share of what is foretold: more in one of 24 trainings. Source: as above."""
+LEAST_SHARE = 0.97
+"""The least of what a training takes, as a share of what is foretold. Source: as above, eight models."""
+LARGEST_SHARE = 1.10
+"""The most of what a training takes, as a share of what is foretold. Source: as above."""
 
 
 def foretold(plan: ProbePlan) -> float:
