@@ -15,7 +15,8 @@ from tuner.records.schema import COST, ERROR, FAILURE, MEASURED_ON, MEMORY, WARM
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
 from tuner.search.choosing import History, Price, free
 from tuner.search.frontier import Frontier
-from tuner.search.gain.chooser import GainSampler
+from tuner.search.gain.chooser import Gain, GainSampler
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.samplers import ask_for
 from tuner.search.trials import distribution, suggest
 from tuner.study.space import PATIENCE, Config, Parameter, Space
@@ -112,7 +113,7 @@ def test_a_longer_training_is_searched_for_longer_and_goes_on_where_a_shorter_on
 
 def test_rivals_that_noise_hides_are_measured_again_before_the_end_and_clear_losers_are_not() -> None:
     names = Space((Parameter(name="kernel", values=("fast", "close", "slow")),))
-    speeds, noise = {"fast": 100.0, "close": 98.5, "slow": 60.0}, random.Random(0)
+    speeds, noise = {"fast": 100.0, "close": 98.5, "slow": 60.0}, random.Random(4)
     search = Search(names, value=lambda config: speeds[str(config["kernel"])] + noise.gauss(0.0, 2.0), error=2.0)
     asked = [config["kernel"] for config in search.run()]
     assert search.sampler.ended(search.study)
@@ -558,10 +559,12 @@ def test_a_search_of_speeds_ends_by_itself_with_two_numbers_that_hold() -> None:
     assert len(search.asked) < 40
 
 
-def test_where_nothing_can_be_foretold_it_is_not_sure_and_goes_on() -> None:
-    def rugged(config: Config) -> float:
-        return math.exp(random.Random(str(sorted(config.items()))).gauss(0.0, 1.0))
+def rugged(config: Config) -> float:
+    """Return a speed that no other speed foretells."""
+    return math.exp(random.Random(str(sorted(config.items()))).gauss(0.0, 1.0))
 
+
+def test_where_nothing_can_be_foretold_it_is_not_sure_and_goes_on() -> None:
     search = probe_speeds(rugged, most=40)
     assert len(search.asked) == 40
     assert "may be left" not in (search.sampler.ended(search.study) or "")
@@ -640,3 +643,75 @@ def test_a_promise_says_that_the_best_is_at_the_end_of_a_range() -> None:
     assert "within these values, of which workers=8 is the largest" in (search.sampler.ended(search.study) or "")
     search = probe_speeds(lambda config: 10.0 - abs(4.0 - float(config["workers"])), growing(2, 0, 4, 8))
     assert "within these values" not in (search.sampler.ended(search.study) or "")
+
+
+def test_a_promise_names_the_value_at_which_a_range_stopped() -> None:
+    """The step from 8 workers to 16 gains half a percent."""
+    speeds = {0: 1.0, 2: 1.2, 4: 1.5, 8: 2.0, 16: 2.01, 32: 2.02}
+    search = probe_speeds(
+        lambda config: speeds[int(config["workers"])], growing(2, 0, 4, 8, grown=(16, 32)), scatter=0.0005
+    )
+    assert "within these values, of which workers=16 is the largest" in (search.sampler.ended(search.study) or "")
+
+
+def test_a_range_grows_although_another_choice_gains_as_much_beside_a_smaller_value() -> None:
+    speeds = {(2, 0): 1.0, (2, 1): 1.08, (4, 0): 1.085, (4, 1): 1.0, (8, 0): 1.25, (16, 0): 1.4}
+    workers = Parameter(name="workers", values=(2, 4, 8, 16), grown=(8, 16), own=2)
+    space = Space((workers, Parameter(name="queue", values=(0, 1), own=0)))
+    search = probe_speeds(
+        lambda config: speeds.get((int(config["workers"]), int(config["queue"])), 1.1), space, scatter=0.003
+    )
+    assert search.sampler.best(search.study) == {"workers": 16, "queue": 0}
+
+
+@pytest.mark.parametrize("scatter", [0.001, 0.005])
+def test_a_range_that_changes_nothing_does_not_grow_because_another_parameter_does(scatter: float) -> None:
+    workers = Parameter(name="workers", values=(0, 2, 4, 8, 16), grown=(4, 8, 16), own=2)
+    space = Space((workers, Parameter(name="micro_batch", values=(1, 2, 4, 8, 16), own=1)))
+    search = probe_speeds(lambda config: float(config["micro_batch"]), space, scatter=scatter)
+    assert max(config["workers"] for config in search.asked) == 2
+    assert search.sampler.ended(search.study)
+
+
+def test_a_range_does_not_grow_at_once_before_another_of_its_values_has_run() -> None:
+    search = probe_speeds(lambda _: 1.0, growing(8, 0, 2, 4, grown=(16, 32)))
+    assert max(config["workers"] for config in search.asked) == 8
+
+
+SMALL = Space(
+    (Parameter(name="a", values=(0, 1)), Parameter(name="b", values=(0, 1, 2)), Parameter(name="c", values=(0, 1)))
+)
+
+
+def left(search: Search, goal: Goal | None = None) -> float:
+    """Return how many probes the next choice says to be left."""
+    choice = Gain(search.space, goal=goal).choose(History(search.study, search.space), free)
+    assert choice is not None
+    assert choice.left is not None
+    return choice.left
+
+
+def test_known_configs_are_not_read_again_because_they_foretell_each_other_badly() -> None:
+    search = probe_speeds(rugged, SMALL)
+    assert len(set(map(str, search.asked))) == 12
+    assert len(search.asked) <= 16
+    assert search.sampler.ended(search.study)
+
+
+def test_no_more_probes_are_left_than_a_small_space_has_configs() -> None:
+    search = probe_speeds(rugged, SMALL, most=6)
+    assert left(search) < 12
+
+
+def test_values_beyond_memory_are_no_probes_that_are_left() -> None:
+    """Of four rungs, 256 has run out of memory, and 512 is beyond it: each of both would take two probes."""
+    space = Space((Parameter(name="num_envs", values=(64, 128, 256, 512)), Parameter(name="b", values=tuple(range(6)))))
+    search = Search(space, fits=128, value=lambda config: float(config["num_envs"]) ** 0.1)
+    search.run(20)
+    assert left(search) < 8
+
+
+def test_only_a_search_of_speeds_tries_each_value_twice() -> None:
+    search = Search()
+    search.step()
+    assert left(search, Goal(ceiling=100.0)) < left(search) - 5

@@ -122,7 +122,7 @@ class Acquisition:
 
     def _with_causes(self, reason: str) -> str:
         """Return a reason to end, with the limits within which it holds, and the choices that never ran."""
-        ends = largest_of(self._pool, self.best_config or {})
+        ends = largest_of(self._pool, self._ends, self.best_config or {})
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         if self._pool.is_part:
             limits.append(f"among {len(self._pool.configs):,} configs drawn of a larger space")
@@ -137,8 +137,13 @@ class Acquisition:
 
     @property
     def _is_rough(self) -> bool:
-        """Whether predictions are off by more than a tenth of the best."""
-        return bool(self._rivals) and self._usual_error > 0.1
+        """Whether predictions are off by more than a tenth of the best, and a config is left to launch."""
+        return bool(self._rivals) and self._usual_error > 0.1 and self._launchable > 0
+
+    @property
+    def _launchable(self) -> int:
+        """The number of configs that may be launched and have not been measured."""
+        return int(np.count_nonzero(self._is_unmeasured & (self._runs > 0.0)))
 
     @property
     def _must_go_on(self) -> bool:
@@ -191,11 +196,16 @@ class Acquisition:
         return int(places[0] if tells[0] >= tells[1] else places[rival])
 
     @cached_property
+    def _is_unmeasured(self) -> NDArray[np.bool_]:
+        """Whether each config may be probed and has not been measured."""
+        unmeasured = self._open.copy()
+        unmeasured[self._measured_places] = False
+        return unmeasured
+
+    @cached_property
     def _is_new(self) -> NDArray[np.bool_]:
         """Whether each config probably runs and has not been measured."""
-        new = self._open & (self._runs > LIKELY)
-        new[self._measured_places] = False
-        return new
+        return self._is_unmeasured & (self._runs > LIKELY)
 
     @property
     def _is_off(self) -> bool:
@@ -217,9 +227,19 @@ class Acquisition:
         """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
         if self.best is None:
             return None
-        unseen = (2 - len(ran) - len(failures) for _, _, ran, failures in self._few_values())
-        left = expected_gain.probes_left(self._threat, sum(max(0, times) for times in unseen))
-        return max(left, ENOUGH - len(self._measured_places)) if self._is_rough else left
+        left = expected_gain.probes_left(self._threat, self._unseen)
+        return max(left, min(ENOUGH - len(self._measured_places), self._launchable)) if self._is_rough else left
+
+    @property
+    def _unseen(self) -> int:
+        """The probes that would show each value of a parameter with at most four in two configs, as far as they fit."""
+        if not self._in_logarithms:
+            return 0
+        codes = self._pool.codes[self._is_unmeasured & (self._costs.possible > LIKELY)]
+        return sum(
+            max(0, min(2 - len(ran) - len(failures), int(np.count_nonzero(codes[:, column] == value))))
+            for column, value, ran, failures in self._few_values()
+        )
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Return whether the best gains less in training over a config than one more measurement of the best takes."""
@@ -240,7 +260,7 @@ class Acquisition:
         steep step to its end.
         """
         grown = self._next_in_range
-        if grown is not None and (self._lead(grown) > STEEP or self._reason_to_end(price) is not None):
+        if grown is not None and (math.inf > self._lead(grown) > STEEP or self._reason_to_end(price) is not None):
             return grown
         place = self._next(price) if self._open.any() else None
         return place if grown is None or place not in self._measured_places else grown
@@ -253,10 +273,15 @@ class Acquisition:
         return next((place for place in possible if self._lead(place) > WITHIN), None)
 
     def _lead(self, neighbour: int) -> float:
-        """Return by which share the best is ahead of all configs with another value of what a neighbour changes."""
+        """Return by which share the best leads with its value of what a neighbour changes, all else alike.
+
+        Its rivals are the configs that differ from it in this value alone, by their expected values. An eligible config
+        has the other value: the lead is infinite where none has.
+        """
         column, codes = self._column(neighbour), self._pool.codes
-        others = [self._mean[place] for place in self._rivals if codes[place, column] != codes[self.best, column]]
-        return float(self._mean[self.best] - max(others, default=-np.inf)) / self._scale
+        alike = (np.delete(codes, column, axis=1) == np.delete(codes[self.best], column)).all(axis=1)
+        tried = np.isin(codes[:, column], codes[self._rivals, column]) & (codes[:, column] != codes[self.best, column])
+        return float(self._mean[self.best] - self._mean[alike & tried].max(initial=-np.inf)) / self._scale
 
     def _next(self, price: Price) -> int:
         """Choose the place of the next config within the values so far; at least one may be probed.
@@ -368,8 +393,7 @@ class Acquisition:
                 shared[column] = False
                 differs = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
                 rare += (codes[:, column] == value) & differs
-        possible = self._open & (rare > 0) & (self._costs.possible > LIKELY)
-        possible[self._measured_places] = False
+        possible = self._is_unmeasured & (rare > 0) & (self._costs.possible > LIKELY)
         mean, deviation = self._predictions
         promise = mean + deviation + np.log(np.maximum(self._costs.runs, TRIFLE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None

@@ -245,11 +245,17 @@ def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
                 yield place
 
 
-def largest_of(pool: Pool, config: Config) -> list[str]:
-    """Return the parameters of which a config has the largest of more than two numbers, as `name=value`."""
-    sizes = (parameter for parameter in pool.space.parameters if len(parameter.values) > 2)
-    ends = {parameter.name: _largest(parameter.values) for parameter in sizes}
-    at_end = [name for name, end in ends.items() if name in config and config[name] == end]
+def largest_of(pool: Pool, ends: Ends, config: Config) -> list[str]:
+    """Return the parameters of which a config has the largest of more than two numbers, as `name=value`.
+
+    Of a range that grows, it is the largest number so far.
+    """
+    largest = {
+        parameter.name: _largest(parameter.values[: ends.get(column, len(parameter.values)) + 1])
+        for column, parameter in enumerate(pool.space.parameters)
+        if len(parameter.values) > 2
+    }
+    at_end = [name for name, end in largest.items() if name in config and config[name] == end]
     return [f"{name}={value_text(config[name])}" for name in at_end]
 
 
