@@ -76,7 +76,7 @@ def _tracker(torch):
             made, inputs = tensors_in(results := function(*args, **kwargs)), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
             data = computed(function, args, kwargs, [*inputs, *made]) or [None] * len(made)
-            for tensor, each in zip(made, data, strict=True):
+            for tensor, each in zip(made, data):
                 self._see(tensor, on_card)
                 tensor.own_data = each
             return results
@@ -381,7 +381,7 @@ def _pretend_loaders():
         own = module.DataLoader.__init__
 
         def init(self, *args, **kwargs):
-            kwargs.update(zip(("num_workers", "collate_fn", "pin_memory", "drop_last"), args[5:], strict=False))
+            kwargs.update(zip(("num_workers", "collate_fn", "pin_memory", "drop_last"), args[5:]))
             for name in "num_workers pin_memory persistent_workers prefetch_factor multiprocessing_context".split():
                 kwargs.pop(name, None)
             own(self, *args[:5], **{**kwargs, "timeout": 0})
