@@ -208,8 +208,8 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     share = f", {100 * memory_mib / total_mib:.0f} % of a device" if total_mib else ""
     low_mib, high_mib = LEAST_SHARE * memory_mib, LARGEST_SHARE * memory_mib
     yield (
-        f"memory about {memory_mib:,.0f} MiB{share}, 90 % sure {low_mib:,.0f} to {high_mib:,.0f} by trainings on an "
-        "H200; no probe has run, this is from its steps with tensors that have no data"
+        f"memory about {memory_mib:,.0f} MiB{share}, probably {low_mib:,.0f} to {high_mib:,.0f}: so near were 45 of 48 "
+        "trainings on an H200; no probe has run, this is from its steps with tensors that have no data"
     )
 
 
