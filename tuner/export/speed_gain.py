@@ -57,7 +57,7 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     pair = view.comparable_pair(own)
     if pair is None:
         return None
-    of_steps = _gain_of_steps(pair.best, pair.config, values_are_speeds=view.objective in SPEEDS)
+    of_steps = _gain_of_steps(pair.best, pair.config, is_speed=view.objective in SPEEDS)
     overall = _over_training(of_steps, pair.config, pair.best) if of_steps else None
     times, error = overall or of_steps or (None, None)
     return BestGain(
@@ -72,17 +72,14 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     )
 
 
-def _gain_of_steps(best: Standing, own: Standing, *, values_are_speeds: bool) -> SpeedGain | None:
+def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> SpeedGain | None:
     """Return how many times as fast as `own` the best is; None where a speed is unknown.
 
     The relative errors of the two add up as independent ones do. Where one of the two has run several times, a run of
-    the other is taken to scatter as much. `values_are_speeds`: whether the first objective is a speed.
+    the other is taken to scatter as much. `is_speed`: whether the first objective is a speed.
     """
-    if values_are_speeds:
-        speed, error, own_speed, own_error = best.value, best.told_error, own.value, own.told_error
-    else:
-        speed, error = best.samples_per_s, best.told_speed_error
-        own_speed, own_error = own.samples_per_s, own.told_speed_error
+    speed, error = (best.value, best.told_error) if is_speed else (best.samples_per_s, best.told_speed_error)
+    own_speed, own_error = (own.value, own.told_error) if is_speed else (own.samples_per_s, own.told_speed_error)
     if not speed or not own_speed:
         return None
     times = speed / own_speed

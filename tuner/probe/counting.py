@@ -114,10 +114,9 @@ class EpochCounter:
             epoch: the number of the epoch, if the trainer prints it.
             end: the last count of an epoch, if the trainer prints it.
         """
-        if epoch is None:  # a printed number says what belongs together, so that bars need not
-            counts = self._follow_bars(printed, end)
-            if not counts:
-                return None
+        # with the numbers of epochs, bars need not be told apart
+        if epoch is None and not self._follow_bars(printed, end):
+            return None
         if self._first is None:
             self._first = self._last = printed
         if self._is_late(printed, epoch):
@@ -145,8 +144,7 @@ class EpochCounter:
         before, self._other_bar = self._other_bar, _Bar(end=end, printed=printed)
         if before is None or before.end != end or printed <= before.printed:
             return False
-        has_moved = self._step > 0.0
-        if has_moved and not self._is_complete:
+        if self._step > 0.0 and not self._is_complete:  # it has moved, and goes on
             return False
         if self._is_complete:
             self.doubt = self.doubt or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"

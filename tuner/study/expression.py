@@ -56,8 +56,7 @@ class Expression:
         self._counted: set[str] = set()
         """The placeholders that must be numbers; `_arithmetic` adds to them while the text is read."""
         try:
-            with_identifiers = _PLACEHOLDER.sub(self._stand_in, text).strip()
-            self._term = self._read(ast.parse(with_identifiers, mode="eval").body)
+            self._term = self._read(ast.parse(_PLACEHOLDER.sub(self._stand_in, text).strip(), mode="eval").body)
         except SyntaxError as error:
             raise ValueError(f"is no {self._kind}; {self._hint}") from error
 

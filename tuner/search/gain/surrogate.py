@@ -230,8 +230,7 @@ class Surrogate:
         # the covariance of some measurements, given all others, is the inverse of their block of the whole inverse
         whitening = self._whitening[:, rows]
         covariance = np.linalg.inv(whitening.T @ whitening)
-        differences = covariance @ self._weights[rows]
-        return float(differences.mean() / np.sqrt(covariance.mean()))
+        return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
 
     def left_out_predictions(self) -> Prediction:
         """Return what all other measurements say of the true value behind each measurement."""

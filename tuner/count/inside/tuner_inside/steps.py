@@ -102,9 +102,7 @@ class Tally(calls.CallWatcher):
         if not has_gradients or self.mode not in (None, module.training):
             self._begin_evaluation(is_rollout=module.training and not has_gradients)
             return
-        if self.evaluates_from_s is not None:
-            self.evaluates_s += time.monotonic() - self.evaluates_from_s
-            self.evaluates_from_s = None
+        self._end_evaluation()
         if self.input_module is None:
             self.input_module = weakref.ref(module)
         if self.input_module() is module:
@@ -142,6 +140,12 @@ class Tally(calls.CallWatcher):
         self.usual_mode = None
         if self.evaluates_from_s is None:
             self.evaluates_from_s = time.monotonic()
+
+    def _end_evaluation(self):
+        """Count the seconds of the evaluation that runs, if any does: a call trains again."""
+        if self.evaluates_from_s is not None:
+            self.evaluates_s += time.monotonic() - self.evaluates_from_s
+            self.evaluates_from_s = None
 
     def _only_note_calls_like(self, module, tensor, args, kwargs):
         """Let the next calls like this one only be noted, which is cheaper than a look, and watch no other module.
