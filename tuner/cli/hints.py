@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, STUDY_FILE, as_words, stand_in
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
 from tuner.export import (
     CaseSummary,
     StudyReader,
@@ -21,6 +21,7 @@ from tuner.export import (
 from tuner.probe import duration
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
+from tuner.running.kept_file import STUDY_FILE
 from tuner.study import (
     LADDER,
     PATIENCE,

@@ -203,7 +203,8 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     study, runs = options["study"], options["runs"]
     names_any_study = command == "diagnose" and options["storage"]  # it lists what the database has, if not this study
     if (study or command in _OF_RESULTS) and not names_any_study:
-        from tuner.cli.options import findable, only_study, origin_of  # noqa: PLC0415 - `tuner --help` needs no study
+        from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+        from tuner.running.kept_file import origin_of  # noqa: PLC0415
 
         replays = command in _OF_REPLAYS
         if study is None and options["storage"]:
