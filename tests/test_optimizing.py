@@ -26,6 +26,8 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     assert isinstance(events[0], StudyStarted)
     assert sum(isinstance(event, ProbeEnded) for event in events) == 2
     assert (runs / "demo" / "best_by_case.tsv").is_file()
+    kept = (runs / "demo" / "study.yaml").read_text()
+    assert (kept.startswith(f"# a copy of {study}, "), kept.endswith(Path(study).read_text())) == (True, True)
     (outcome,) = tuner.optimize(study=study, trials=2, runs=runs).outcomes
     assert outcome.probed == 0
 

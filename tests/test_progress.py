@@ -66,6 +66,13 @@ def test_a_report_is_one_record_without_what_is_unknown(other: Tuner) -> None:
     assert second == {"type": "iteration", "iteration": 4, "alloc_retries": 0}
 
 
+def test_a_debugger_may_look_at_the_variables_of_a_report(other: Tuner) -> None:
+    other.run(
+        "import sys\ndef look(frame, *_): return frame.f_locals and look\nsys.settrace(look)\nreport(iteration=3)"
+    )
+    assert [message["iteration"] for message in other.told()] == [3]
+
+
 def test_without_a_tuner_nothing_is_reported(other: Tuner) -> None:
     other.run("report(iteration=3)\nfailed('x')", TUNER_PROGRESS="")
     with pytest.raises(FileNotFoundError):

@@ -20,6 +20,7 @@ from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, Watcher
 from tuner.running.job import Budget, Job, open_job, within
+from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, cases_to_search, open_workbench
@@ -218,6 +219,7 @@ def optimize(
     prepare_folder(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:
+        keep_study_file(ready.bench)
         watcher(ready.bench.started(ready.cases))
         outcomes = ready.run(job, Budget(MonotonicClock(), hours), trials)
     export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)

@@ -58,7 +58,7 @@ def report(
     `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s` counts the
     time of the whole work.
     """
-    fields = locals()
+    fields = dict(locals())  # a copy: a debugger adds the new variable to `locals()` itself
     for inbox in _opened:
         inbox.reported = iteration
     _tell("iteration", **fields, t_s=time.monotonic())

@@ -370,7 +370,12 @@ def test_a_study_file_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> No
     refused(tuner("cases", "--study", tmp_path / ("a" * 300 + ".yaml")), "cannot be used: File name too long")
 
 
-@pytest.mark.parametrize("command", ["optimize", "init"])
+@pytest.mark.parametrize("command", ["optimize", "doctor"])
+def test_a_study_in_the_place_of_a_command(tuner: Tuner, command: str) -> None:
+    refused(tuner(command, "reference", "--devices", "cpu:2"), f"tuner {command} --study reference --devices cpu:2")
+
+
+@pytest.mark.parametrize("command", ["optimize", "init", "doctor"])
 def test_a_training_command_without_dashes_before_it(tuner: Tuner, command: str) -> None:
     answer = tuner(command, "train.py", "--batch-size", "32")
     refused(answer, "no option --batch-size", f"tuner {command} -- train.py --batch-size 32")

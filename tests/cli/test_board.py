@@ -146,6 +146,11 @@ def test_the_time_left_stands_first_as_far_as_it_is_known() -> None:
     assert shown(study(), begun(), probe(left_s=600.0), running())[0].endswith("about 8 min 56 s left; no best yet")
 
 
+def test_a_case_may_be_called_as_the_bar_of_all_cases() -> None:
+    rows = shown(study("cases", "run"), begun("cases"), CaseEnded(case="cases", ending="done", probed=1, why=None))
+    assert rows == ["cases 1/2 | ended"]
+
+
 def test_what_a_probe_did_is_gone_with_its_end() -> None:
     over = CaseEnded(case="walk", ending="the trial budget is used", probed=1, why=None)
     lines = shown(study(), begun(), probe(), running(), ended())

@@ -78,8 +78,8 @@ def test_without_a_study_the_machine_is_checked_and_what_is_not_is_said(tuner: T
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        ("python train.py --epochs 3", "lacks torch, walkers"),
-        ("torchrun train.py", "lacks torch, walkers"),
+        ("python train.py --epochs 3", "lacks torch"),
+        ("torchrun train.py", "lacks torch"),
         ("python nope.py", "no script nope.py"),
         ("nosuch train.py", "no program 'nosuch'"),
     ],
@@ -93,6 +93,44 @@ def test_a_command_needs_its_program_its_script_and_what_it_imports(
     code, out, err = tuner("doctor", "--", *command.split())
     assert (code, problem in err) == (2, True), out
     assert "beside" not in out + err
+    assert ("lacks walkers" in out) == ("lacks torch" in problem)  # a warning
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m venv x",
+        "python -m torch.distributed.run -m axolotl.cli.train",
+        "torchrun --nproc-per-node 2 -m torchtitan.train",
+        "docker run img python /app/train.py",
+        "bash -c 'cd sub && python x.py'",
+        "python plain.py",
+        "nohup python plain.py",
+    ],
+)
+def test_a_command_that_may_work_is_no_problem(tuner: Tuner, tmp_path: Path, bare: Path, command: str) -> None:
+    (tmp_path / "plain.py").write_text("import nowhere\n")
+    (bare / "docker").write_text("#!/bin/sh\n")
+    (bare / "docker").chmod(0o755)
+    code, out, err = tuner("doctor", "--", command)
+    assert (code, err) == (0, ""), out
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("before", ["", "nohup ", "env A=b "])
+def test_the_python_behind_other_programs_gets_the_typed_variables(tuner: Tuner, tmp_path: Path, before: str) -> None:
+    python = tmp_path / "other" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    for package in ("lib/torch", "lib/walkers"):
+        (tmp_path / package).mkdir(parents=True)
+        (tmp_path / package / "__init__.py").write_text("__version__ = '7'\n")
+    (tmp_path / "walkers").mkdir()  # of data, which hides no package
+    (tmp_path / "train.py").write_text("import torch, walkers\n")
+    code, out, err = tuner("doctor", "--", f"PYTHONPATH=lib {before}{python} train.py")
+    assert (code, err) == (0, ""), out
+    assert f"{python} imports torch 7, walkers 7" in " ".join(out.split())
 
 
 def test_a_command_or_a_study_is_checked_and_not_both(tuner: Tuner) -> None:

@@ -246,6 +246,19 @@ def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:
     assert "--study demo --devices cpu:2 --storage 'postgresql://me:***@host/db' --runs /scratch --best`" in said
 
 
+@pytest.mark.parametrize(
+    ("file", "runs", "shown"),
+    [
+        ("runs/walk/study.yaml", "runs", "walk"),
+        ("runs/reference/study.yaml", "runs", "runs/reference/study.yaml"),  # the name is that of a shipped study
+        ("study.yaml", ".", "study.yaml"),
+    ],
+)
+def test_a_kept_study_file_is_named_by_its_folder_where_that_finds_it(file: str, runs: str, shown: str) -> None:
+    said = script_of_best(file, devices=None, storage=None, runs=Path(runs))
+    assert f"tuner plan --study {shown} " in said
+
+
 def test_a_database_that_the_environment_names_is_not_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_STORAGE", url := "postgresql://me:secret@host/db")
     said = script_of_best("demo", devices=None, storage=url, runs=RUNS)

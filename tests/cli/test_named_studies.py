@@ -6,6 +6,7 @@ import pytest
 from tests_cli import Tuner, study_file
 
 from tuner.cli.options import findable, only_study
+from tuner.drafting.writing import command_of_file
 from tuner.errors import StudyError
 
 TABLE = Path(__file__).parents[2] / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
@@ -74,14 +75,20 @@ def test_results_are_found_by_their_name_where_the_study_file_is_elsewhere_or_go
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = study_file(tmp_path, name="far")
+    file.write_text(f"# Made by `tuner init` from: python train.py\n{file.read_text()}")
     assert tuner("optimize", "--study", file, "--n-trials", "1")[0] == 0
+    kept = tmp_path / "runs/far/study.yaml"
+    assert command_of_file(kept) == command_of_file(file) == ["python", "train.py"]
+    assert kept.read_text().endswith(file.read_text().partition("\n")[2])  # a block of text at the end stays as it is
     _, by_path, _ = tuner("status", "--study", file)
     file.unlink()
     (elsewhere := tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(elsewhere)
     for command in ("status", "export", "report", "plan"):
         code, out, err = tuner(command, "--study", "far", "--runs", tmp_path / "runs")
-        assert (code, f"a copy of {file}, with which tuner ran in {tmp_path}; " in err) == (0, True), command
+        assert (code, f"a copy of {file}, with which tuner ran in {tmp_path}; start tuner there" in err) == (0, True), (
+            command
+        )
         assert command != "status" or out.splitlines()[:2] == by_path.splitlines()[:2]
         assert command != "status" or "--study far --runs" in out
     monkeypatch.chdir(tmp_path)

@@ -7,12 +7,13 @@ from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
-from tuner.drafting.watching import Watched, missing_script, watch
+from tuner.drafting.watching import Watched, watch
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
+from tuner.trainers.template import missing_script
 
 CPU = Device(name="cpu:0", model="a CPU")
 TRACEBACK = (

@@ -48,11 +48,16 @@ def test_what_is_not_finite_is_unknown(name: str, value: float) -> None:
     ("value", "error", "shown"),
     [
         (94.6, 0.03, "94.6 ± 0.0"),
+        (1234.5, 0.3, "1,234.5 ± 0.3"),
+        (1234.5, 0.5, "1,234.5 ± 0.5"),
+        (1234.5, 0.03, "1,234.50 ± 0.03"),
+        (1234.4, 0.6, "1,234 ± 1"),
+        (1234.5, None, "1,234"),
         (3.1234, 0.0567, "3.1 ± 0.1"),
         (3.1234, 0.0123, "3.12 ± 0.01"),
         (0.4312, 0.0021, "0.431 ± 0.002"),
         (0.4312, None, "0.4"),
     ],
 )
-def test_a_small_value_has_digits_as_far_as_its_error(value: float, error: float | None, shown: str) -> None:
+def test_a_value_has_digits_as_far_as_its_error(value: float, error: float | None, shown: str) -> None:
     assert with_error(value, error) == shown

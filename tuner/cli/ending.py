@@ -40,10 +40,12 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
     """
     objectives = dict.fromkeys(row.objective for row in rows)
     is_speed = objectives.keys() <= SPEEDS.keys()  # then no other column need show samples/s
-    table = plain_table("case", best_of(objectives), "default", "gain", *([] if is_speed else ["samples/s"]))
+    in_points = not objectives.keys() & SPEEDS.keys()
+    head = ["case", best_of(objectives), "default", "points" if in_points else "gain"]
+    table = plain_table(*head, *([] if is_speed else ["samples/s"]))
     for row in rows:
         speed = [] if is_speed else [_speed(row.best, row.gain)]
-        table.add_row(row.case, *_best_and_default(row), _gain(row), *speed)
+        table.add_row(row.case, *_best_and_default(row), _gain(row, in_points=in_points), *speed)
         if fast := row.fastest:
             value = with_error(fast.value, fast.error)
             table.add_row(f"  #{fast.trial} as default", value, "", "", *([] if is_speed else [_speed(fast)]))
@@ -61,9 +63,13 @@ def _best_and_default(row: CaseSummary) -> tuple[str, str]:
     return best, best if is_default else ""
 
 
-def _gain(row: CaseSummary) -> str:
-    """Return what the best gains, without the gain in samples/s that the next column has."""
-    return gain_text(row).partition(" points")[0]
+def _gain(row: CaseSummary, *, in_points: bool) -> str:
+    """Return what the best gains, without the gain in samples/s that the next column has.
+
+    The unit is left out of a column of points.
+    """
+    gain = gain_text(row).partition(",")[0]
+    return gain.removesuffix(" points") if in_points else gain
 
 
 def _speed(config: ConfigRow | None, gain: BestGain | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, STUDY_FILE, as_words, stand_in
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
 from tuner.export import (
     CaseSummary,
     StudyReader,
@@ -21,7 +21,20 @@ from tuner.export import (
 from tuner.probe import duration
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
-from tuner.study import LADDER, PATIENCE, Case, Config, Parameter, Value, exposed, grouped, literal_line, unmatched
+from tuner.running.kept_file import STUDY_FILE
+from tuner.study import (
+    LADDER,
+    PATIENCE,
+    Case,
+    Config,
+    Parameter,
+    Value,
+    exposed,
+    grouped,
+    is_known,
+    literal_line,
+    unmatched,
+)
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
@@ -191,8 +204,9 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
     With `--cases` and the name of a case after it, it prints that of the case alone.
     """
     own = Path(study)
-    if own.name == STUDY_FILE and own.parent.parent == runs:  # a name finds it, too
-        study = own.parent.name
+    name = own.parent.name
+    if own.name == STUDY_FILE and own.parent.parent == runs and name and not is_known(name):  # the name finds it, too
+        study = name
     options = {"study": study, "devices": devices, **_database(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
 

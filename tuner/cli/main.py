@@ -2,6 +2,7 @@
 
 import errno
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,8 @@ _PANELS = {
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
 _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "told", "verify", "race")
 """The commands about a study that has results, which take the only such study where none is named."""
+_OF_COMMANDS = ("optimize", "init", "doctor")
+"""The commands that take a training command, after `--`."""
 _OF_REPLAYS = ("status", "report", "export", "dashboard")
 """The commands that show the results of a replay, too."""
 _FORMER = {
@@ -169,17 +172,27 @@ class Deferred(TyperCommand):
         """
         args = with_present_names(str(self.name), args)
         words = list(args)  # parsing takes words away
+        if self.name in _OF_COMMANDS and words and _is_study(words[0]):
+            instead = shlex.join(["tuner", "optimize" if self.name == "init" else self.name, "--study", *words])
+            raise StudyError(f"{words[0]} is the name of a study, and no program: `{instead}`")
         try:
             return self.load().make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
             is_unknown = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            takes_a_command = self.name in {"optimize", "init"}
+            takes_a_command = self.name in _OF_COMMANDS
             if takes_a_command and is_unknown and "--" not in words and not words[0].startswith("-"):
                 raise TunerError(
                     f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
                     f"`tuner {self.name} -- {shlex.join(words)}`"
                 ) from error
             raise
+
+
+def _is_study(word: str) -> bool:
+    """Return whether a word is the name of a study in `studies/`, and no program has that name."""
+    from tuner.study import is_known  # noqa: PLC0415 - `tuner --help` needs no study
+
+    return is_known(word) and shutil.which(word) is None
 
 
 def _with_its_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
@@ -190,7 +203,8 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     study, runs = options["study"], options["runs"]
     names_any_study = command == "diagnose" and options["storage"]  # it lists what the database has, if not this study
     if (study or command in _OF_RESULTS) and not names_any_study:
-        from tuner.cli.options import findable, only_study, origin_of  # noqa: PLC0415 - `tuner --help` needs no study
+        from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+        from tuner.running.kept_file import origin_of  # noqa: PLC0415
 
         replays = command in _OF_REPLAYS
         if study is None and options["storage"]:
@@ -200,7 +214,9 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
             typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
         options["study"] = findable(study, runs, replays=replays)
         if origin := origin_of(options["study"]):
-            typer.echo(f"{options['study']} is {origin}; relative paths in it begin there", err=True)
+            typer.echo(
+                f"{options['study']} is {origin}; start tuner there, as relative paths in it begin here", err=True
+            )
     return function(**options)
 
 

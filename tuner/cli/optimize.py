@@ -13,7 +13,6 @@ from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables
 from tuner.cli.ending import closing, gains_table, whereabouts
 from tuner.cli.hints import command_for_larger, command_of_best, out_of_time, progress_of_cases, script_of_best
-from tuner.cli.options import STUDY_FILE
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -29,6 +28,7 @@ from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
+from tuner.running.kept_file import STUDY_FILE
 from tuner.study import changed_study, load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -17,12 +17,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from tuner.errors import StudyError
-from tuner.export import has_study, printable, write_files
+from tuner.export import has_study, printable
 from tuner.records.urls import DATABASE, REPLAYED, database_url
-from tuner.study import RETIRED, StudySpec, exposed, find, is_known, load, names, stands_in, without_effect
-
-if TYPE_CHECKING:
-    from tuner.running.workbench import Workbench
+from tuner.running.kept_file import STUDY_FILE
+from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
 Answer = TypeVar("Answer")
@@ -287,10 +285,6 @@ def fall_silent(*streams: TextIO) -> None:
     os.close(nowhere)
 
 
-STUDY_FILE = "study.yaml"
-"""The study file in a folder of results: a copy as of the last run, or the only file of a study of `--set`."""
-
-
 def with_results(runs: Path, *, replays: bool = True) -> list[str]:
     """Return the names of the folders with results, sorted; those of replays only where they are asked for."""
     folders = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}"))
@@ -337,36 +331,6 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
         f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
         f"{', '.join(names())}; or give a path to a .yaml file"
     )
-
-
-def keep_study_file(bench: "Workbench") -> None:
-    """Copy the file of a study beside its results, so that its name finds it anywhere. Raises OutputError.
-
-    The results of a replay, and those of a study that stands in for another one, belong to no file. A file with a
-    literal password or key stays where it is, because results are given to others.
-    """
-    file, copy = find(bench.asked_for), bench.folder / STUDY_FILE
-    is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
-    if not is_of_file or exposed(bench.spec) or (copy.is_file() and copy.samefile(file)):
-        return
-    origin = f"\n{_COPIED}{printable(str(file.resolve()))}, with which tuner ran in {printable(str(Path.cwd()))}\n"
-    content = file.read_bytes() + origin.encode("utf-8", "replace")
-    if not copy.is_file() or copy.read_bytes() != content:
-        write_files(bench.folder, {STUDY_FILE: content})
-
-
-_COPIED = "# a copy of "
-"""The begin of the last line of a copy, which says where its study file is."""
-
-
-def origin_of(study: str) -> str | None:
-    """Return where the study file is of which `study` is a copy; None where it is none, or tuner runs there again."""
-    file = Path(study)
-    if file.name != STUDY_FILE or not file.is_file():
-        return None
-    last = file.read_text(encoding="utf-8", errors="replace").rstrip("\n").rpartition("\n")[2]
-    is_elsewhere = last.startswith(_COPIED) and not last.endswith(f" ran in {Path.cwd()}")
-    return last.removeprefix("# ") if is_elsewhere else None
 
 
 def is_replay(study: str, runs: Path) -> bool:

@@ -123,8 +123,8 @@ class Bars(Progress):
 
     def __init__(self, console: Console) -> None:
         """The bars appear on `console` once this is entered as a context."""
-        self._rows: dict[str, TaskID] = {}
-        """A case → its bar."""
+        self._rows: dict[str | None, TaskID] = {}
+        """The bar of each case; that of all cases has the key None."""
         self._searched = Searched()
         self._probed: dict[str, events.ProbeStarted] = {}
         """A worker → the probe that it runs."""
@@ -159,7 +159,7 @@ class Bars(Progress):
             case events.StudyStarted():
                 self._devices[worker], self._objective = event.devices, event.objectives[0]
                 if len(event.cases) > 1:
-                    self._show(_CASES, completed=len(self._ended), total=len(event.cases), text="ended")
+                    self._show(None, completed=len(self._ended), total=len(event.cases), text="ended")
             case events.CaseStarted():
                 self._searched.take(event)
                 self._show_case(event)
@@ -177,8 +177,8 @@ class Bars(Progress):
                 self._ended.add(event.case)
                 if (row := self._rows.pop(event.case, None)) is not None:
                     self.remove_task(row)
-                if _CASES in self._rows:
-                    self._show(_CASES, completed=len(self._ended))
+                if None in self._rows:
+                    self._show(None, completed=len(self._ended))
 
     def forget(self, worker: str) -> None:
         """Forget what a worker probes: the worker has ended."""
@@ -206,15 +206,15 @@ class Bars(Progress):
         """
         best = self._best.get(probe.case, "")
         left = "" if probe.left_s is None else f"{_about(probe.left_s - spent_s)} left"
-        room = self.console.width - max(map(len, {probe.case, *self._rows})) - _BAR_WIDTH
+        room = self.console.width - max(len(name or _CASES) for name in {probe.case, *self._rows}) - _BAR_WIDTH
         self._show(probe.case, text=_beside(*filter(None, [left, best]), room=room))
 
-    def _show(self, name: str, **fields: Any) -> None:
-        """Set the fields of a bar, which is added if it is new."""
+    def _show(self, name: str | None, **fields: Any) -> None:
+        """Set the fields of the bar of a case, or of all cases for None; it is added if it is new."""
         if name in self._rows:
             self.update(self._rows[name], **fields)
         else:
-            self._rows[name] = self.add_task(**{"description": name, "text": "", **fields})
+            self._rows[name] = self.add_task(**{"description": name or _CASES, "text": "", **fields})
 
 
 _CASES = "cases"

@@ -27,7 +27,7 @@ from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
 
-WARNING_S = 90
+_WARNING_S = 90
 """The seconds before a job's time limit at which its worker ends the running probe and reports the trial.
 
 A job of a few minutes hears of its end a quarter of its time before. SLURM may send the signal a minute early
@@ -139,9 +139,9 @@ def submit(
         job_name=f"tuner-{spec.name}",
         time=spec.slurm.time_min,
         setup=list(spec.slurm.setup),
-        signal_delay_s=min(90, spec.slurm.time_min * MINUTE_S // 4),  # it may come a minute early (sbatch(1), --signal)
+        signal_delay_s=min(_WARNING_S, spec.slurm.time_min * MINUTE_S // 4),
         stderr_to_stdout=True,
-        srun_args=["--overlap", "--nodes=1", "--ntasks=1"] if spec.slurm.nodes > 1 else [],  # probes have own steps
+        srun_args=_ON_THE_FIRST_NODE if spec.slurm.nodes > 1 else [],
         additional_parameters={**asked, **({"requeue": True} if spec.slurm.requeue else {})},
     )
     jobs: list[str] = []
@@ -161,7 +161,7 @@ def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
     check_guarded(url)
     parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite" and parsed.host not in {None, "", "localhost", "127.0.0.1", "::1"}:
+    if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
         return
     where = ["--partition", slurm.partition] if slurm.partition else []
     nodes = sum(int(line) for line in ask_slurm("sinfo", "--noheader", "--format=%D", *where).split())

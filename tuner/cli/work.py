@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli.hints import complaint, introduction
-from tuner.cli.options import fall_silent, keep_study_file, not_empty
+from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
 from tuner.export import CaseSummary, StudyReader, connect, prepare_folder
@@ -23,6 +23,7 @@ from tuner.probe import LineSplitter, Prober
 from tuner.records.urls import checked_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
 from tuner.running.job import Job, open_job
+from tuner.running.kept_file import keep_study_file
 from tuner.running.prober import open_prober
 from tuner.running.workbench import Workbench, chosen_cases
 from tuner.search.calibration import calibration_configs

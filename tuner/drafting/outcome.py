@@ -84,7 +84,7 @@ def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str])
     out_dir = bench.slot(case, folder, best).out_dir
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
-    copies = {name: trainer.folder / copy_name(Path(name)) for name in trainer.copies(best)}
+    copies = {name: trainer.folder / copy_name(Path(name), out_dir) for name in trainer.copies(best)}
     for name, text in trainer.copies(best).items():
         copies[name].write_text(text, encoding="utf-8")
     lines = tuple(f"wrote {copy}, which is {name} with these values" for name, copy in copies.items())

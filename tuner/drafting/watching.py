@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from statistics import fmean
 
 from tuner import probe
@@ -19,7 +19,7 @@ from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.template import program_place
+from tuner.trainers.template import missing_script
 
 WAYS = (
     "give a longer start with --seconds 300, name a --preset, let the command print lines such as `step 12`, or copy "
@@ -263,15 +263,6 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
     uses = tuple(used(watched.reports, watched.samples, source.devices))
     ranks = watched.training.ranks if watched.training else None
     return replace(watched, uses=uses, devices=devices_of(drafted.devices, ranks, uses))
-
-
-def missing_script(words: Sequence[str], folder: Path) -> str | None:
-    """Return the script that a command gives to Python, if `folder` does not have it; otherwise None."""
-    place = program_place(words)
-    is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
-    if place is None or not is_python or {"-m", "-c", "--no-python", "--no_python"} & set(words[:place]):
-        return None
-    return words[place] if "{" not in words[place] and not (folder / words[place]).exists() else None
 
 
 def used(

@@ -199,7 +199,10 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
         reads = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
         if rival.beside_best and row.best and rival.measured != row.best.measured:
             value, of_best = rival.beside_best
-            reads = f"{value:.1f} {row.objective}, in sessions, where the best has {of_best:.1f}"
+            reads = (
+                f"{with_error(value, None)} {unit(row.objective)}, in sessions, "
+                f"where the best has {with_error(of_best, None)}"
+            )
         text = f"{_makes(rival)}, at {reads}, with {in_words(rival.config)}"
         if fastest and fastest.trial == rival.trial:
             text += f"; it learns the same as the default; {race}"

@@ -77,11 +77,12 @@ def score_text(value: float, error: float | None) -> str:
 def _decimals(value: float, error: float | None) -> int:
     """Return the digits after the point: one, or of a small value as many as show its error, at most three.
 
-    A value of 1,000 or more has none.
+    A value of 1,000 or more has none, unless they show its error.
     """
-    if abs(value) >= 1000:
+    is_large = abs(value) >= 1000
+    if is_large and not (error and error <= 0.5):
         return 0
-    if error is None or abs(value) >= 10 or error >= 0.05:
+    if error is None or error >= 0.05 or (abs(value) >= 10 and not is_large):
         return 1
     return 2 if error >= 0.005 else 3
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,9 +30,10 @@ from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
-from tuner.tools.command_needs import TORCH, Typed, imported_modules, program, python_of
+from tuner.tools.command_needs import TORCH, Typed, imported_modules, program, python_of, variables_of
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
+from tuner.trainers.template import missing_script
 
 
 class Severity(StrEnum):
@@ -252,17 +253,27 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
     check_values(trainer, (parameter for parameter in parameters if parameter.name in searched))
 
 
-def check_imports(dependencies: Dependencies, imported: Sequence[Imported]) -> Iterator[Finding]:
-    """Yield which modules can be imported, in which versions, and which are missing or do not work together."""
+def check_imports(
+    dependencies: Dependencies, imported: Sequence[Imported], optional: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield which modules can be imported, in which versions, and which are missing or do not work together.
+
+    A module of `optional` that cannot be imported is a warning.
+    """
     python = dependencies.python
     versions = [f"{module.module} {module.version or ''}".strip() for module in imported if module.error is None]
     if versions:
         yield fine("imports", f"{python} imports {', '.join(versions)}")
-    if missing := [module.module for module in imported if module.missing]:
-        yield problem("imports", f"{python} lacks {', '.join(missing)}; install them there")
+    missing = [module.module for module in imported if module.missing]
+    if needed := [name for name in missing if name not in optional]:
+        yield problem("imports", f"{python} lacks {', '.join(needed)}; install them there")
+    if lacking := [name for name in missing if name in optional]:
+        text = f"{python} lacks {', '.join(lacking)}; activate the environment of the training, or install them there"
+        yield warning("imports", text)
     for module in imported:
         if module.error is not None and not module.missing:
-            yield problem("imports", f"{python} cannot import {module.module}: {module.error}")
+            finding = warning if module.module in optional else problem
+            yield finding("imports", f"{python} cannot import {module.module}: {module.error}")
     for complaint in conflicts(imported, dependencies.limits):
         yield problem("imports", f"{python}: {complaint}")
 
@@ -316,28 +327,31 @@ def _check_rooms(runs: Path) -> Iterator[Finding]:
 def check_command(typed: Typed | None, *, on_gpu: bool) -> Iterator[Finding]:
     """Check the program and the script of a typed command, and what it imports; without a command only torch.
 
+    A problem is what surely keeps the command from training. Torch is no problem where the script does not import it,
+    nor is any other module, which a branch of the script may do without.
     Raises TrainerError where the training's Python cannot be started.
     """
+    script = typed.known_script if typed else None
     started = program(typed) if typed else None
     if typed and started is None:
         yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
         return
-    if typed and typed.script and not Path(typed.script).is_file():
-        yield problem("command", f"there is no script {typed.script} here; start `tuner` in its folder")
+    if typed and (missing := missing_script(typed.words, Path())):
+        yield problem("command", f"there is no script {missing} here; start `tuner` in its folder")
         return
     if typed:
-        yield fine("command", f"{started} runs {typed.script or 'no script of Python that is known here'}")
-    if (python := python_of(started)) is None:
-        yield warning("imports", "the shell finds no Python; activate the environment of the training")
+        yield fine("command", f"{started} runs {script or 'no script of Python that is known here'}")
+    if (python := python_of(typed)) is None:
+        yield warning("imports", "no Python of the training is found here; in its environment, doctor checks imports")
         return
-    dependencies = Dependencies(python, imported_modules(typed.script) if typed and typed.script else (TORCH,))
-    imported = import_all(dependencies)
-    if typed is None and any(module.missing for module in imported):
-        yield warning("imports", f"{python} lacks torch; activate the environment of the training")
-    else:
-        yield from check_imports(dependencies, imported)
+    needed = imported_modules(script) if script else ()
+    dependencies = Dependencies(python, tuple(dict.fromkeys((TORCH, *needed))))
+    imported = import_all(dependencies, variables_of(typed) if typed else {})
+    optional = {*dependencies.modules} - ({TORCH} & {*needed})
+    yield from check_imports(dependencies, imported, optional)
     if on_gpu and any(module.module == TORCH and "+cpu" in (module.version or "") for module in imported):
-        yield problem("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
+        finding = problem if TORCH in needed else warning
+        yield finding("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
 
 
 def check_devices(

@@ -1,13 +1,23 @@
-"""What a typed command needs before it can train here: its program, its script, and the modules that it imports."""
+"""What a typed command needs before it can train here: its program, its Python, and the modules that it imports."""
 
 import ast
+import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tuner.trainers.template import program_place
+
 TORCH = "torch"
+_WITH_OWN_PYTHON = {
+    *("conda", "mamba", "micromamba", "pixi", "uv", "poetry", "pipenv", "hatch"),
+    *("docker", "podman", "apptainer", "singularity", "enroot"),
+}
+"""Programs that run a command in an environment of their own, whose Python is not the one that the shell finds."""
 
 
 class Typed(NamedTuple):
@@ -20,44 +30,94 @@ class Typed(NamedTuple):
     script: str
     """The script of Python that it names; empty where it names none."""
 
+    @property
+    def starters(self) -> Sequence[str]:
+        """The words before the script or module, such as `nohup python`; all words where it names none."""
+        return self.words[: program_place(self.words)]
 
-def program(typed: Typed) -> str | None:
-    """Return the path of the program that a shell would start for a command; None where there is none."""
-    path = typed.env.get("PATH")
-    return shutil.which(typed.words[0], path=path if path and "$" not in path else None)
+    @property
+    def known_script(self) -> str | None:
+        """The script, if it is a file here."""
+        return self.script if self.script and Path(self.script).is_file() else None
 
 
-def python_of(started: str | None) -> str | None:
-    """Return the Python that runs a program, such as that beside `torchrun`, or else the one that the shell finds.
+def program(typed: Typed, word: str | None = None) -> str | None:
+    """Return the path of the program that a shell would start for a command, or for another of its words.
 
-    None where there is no Python.
+    None where there is none.
     """
-    if started and Path(started).name.startswith("python"):
-        return started
-    beside = Path(started).with_name("python") if started else None
-    return str(beside) if beside and beside.is_file() else shutil.which("python") or shutil.which("python3")
+    path = typed.env.get("PATH")
+    return shutil.which(word or typed.words[0], path=path if path and "$" not in path else None)
+
+
+def python_of(typed: Typed | None) -> str | None:
+    """Return the Python that runs a command: the one it names, or that beside a script such as `torchrun`.
+
+    Otherwise, and without a command, it is the Python that the shell finds. None where there is no Python, and where a
+    container or another environment has its own.
+    """
+    if typed and Path(typed.words[0]).name in _WITH_OWN_PYTHON:
+        return None
+    starters = typed.starters if typed else ()
+    if typed and (named := next(filter(_is_python, starters), None)):
+        return program(typed, named)
+    found = filter(None, (program(typed, word) for word in starters if word) if typed else ())
+    beside = (Path(path).with_name("python") for path in found if _is_text(path))
+    known = next((str(python) for python in beside if python.is_file()), None)
+    return known or shutil.which("python") or shutil.which("python3")
+
+
+def _is_python(word: str) -> bool:
+    """Return whether a word is the name or the path of a Python."""
+    return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
+
+
+def _is_text(path: str) -> bool:
+    """Return whether a program is a script, as `torchrun` is, and not a binary such as `bash`."""
+    with suppress(OSError), Path(path).open("rb") as file:  # such as sudo, which nobody may read
+        return file.read(2) == b"#!"
+    return False
+
+
+def variables_of(typed: Typed) -> dict[str, str]:
+    """Return the variables with which a command's Python starts: those typed before it, or behind `env`.
+
+    The folder of the script is in PYTHONPATH, too, as Python looks there first.
+    """
+    pairs = (word.partition("=") for word in typed.starters if re.match(r"[A-Za-z_]\w*=", word))
+    variables = {**typed.env, **{name: value for name, _, value in pairs}}
+    variables = {name: os.path.expandvars(value) for name, value in variables.items()}
+    folders = [variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
+    if typed.known_script:
+        folders.insert(0, str(Path(typed.known_script).parent.absolute()))
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
 def imported_modules(script: str) -> tuple[str, ...]:
-    """Return the foreign packages that a script imports at its beginning, and torch.
+    """Return the foreign packages that a script imports at its beginning.
 
-    What lies beside the script, and what Python itself has, needs no check. A script that this Python cannot read
-    imports nothing that is known.
+    What lies beside the script or in this folder, and what Python itself has, needs no check. A script that this Python
+    cannot read imports nothing that is known.
     """
-    modules = {TORCH: None}
     try:
         tree = ast.parse(Path(script).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return tuple(modules)
+        return ()
+    modules: list[str] = []
     for node in tree.body:
         if isinstance(node, ast.Import):
-            modules |= dict.fromkeys(alias.name for alias in node.names)
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            modules[node.module] = None
-    folder = Path(script).parent
+            modules.append(node.module)
     packages = dict.fromkeys(name.partition(".")[0] for name in modules)
+    own = (Path(script).parent, Path())
     return tuple(
         name
         for name in packages
-        if name not in sys.stdlib_module_names and not any((folder / other).exists() for other in (name, f"{name}.py"))
+        if name not in sys.stdlib_module_names and not any(_has_module(folder, name) for folder in own)
     )
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    """Return whether a folder has a module or a package; a mere folder, such as one of data, hides no package."""
+    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -47,18 +48,18 @@ class Imported(NamedTuple):
         return self.error == f"ModuleNotFoundError: No module named {self.module!r}"
 
 
-def import_all(dependencies: Dependencies) -> list[Imported]:
+def import_all(dependencies: Dependencies, variables: Mapping[str, str] = MappingProxyType({})) -> list[Imported]:
     """Return the result of importing each module in the trainer's own Python, which sees no GPU.
 
     Where that Python dies while it imports a module, this module is the last result. `dependencies.python` may be a
-    script that activates an environment: what the script prints is ignored. Raises TrainerError when the Python cannot
-    be started or does not end in time.
+    script that activates an environment: what the script prints is ignored. `variables` are added to the environment.
+    Raises TrainerError when the Python cannot be started or does not end in time.
     """
     python, modules = dependencies.python, dependencies.modules
     try:
         done = subprocess.run(
             [python, "-c", Path(__file__).with_name("import_all.py").read_text(encoding="utf-8"), *modules],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, **variables, "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
             errors="replace",

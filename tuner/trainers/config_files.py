@@ -34,9 +34,11 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
 def copy_name(path: Path, out_dir: Path | None = None) -> Path:
     """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
 
-    Several members of a front may be trained, each in an `out_dir` whose name is its trial's number: so is its copy's.
+    Several members of a front may be trained, each in an `out_dir` `best/CASE/NUMBER` with four digits or more: so is
+    its copy's. A case whose name is a number has its own in `best/CASE`.
     """
-    member = f"-{out_dir.name}" if out_dir and out_dir.name.isdecimal() else ""
+    is_member = out_dir and out_dir.parents[1].name == "best" and re.fullmatch(r"\d{4,}", out_dir.name)
+    member = f"-{out_dir.name}" if out_dir and is_member else ""
     return path.with_name(f"{path.stem}.tuner{member}{path.suffix}")
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
+from pathlib import Path, PurePath
 from string import Formatter
 from typing import NamedTuple
 
@@ -136,3 +137,12 @@ def program_place(words: Sequence[str]) -> int | None:
     modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in LAUNCHERS)
     scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
     return next(chain(scripts, modules), None)
+
+
+def missing_script(words: Sequence[str], folder: Path) -> str | None:
+    """Return the script that a command gives to Python, if `folder` does not have it; otherwise None."""
+    place = program_place(words)
+    is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
+    if place is None or not is_python or {"-m", "-c", "--no-python", "--no_python"} & set(words[:place]):
+        return None
+    return words[place] if "{" not in words[place] and not (folder / words[place]).exists() else None

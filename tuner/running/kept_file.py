@@ -1,0 +1,48 @@
+"""The copy of a study file that lies beside the study's results, so that its name finds it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.export import printable, write_files
+from tuner.study import exposed, find, stands_in
+
+if TYPE_CHECKING:
+    from tuner.running.workbench import Workbench
+
+STUDY_FILE = "study.yaml"
+"""The study file in a folder of results: a copy as of the last run, or the only file of a study of `--set`."""
+_COPIED = "# a copy of "
+"""How the remark in a copy begins, which says where its study file is."""
+
+
+def keep_study_file(bench: "Workbench") -> None:
+    """Copy the file of a study beside its results. Raises OutputError.
+
+    The results of a replay, and those of a study that stands in for another one, belong to no file. A file with a
+    literal password or key stays where it is, because results are given to others.
+    """
+    file, copy = find(bench.asked_for), bench.folder / STUDY_FILE
+    is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
+    if not is_of_file or exposed(bench.spec) or (copy.is_file() and copy.samefile(file)):
+        return
+    origin = f"{_COPIED}{printable(str(file.resolve()))}, with which tuner ran in {printable(str(Path.cwd()))}\n"
+    content = _with_remark(file.read_bytes(), origin.encode("utf-8", "replace"))
+    if not copy.is_file() or copy.read_bytes() != content:
+        write_files(bench.folder, {STUDY_FILE: content})
+
+
+def _with_remark(content: bytes, remark: bytes) -> bytes:
+    """Return a study file with a remark above all its keys: below its first comment, which may have its command."""
+    first, end, rest = content.partition(b"\n")
+    return first + end + remark + rest if end and first.startswith(b"#") else remark + content
+
+
+def origin_of(study: str) -> str | None:
+    """Return where the study file is of which `study` is a copy; None where it is none, or tuner runs there again."""
+    file = Path(study)
+    if file.name != STUDY_FILE or not file.is_file():
+        return None
+    head = file.read_text(encoding="utf-8", errors="replace").split("\n", 2)[:2]
+    remark = next((line for line in head if line.startswith(_COPIED)), "")
+    is_elsewhere = bool(remark) and not remark.endswith(f" ran in {Path.cwd()}")
+    return remark.removeprefix("# ") if is_elsewhere else None
