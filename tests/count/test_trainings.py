@@ -60,6 +60,7 @@ COUNTED = {
     "dictionaries_of_pictures": "loader and module",
     "loader_of_single_pictures": "loader and module; a batch is one sample",
     "pictures_and_words": "module",
+    "inputs_made_for_inference": "module",
     "computed_again_for_the_gradients": "module",
     "another_optimizer_goes_on": "module",
     "another_thread_computes_gradients": "module",

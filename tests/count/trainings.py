@@ -279,6 +279,24 @@ def pictures_and_words() -> Iterator[int]:
         yield 4
 
 
+def inputs_made_for_inference() -> Iterator[int]:
+    class Copying(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            return self.inner(given.clone())  # torch keeps no inference tensor for a gradient
+
+    model = Copying()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(STEPS):
+        with torch.inference_mode():
+            given = draw()
+        step(optimizer, model(given).pow(2).mean())
+        yield 32
+
+
 def batches_used_twice() -> Iterator[int]:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

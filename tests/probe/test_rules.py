@@ -73,6 +73,7 @@ def named(line: str) -> FailureKind | None:
             "ProcessGroupNCCL.cpp:3780, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9",
             FailureKind.INVALID_CONFIG,
         ),
+        ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 5000", FailureKind.INVALID_COMMAND),
         ("Error: No such option: --num-env Did you mean --num-envs?", FailureKind.INVALID_COMMAND),
         ("Could not override 'env.num'.", FailureKind.INVALID_COMMAND),
         ("train.py: error: argument --num-envs: invalid int value: '8.5'", FailureKind.INVALID_CONFIG),

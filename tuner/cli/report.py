@@ -125,7 +125,7 @@ def write_report(
 ) -> Path:
     """Return the path of a study's report, after writing it as `html` or `md`.
 
-    `folder` holds the probes' folders. `trainable` are the study's cases, if known.
+    `folder` holds the probes' folders. `trainable`: see `gather`.
     Raises StoreError or OutputError.
     """
     from tuner.report.page import render  # noqa: PLC0415 - plotly takes a while
@@ -136,12 +136,15 @@ def write_report(
 
 
 def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: list[str] | None) -> Path | None:
-    """Return the report in the study's folder, after writing it. No error ends the search."""
+    """Return the path of the report in the study's folder, after writing it; None where that fails.
+
+    No error is raised, because the search is over: why there is no report is printed on `console`.
+    """
     study, folder = bench.spec.name, bench.folder
     try:
-        names = [case.name for case in chosen_cases(bench, None)]
+        trainable = [case.name for case in chosen_cases(bench, None)]
         lines = partial(lines_to_copy, command, bench)
-        return write_report(folder / "report.html", url, study, folder, trainable=names, lines=lines)
+        return write_report(folder / "report.html", url, study, folder, trainable=trainable, lines=lines)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the results of the search are stored
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")

@@ -127,7 +127,9 @@ class Bars(Progress):
         """The bar of each case; that of all cases has the key None."""
         self._searched = Searched()
         self._probed: dict[str, events.ProbeStarted] = {}
+        """A worker → the probe that it runs."""
         self._doing: dict[str, tuple[str, ...]] = {}
+        """A worker → what its probe does, and how busy its devices are."""
         self._best: dict[str, str] = {}
         self._ended: set[str] = set()
         self._devices: dict[str, Sequence[str]] = {}
@@ -171,6 +173,7 @@ class Bars(Progress):
                 self.forget(worker)
                 self._show_case(event)
             case events.CaseEnded() if all(started.case != event.case for started in self._probed.values()):
+                # no other worker still probes it; otherwise the bar stays until the last worker has ended the case
                 self._ended.add(event.case)
                 if (row := self._rows.pop(event.case, None)) is not None:
                     self.remove_task(row)

@@ -293,14 +293,26 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
 
 
 def _witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
-    """Return what counts the samples of some ranks, or why nothing does; None before it is clear."""
+    """Return what counts the samples of a training, or why nothing does; None before it is clear.
+
+    `leads` are the ranks that count, one for each group of ranks that share samples. They are fed if a loader gives a
+    batch to nearly every step of one of them. The first of these cases decides:
+
+    1. Nothing feeds a training that uses a library of reinforcement learning: the environments count, or nothing.
+    2. Loader and module agree: both count.
+    3. A loader has given samples, and it is too early to compare: not clear yet.
+    4. Loaders have given samples, and feed only some of the steps: nothing counts.
+    5. Nothing feeds the training: the module counts, or nothing where that would mislead.
+    6. A loader feeds the training, and differs from the module: `_loader_or_module`.
+    """
     step = min(process.steps for process in leads)
     by_module, by_loader = (_growth(leads, name, step) for name in (MODULE.count, LOADER.count))
     is_fed = any(process.is_fed for process in leads) and by_loader > 0
+    # what a loader feeds is no rollout, even if the script imports such a library
     if not is_fed and any(process.start.get("reuses") for process in leads):
-        is_counted = all(process.points[-1].get("environments") for process in leads)
-        why = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
-        return ENVIRONMENTS if is_counted else why
+        are_counted = all(process.points[-1].get("environments") for process in leads)
+        why_not = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
+        return ENVIRONMENTS if are_counted else why_not
     if by_loader and by_module and _agree(by_loader, by_module):
         return BOTH
     # different counts are compared at step 8: at first, loaders give batches of later steps
@@ -309,23 +321,24 @@ def _witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     if not is_fed and by_loader > SOMETIMES * by_module:
         return "a loader feeds only some of the steps, and the module takes other samples"
     if not is_fed:
-        return _contradiction(leads, MODULE) or MODULE if by_module else _why_unseen(leads)
-    batches, each = _growth(leads, "loader.batches", step), number(leads[0].points[-1], "loader.each")
-    return _loader_or_module(by_loader, by_module, batches, each)
+        why_not = _contradiction(leads, MODULE) if by_module else _why_unseen(leads)
+        return why_not or MODULE
+    batches, batch_size = _growth(leads, "loader.batches", step), number(leads[0].points[-1], "loader.each")
+    return _loader_or_module(by_loader, by_module, batches, batch_size)
 
 
-def _loader_or_module(by_loader: float, by_module: float, batches: float, each: float) -> Witness:
+def _loader_or_module(by_loader: float, by_module: float, batches: float, batch_size: float) -> Witness:
     """Return which of the loader's and the module's different counts is that of the samples.
 
     Args:
         by_loader: the samples of the loader's batches.
         by_module: the samples of the module's inputs.
         batches: the loader's batches.
-        each: the samples of a batch by the loader's sampler; 0 without one.
+        batch_size: the samples of a batch by the loader's sampler; 0 without one.
     """
     if not by_module:
         return LOADER
-    if each == 1 and _agree(batches, by_module):
+    if batch_size == 1 and _agree(batches, by_module):
         return Witness(name="loader and module", count="loader.batches", remark="a batch is one sample")
     times = by_module / by_loader
     if by_loader == batches and times > 1:

@@ -167,10 +167,10 @@ def _visible_cards(
 def without_cards(
     connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids, connect_amd: Callable[[], Amd] = Amd
 ) -> list[str]:
-    """Return why there is no card of a maker: each maker's reason, as far as its driver is not here."""
+    """Return why no card is visible: a driver shows none, or else each maker's reason for having no driver."""
     missing_drivers = list[str]()
-    list(_visible_cards(connect, cuda_order, connect_amd, missing_drivers))
-    return missing_drivers
+    has_driver = bool(list(_visible_cards(connect, cuda_order, connect_amd, missing_drivers)))
+    return ["there is a driver, and it shows no card"] if has_driver else missing_drivers
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:

@@ -106,25 +106,27 @@ def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str
 
 
 def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str], folder: str) -> str | None:
-    """Return a typed command with the values of a config; None where the study's template was changed by hand.
+    """Return a typed command with the values of a config.
 
-    `folder` is that of its output, below the study's folder.
+    `folder` is that of its output, below the study's folder. None where the trainer takes no command, and where the
+    study's template was changed by hand, so that it no longer belongs to the command.
     """
     trainer = bench.trainer
     if not isinstance(trainer, CommandTrainer):
         return None
-    ranks, own_values = len(bench.devices), bench.space_for(case).own or {}
-    before, after = trainer.with_computed(own_values, ranks), trainer.with_computed(config, ranks)
-    with reserved_port() as port:
+    ranks = len(bench.devices)
+    own_values = trainer.with_computed(bench.space_for(case).own or {}, ranks)
+    values = trainer.with_computed(config, ranks)
+    with reserved_port() as port:  # a person starts the line later, so it only names a port that is free now
         slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
     copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config)}
     facts = trainer.values(case, config, slot)
-    beside = program_folder(bench.spec.trainer.python)
+    path_folder = program_folder(bench.spec.trainer.python)
     found = shutil.which(typed_command(command).words[0])
-    if found and Path(found).parent == beside:  # the shell finds it, too
-        beside = None
+    if found and Path(found).parent == path_folder:  # the shell finds it there without help
+        path_folder = None
     template = bench.spec.trainer.command
-    return command_line(command, template, after, before, copies=copies, facts=facts, beside=beside)
+    return command_line(command, template, values, own_values, copies=copies, facts=facts, path_folder=path_folder)
 
 
 def command_line(
@@ -135,7 +137,7 @@ def command_line(
     *,
     copies: Mapping[str, Path | str] = MappingProxyType({}),
     facts: Mapping[str, object] = MappingProxyType({}),
-    beside: Path | None = None,
+    path_folder: Path | None = None,
 ) -> str | None:
     """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
 
@@ -146,7 +148,7 @@ def command_line(
         own: parameter → the value with which the command was typed.
         copies: a file as the command names it → the file to take.
         facts: the values of placeholders such as `{out_dir}`.
-        beside: the folder in which programs are looked for first, as in a probe.
+        path_folder: the folder that goes to the front of PATH, as in a probe; None for an unchanged PATH.
 
     Returns:
         None where the template no longer belongs to the command.
@@ -160,8 +162,8 @@ def command_line(
     texts |= {name: placeholder[name] for name in searched_variables}
     filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
     env = {name: escaped(value) for name, value in filled.items()}
-    if beside:
-        env["PATH"] = with_folder_in_path(beside, env.get("PATH", "${PATH}"))
+    if path_folder:
+        env["PATH"] = with_folder_in_path(path_folder, env.get("PATH", "${PATH}"))
     return shell_join(map(escaped, with_copies(line, copies)), env)
 
 

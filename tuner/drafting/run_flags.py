@@ -51,7 +51,8 @@ def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: Typed
     """Return what is known, with the flags of the script; those of its launchers do not count.
 
     The flags are those that a training process has parsed, or else the first process of the script. A script that takes
-    its flags from its globals has these. A script whose processes train, and read no words, has no flags.
+    its flags from its globals has these. Otherwise none are added. Then all are known, namely none, if the processes
+    have trained, and the script has surely not read the words of its command line by itself.
     """
     name = PurePath(command.script).name
     of_script = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
@@ -60,8 +61,8 @@ def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: Typed
         return replace(known, flags=parsed[0].flags, reader=parsed[0].parser, knows_all=True)
     if re.search(r"globals\(\)|configurator\.py", command.source):  # as nanoGPT
         return replace(known, flags=tuple(_global_settings(command)), reader="its global settings", knows_all=True)
-    reads_words = not of_script or any(process.reads_argv for process in of_script)
-    return replace(known, knows_all=not reads_words and bool(training))
+    may_read_words = not of_script or any(process.reads_argv for process in of_script)  # nothing tells of no process
+    return replace(known, knows_all=bool(training) and not may_read_words)
 
 
 def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) -> Iterator[Flag]:

@@ -34,7 +34,7 @@ class BestGain:
     """That of the best."""
     after_error: float | None
     times: float | None
-    """How many times as fast the best is; None where a speed is unknown."""
+    """How many times as fast the best is; None where a speed is unknown: then only the objective is compared."""
     error: float | None
     """The standard error of `times`; None where it is unknown."""
     overall: bool
@@ -46,15 +46,18 @@ class BestGain:
 def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     """Return what the best of a case gains over the config `own`, or without one over `view.default`.
 
-    None where it is unknown, and where the two are the same config.
+    None where it is unknown, and where the two are the same config. It is unknown where the two were not measured
+    alike, and where the default config failed when it was measured again: then the measurements cannot be relied on.
     """
     best, own = view.best, own or view.default
-    if best is None or own is None or own.launch == best.launch or view.unlike_best(own) or view.failed_again:
+    if best is None or own is None or own.launch == best.launch:
+        return None
+    if view.unlike_best(own) or view.failed_again:
         return None
     pair = view.comparable_pair(own)
     if pair is None:
         return None
-    of_steps = _gain_of_steps(pair.best, pair.config, is_value=view.objective in SPEEDS)
+    of_steps = _gain_of_steps(pair.best, pair.config, is_speed=view.objective in SPEEDS)
     overall = _over_training(of_steps, pair.config, pair.best) if of_steps else None
     times, error = overall or of_steps or (None, None)
     return BestGain(
@@ -69,14 +72,14 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     )
 
 
-def _gain_of_steps(best: Standing, own: Standing, *, is_value: bool) -> SpeedGain | None:
+def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> SpeedGain | None:
     """Return how many times as fast as `own` the best is; None where a speed is unknown.
 
     The relative errors of the two add up as independent ones do. Where one of the two has run several times, a run of
-    the other is taken to scatter as much. `is_value`: whether the first objective is the speed.
+    the other is taken to scatter as much. `is_speed`: whether the first objective is a speed.
     """
-    speed, error = (best.value, best.told_error) if is_value else (best.samples_per_s, best.told_speed_error)
-    own_speed, own_error = (own.value, own.told_error) if is_value else (own.samples_per_s, own.told_speed_error)
+    speed, error = (best.value, best.told_error) if is_speed else (best.samples_per_s, best.told_speed_error)
+    own_speed, own_error = (own.value, own.told_error) if is_speed else (own.samples_per_s, own.told_speed_error)
     if not speed or not own_speed:
         return None
     times = speed / own_speed

@@ -154,10 +154,14 @@ class NodeProcesses:
                 if kind == "line" or "error" in text:
                     self._print(text, message.at_s, "console")
             case content:
-                self._take_without_line(watcher, content)
+                self._take_measurement_or_end(watcher, content)
 
-    def _take_without_line(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
-        """Take the content of a message that brings no line of output into account."""
+    def _take_measurement_or_end(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
+        """Take what a watcher has measured, or the end of its node, into account.
+
+        It has measured counts and samples of its devices. A node ends when its work is lost, its watcher refuses to
+        start it, its trainer exits, or its watcher is gone. Of several reasons, the first one is kept.
+        """
         behind_s = watcher.clock.behind_s
         match content:
             case {"kind": "count", "name": name, "text": text}:

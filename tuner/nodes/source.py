@@ -201,7 +201,7 @@ class Nodes:
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
     def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:
-        """Return the result of the last probe with the names of its nodes; see `remarks.with_nodes`."""
+        """Return the result of the last probe with the names of its nodes."""
         return with_nodes(result, self._processes) if self._processes and result.launched else result
 
 

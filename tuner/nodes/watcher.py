@@ -52,7 +52,7 @@ class NodeClock:
 def on_our_clock(text: str, behind_s: float) -> str:
     """Return a message of a trainer with its times on our clock, which the node's clock is `behind_s` behind."""
     message = record(text)
-    sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
+    sent = {name: message.get(name) for name in _TIMES}
     times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
     return json.dumps(message | times) if times else text
 

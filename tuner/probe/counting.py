@@ -114,8 +114,8 @@ class EpochCounter:
             epoch: the number of the epoch, if the trainer prints it.
             end: the last count of an epoch, if the trainer prints it.
         """
-        is_left_out = epoch is None and self._follow_bars(printed, end)
-        if is_left_out:
+        # with the numbers of epochs, bars need not be told apart
+        if epoch is None and not self._follow_bars(printed, end):
             return None
         if self._first is None:
             self._first = self._last = printed
@@ -133,24 +133,25 @@ class EpochCounter:
         return sum(self.epoch_ends) + printed
 
     def _follow_bars(self, printed: float, end: float | None) -> bool:
-        """Take a line into account, and return whether it is left out, because its bar does not count.
+        """Take a line into account, and return whether it is of the bar that counts.
 
         Another bar takes over with its second growing line, once the bar that counts is complete, or if it has not
-        moved.
+        moved. This line then counts.
         """
         if end is None or self._end is None or end == self._end:
             self._other_bar = None
-            return False
-        before, self._other_bar = self._other_bar, _Bar(end=end, printed=printed)
-        grows = before is not None and before.end == end and printed > before.printed
-        if not grows or not (self._is_complete or self._step == 0.0):
             return True
+        before, self._other_bar = self._other_bar, _Bar(end=end, printed=printed)
+        if before is None or before.end != end or printed <= before.printed:
+            return False
+        if self._step > 0.0 and not self._is_complete:  # it has moved, and goes on
+            return False
         if self._is_complete:
             self.doubt = self.doubt or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
             self._begin_epoch(printed)
         self._first = self._last = printed
         self._end = end
-        return False
+        return True
 
     def _begin_epoch(self, printed: float) -> None:
         """Begin the next epoch. Without a printed end, an epoch that counts from 0 ends a step after its last count."""

@@ -194,7 +194,10 @@ def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = 
 
 
 def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Path]:
-    """Return the largest files, those beyond the most bytes of all smaller ones together; the largest comes first."""
+    """Return the files that are not copied, the largest first.
+
+    The smallest files are copied, as many as have `most_bytes` together.
+    """
     total, large = 0, []
     for path in sorted(files, key=lambda path: files[path].st_size):
         total += files[path].st_size

@@ -20,6 +20,8 @@ from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.parallel import parallel
 
+MOST_OF_EACH_END = 5
+"""The best and the worst configs that a report lists, if there are more than twice as many (chosen)."""
 _FILTERS = {
     "winner": winner,
     "result": facts.result,
@@ -39,13 +41,17 @@ _FILTERS = {
 
 
 def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: str | None = None) -> str:
-    """Return the report as text: `form` is `html` or `md`. `commands` hold a training command for each case.
+    """Return the report as text.
 
-    `live` is the version of the study where the page follows it: see `tuner.report.page`.
+    Args:
+        study: what the report tells.
+        form: `html` or `md`.
+        commands: a case → its command to train with the best config.
+        live: the `version` of the study, for a page that loads itself anew when it changes; None for a file.
     """
     own_files = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}
     return (
-        _templates(form == "md")
+        _templates(in_markdown=form == "md")
         .get_template(f"report.{form}")
         .render(
             study=study,
@@ -54,7 +60,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
             explained=facts.explained(study),
             commands=commands,
             with_error=with_error,
-            most=5,
+            most=MOST_OF_EACH_END,
             live=live,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             **own_files,

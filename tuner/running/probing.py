@@ -97,7 +97,8 @@ class Probing:
         if known := foregone(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
-        case, left = self._case.name, self._left(asked.choice.left, history.finished)
+        case = self._case.name
+        left = None if asked.confirms else self._left(asked.choice.left, history.finished)
         left_s = self._duration_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
@@ -192,7 +193,7 @@ class Probing:
             finished: The trials that have finished, of those after which it ends.
         """
         target = self._job.target(self._spec)
-        ends_by_itself = self._spec.search.sampler == "gain"
+        ends_by_itself = self._spec.sampler == "gain"
         if target is None or (expected is None and ends_by_itself):
             return expected
         return min(max(0, target - finished), math.inf if expected is None else expected)

@@ -37,21 +37,28 @@ _WORDS = {"true": True, "false": False}
 class Expression:
     """An expression of numbers, placeholders, `+ - * / // %` and parentheses."""
 
+    _kind = "arithmetic"
+    """What the text must be, in the message of an error; a subclass has its own."""
     _hint = _HINT
-    _what = "arithmetic"
+    """What such a text may consist of, in the same message."""
 
     def __init__(self, text: str) -> None:
-        """Read an expression of up to 200 characters. Raises ValueError that says what cannot be used."""
+        """Read an expression of up to 200 characters.
+
+        Raises ValueError where it is longer or none. Its message has no subject, because the caller puts the name of
+        a field before it: `is no arithmetic; write numbers, …`.
+        """
         if len(text) > _MOST_CHARACTERS:
             raise ValueError(f"has {len(text)} characters, {_MOST_CHARACTERS} at most")
         self.text = text
         self._names: dict[str, str] = {}
         """The identifier that stands for a placeholder while Python parses the text → the placeholder's name."""
         self._counted: set[str] = set()
+        """The placeholders that must be numbers; `_arithmetic` adds to them while the text is read."""
         try:
             self._term = self._read(ast.parse(_PLACEHOLDER.sub(self._stand_in, text).strip(), mode="eval").body)
         except SyntaxError as error:
-            raise ValueError(f"is no {self._what}; {self._hint}") from error
+            raise ValueError(f"is no {self._kind}; {self._hint}") from error
 
     @property
     def names(self) -> frozenset[str]:
@@ -113,8 +120,8 @@ class Expression:
 class Rule(Expression):
     """A condition that each config keeps, such as `{tp} * {pp} <= {ranks}` or `{stage} < 2 or {pp} == 1`."""
 
+    _kind = "rule"
     _hint = _RULE_HINT
-    _what = "rule"
 
     def holds(self, values: Mapping[str, object]) -> bool:
         """Return whether a config keeps the rule, as it does where a placeholder of the rule has no value.

@@ -393,8 +393,9 @@ class SlurmSpec(Strict):
     """submit a job again when its time limit ends it"""
 
     def gpus_for(self, devices: str) -> int:
-        """Return the GPUs of each node that a job asks for; the machine that submits the job may have others, or none.
+        """Return the GPUs of each node that a job asks for: `gpus`, or without it what the study's `devices` says.
 
+        The devices here are not counted: the machine that submits the job may have other GPUs, or none.
         Raises StudyError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
         """
         if not re.fullmatch(DEVICES, devices):
@@ -404,12 +405,12 @@ class SlurmSpec(Strict):
                 "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
                 "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
             )
-        gpus, named = self.gpus, _gpus_by_index(devices)
-        if gpus is None:
+        named = _gpus_by_index(devices)
+        if self.gpus is None:
             return named or _gpus_by_number(devices)
-        if gpus < named:
-            raise StudyError(f"slurm.gpus is {gpus}, and devices {devices} names {named} GPUs; raise slurm.gpus")
-        return gpus
+        if self.gpus < named:
+            raise StudyError(f"slurm.gpus is {self.gpus}, and devices {devices} names {named} GPUs; raise slurm.gpus")
+        return self.gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:
         """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …; errors as of `gpus_for`.
@@ -450,12 +451,12 @@ class SlurmSpec(Strict):
 
 
 def _gpus_by_index(devices: str) -> int:
-    """Return how many GPUs a study's `devices` names by their indices: 0 for `auto` and for CPU ranks."""
+    """Return how many GPUs a study's `devices` names by their indices: 2 for `4,5`, 0 for `auto` and CPU ranks."""
     return 0 if devices.startswith(("auto", "cpu")) else len(devices.split(","))
 
 
 def _gpus_by_number(devices: str) -> int:
-    """Return how many GPUs `auto:CARDS` wants; 0 for all other forms of a study's `devices`."""
+    """Return how many GPUs a study's `devices` names by their number: 2 for `auto:2`, 0 for all other forms."""
     return int(devices.partition(":")[2] or 0) if devices.startswith("auto") else 0
 
 

@@ -83,10 +83,13 @@ def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterat
 
 
 def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
-    """Yield who else uses the cards: a problem if no probe would start because of it, otherwise a warning."""
+    """Yield who else uses the cards, and how much of their memory is free.
+
+    Another process is a problem if no probe would start because of it, otherwise a warning.
+    """
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
-        in_the_way = obstacles([card], [card])
+        in_the_way = obstacles(now=[card], at_open=[card])  # a study that opens now would find this
         for obstacle in in_the_way:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
         if card.occupants and not in_the_way:
@@ -358,7 +361,7 @@ def check_devices(
     source = open_devices(devices, connect, cuda_order)
     yield from check_machine(source.devices, describe_machine(source, connect))
     if devices.startswith("auto") and not source.devices[0].is_gpu:
-        yield fine("driver", "; ".join(without_cards(connect, cuda_order)) or "there is a driver, and it shows no card")
+        yield fine("driver", "; ".join(without_cards(connect, cuda_order)))
     cards = Cards(source.devices, connect)
     yield from check_occupancy(cards.occupancy())
     yield from check_clocks(cards.clocks())

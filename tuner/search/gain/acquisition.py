@@ -88,12 +88,12 @@ class Acquisition:
         is_rough, few = self._is_rough, len(self._measured_places) < ENOUGH
         if self.best is None or (is_rough and few) or (self._is_brief(price) and self._must_go_on):
             return None
-        left = self._prospect(price)
-        if left.pays:
+        prospect = self._prospect(price)
+        if prospect.pays:
             return None
-        lost = self._believed_loss(price)
-        if not is_rough and not (self._newest_error > lost.bound and self._is_new.any()):
-            return self._with_causes(self._goal.in_words(left, lost))
+        shortfall = self._believed_loss(price)
+        if not is_rough and not (self._newest_error > shortfall.bound and self._is_new.any()):
+            return self._with_causes(self._goal.in_words(prospect, shortfall))
         if few:
             return None
         off_pct, count = 100 * max(self._usual_error, self._newest_error), len(self._measured_places)
@@ -155,11 +155,15 @@ class Acquisition:
     def _to_repeat(self) -> int | None:
         """The config to measure again once no series of probes pays; None where there is none.
 
-        While predictions are off, new configs come between: at most a fifth of the readings are second ones.
+        A best that must be measured again comes first. Then comes the config that tells most about which is the best,
+        unless the newest predictions were off, and more than a fifth of all readings already are second ones.
         """
         if self._needs_repeat:
             return self.best
-        return None if self._is_off and self._repeats > len(self._measured_places) // 4 else self._doubted
+        # a fifth of all readings are second ones when there is one for every four configs
+        if self._is_off and self._repeats > len(self._measured_places) // 4:
+            return None
+        return self._doubted
 
     @cached_property
     def _doubted(self) -> int | None:

@@ -224,7 +224,14 @@ def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:
     """Return the choices that must be a cause of failures.
 
     Such a choice never ran, and failed beside two or more settings of the other parameters. Beside one of these
-    settings another value of its parameter ran. Without that, the other choices may be the cause.
+    settings another value of its parameter ran. Without that, the other choices may be the cause. An example:
+
+        ran:     compile=no  batch=8
+        failed:  compile=yes batch=8
+        failed:  compile=yes batch=16
+
+    Here `compile=yes` is a cause, because it failed twice, and `compile=no` ran beside the same `batch=8`. `batch=16`
+    is none, because it failed beside one setting only.
     """
     choices = []
     for name, value in dict.fromkeys(item for config in failed for item in config.items()):

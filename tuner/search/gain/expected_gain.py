@@ -241,14 +241,14 @@ class Goal:
         """The seconds of the training."""
         return self.training_hours * HOUR_S
 
-    def in_words(self, left: Prospect, lost: Shortfall) -> str:
+    def in_words(self, prospect: Prospect, shortfall: Shortfall) -> str:
         """Return in words what the search leaves unfound, and why.
 
-        `left`: what further probes promise. `lost`: how far the best may be below the true best.
+        `prospect`: of further probes. `shortfall`: of the best, below the true best.
         """
-        gained, taken = duration(left.gained_s), duration(left.takes_s)
         training = f"a {self.training_hours:g}-hour training"
-        pays = f"{gained} of {training}; to find it takes {taken}"
-        return f"{100 * lost.mean:.2g}% may be left, at most {100 * lost.bound:.2g}%: " + (
-            pays if left.gained_s > 0.05 else f"no more probes gain a second of {training}"
-        )
+        if prospect.gained_s > 0.05:  # less would be printed as 0.0 s
+            why = f"{duration(prospect.gained_s)} of {training}; to find it takes {duration(prospect.takes_s)}"
+        else:
+            why = f"no more probes gain a second of {training}"
+        return f"{100 * shortfall.mean:.2g}% may be left, at most {100 * shortfall.bound:.2g}%: {why}"

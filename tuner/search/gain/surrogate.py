@@ -219,13 +219,18 @@ class Surrogate:
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
     def residual(self, config: Codes) -> float:
-        """Return how far the mean measurement of a config is above what all other configs predict: see `residuals`.
+        """Return how far the mean measurement of a config is above what all other configs predict.
 
-        0 where it has no measurement that the model learns from.
+        The unit is the standard deviation of this difference. It is 0 where the config has no measurement that the
+        model learns from. See `residuals`, which leave out one measurement in place of all of a config.
         """
         rows = (self.known.codes == config).all(axis=1)
-        covariance = np.linalg.inv(self._whitening[:, rows].T @ self._whitening[:, rows])
-        return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean())) if rows.any() else 0.0
+        if not rows.any():
+            return 0.0
+        # the covariance of some measurements, given all others, is the inverse of their block of the whole inverse
+        whitening = self._whitening[:, rows]
+        covariance = np.linalg.inv(whitening.T @ whitening)
+        return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
 
     def left_out_predictions(self) -> Prediction:
         """Return what all other measurements say of the true value behind each measurement."""

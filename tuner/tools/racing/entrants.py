@@ -22,15 +22,16 @@ class Round(NamedTuple):
 def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
     """Return the rounds of a race whose runs train for `total_s` seconds together; two configs are in the last one.
 
-    Each run begins from scratch with a seed of its own. So a later round also measures the shorter times anew.
+    Each round keeps the better half of the configs, and each of its runs takes twice as long. No run continues an
+    earlier one: each begins from scratch, with a seed that no other round uses.
     """
     sizes = [configs]
     while sizes[-1] > 2:
         sizes.append((sizes[-1] + 1) // 2)
-    first_s = total_s / (seeds * sum(size * 2**number for number, size in enumerate(sizes)))
+    first_s = total_s / (seeds * sum(size * 2**index for index, size in enumerate(sizes)))
     return [
-        Round(configs=size, seconds=first_s * 2**number, seeds=tuple(range(number * seeds, (number + 1) * seeds)))
-        for number, size in enumerate(sizes)
+        Round(configs=size, seconds=first_s * 2**index, seeds=tuple(range(index * seeds, (index + 1) * seeds)))
+        for index, size in enumerate(sizes)
     ]
 
 

@@ -176,8 +176,8 @@ def recommendation(lines: Sequence[MachineRow], currency: str | None = None) -> 
 def _worth(line: MachineRow) -> str:
     """Return the speed-up of a row in words, and whether its devices are worth it.
 
-    They are from 90 % efficiency on, and from 70 % on where time counts more than money. With a standard error above
-    10 points, nothing is advised.
+    They are worth it from 90 % efficiency on, and from 70 % on where time counts more than money. With a
+    standard error above 10 points, nothing is advised.
     """
     row, efficiency = line.row, line.row.efficiency_pct.value
     if (row.efficiency_pct.error or 0.0) > 10.0:

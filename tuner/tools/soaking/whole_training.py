@@ -13,7 +13,7 @@ from tuner.study import DeviceKind
 
 
 class Keeper(NamedTuple):
-    """What keeps freed memory for later, so that it counts as used."""
+    """The allocator of a trainer: it keeps freed memory for later, so that this memory counts as used."""
 
     name: str
     variables: tuple[str, ...]
@@ -30,8 +30,8 @@ KEEPERS: Mapping[DeviceKind, Keeper] = {
 }
 
 
-def keeper(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
-    """Return what keeps freed memory in a training with these variables; None where a variable changes that.
+def keeper_of_freed_memory(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
+    """Return what keeps freed memory in a training with these environment variables; None where one changes that.
 
     On an H100 with a limit of 2.5 GB, batches that last were 1.5 to 2.4 times as large with the setting. On the CPU,
     twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
@@ -46,22 +46,31 @@ class WholeTraining:
 
     hours: float
     iterations: int | None = None
-    """The length of the training in iterations, where that is known: a smaller config makes no more iterations."""
+    """The length of the training in iterations; None where `hours` are its length.
+
+    Iterations say more where they are known: a smaller config takes less time for each, and makes no more of them.
+    """
     provoked: bool = False
     """Whether a soak meets what needs most memory."""
     keeper: Keeper | None = None
-    """What may keep far more memory than the training needs."""
+    """What may keep far more memory than the training needs; None where freed memory is given back."""
     soak: SoakSettings = field(default_factory=SoakSettings)
     """The flags, command and limit of memory of a soak; by default the trainer's own command."""
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "WholeTraining":
-        """Return the training that a study means; `hours` replace its `search.training_hours`."""
+        """Return the training that a study means.
+
+        Args:
+            bench: the study; its `soak` says how a soak provokes what needs most memory, and with which command.
+            hours: the length of the training; None for the study's `search.training_hours`.
+            iterations: the length in iterations, which replaces the hours; None where only hours are known.
+        """
         return cls(
             hours=hours or bench.spec.search.training_hours,
             iterations=iterations,
             provoked=bench.spec.soak.shows_worst,
-            keeper=keeper(bench.kind, {**os.environ, **bench.variables}),
+            keeper=keeper_of_freed_memory(bench.kind, {**os.environ, **bench.variables}),
             soak=SoakSettings(
                 flags=bench.spec.soak.flags,
                 command=bench.spec.soak.command,

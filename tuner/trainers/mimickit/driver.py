@@ -346,15 +346,18 @@ class DriverRank:
             log.close()
 
     @contextmanager
-    def _before_updates(self, call: Callable[[], None]) -> Iterator[None]:
-        """Make every optimizer call `call` before each step."""
+    def _before_updates(self, before_update: Callable[[], None]) -> Iterator[None]:
+        """Call `before_update` before each step of an optimizer, inside the block.
+
+        The method of their class is replaced, so this holds for all optimizers, also for those that are made later.
+        """
         step = self._optimizer.step
 
-        def called_before(*args: Any, **kwargs: Any) -> None:
-            call()
+        def step_after_call(*args: Any, **kwargs: Any) -> None:
+            before_update()
             step(*args, **kwargs)
 
-        self._optimizer.step = called_before
+        self._optimizer.step = step_after_call
         try:
             yield
         finally:

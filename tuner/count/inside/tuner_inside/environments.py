@@ -62,7 +62,11 @@ environments = Environments()
 
 @guarded("environments")
 def _count_step(environment, answer):
-    """Count as many steps as environments have stepped: tianshou steps some of its environments alone."""
+    """Count as many steps as environments have stepped.
+
+    These are all that the object holds, or as many as it returns rewards for, if these are fewer: tianshou steps some
+    of its environments alone. A reward of several numbers, for a single environment, stays one step.
+    """
     holders = (environment, getattr(environment, "unwrapped", None))
     counts = (getattr(holder, name, None) for holder in holders for name in ("num_envs", "env_num"))
     all_held = next((count for count in counts if isinstance(count, int) and count > 0), 1)

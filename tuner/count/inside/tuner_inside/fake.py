@@ -76,7 +76,7 @@ def _tracker(torch):
             made, inputs = tensors_in(results := function(*args, **kwargs)), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
             data = computed(function, args, kwargs, [*inputs, *made]) or [None] * len(made)
-            for tensor, each in zip(made, data, strict=True):
+            for tensor, each in zip(made, data):
                 self._see(tensor, on_card)
                 tensor.own_data = each
             return results
@@ -300,8 +300,8 @@ def _applied(module, function, recurse=True):
     """Convert a module's tensors as `Module._apply` does, which cannot swap fake ones."""
     for child in module.children() if recurse else ():
         child._apply(function)
-    kind, no_grad = sys.modules["torch"].nn.Parameter, sys.modules["torch"].no_grad
-    for held, wrap in ((module._parameters, kind), (module._buffers, lambda new, _: new)):
+    parameter_type, no_grad = sys.modules["torch"].nn.Parameter, sys.modules["torch"].no_grad
+    for held, wrap in ((module._parameters, parameter_type), (module._buffers, lambda new, _: new)):
         for name, old in held.items():
             if old is not None:
                 if not hasattr(old, "_tuner_moved"):  # modules may share a parameter
@@ -377,15 +377,18 @@ def _wrapper(torch):
 def _pretend_loaders():
     """Let loaders load in this process: a fake tensor cannot go from one process to another."""
 
-    def alone(module):
+    def without_workers(module):
+        """Make the loaders of torch's module without what only workers have, and without pinned memory."""
         own = module.DataLoader.__init__
 
         def init(self, *args, **kwargs):
-            kwargs.update(zip(("num_workers", "collate_fn", "pin_memory", "drop_last"), args[5:], strict=False))
+            """Make a loader; its first five parameters, up to `batch_sampler`, stay as they are."""
+            kwargs.update(zip(("num_workers", "collate_fn", "pin_memory", "drop_last"), args[5:]))
+            # no card needs pinned memory here
             for name in "num_workers pin_memory persistent_workers prefetch_factor multiprocessing_context".split():
                 kwargs.pop(name, None)
-            own(self, *args[:5], **{**kwargs, "timeout": 0})
+            own(self, *args[:5], **{**kwargs, "timeout": 0})  # torch refuses another timeout without workers
 
         module.DataLoader.__init__ = init
 
-    when_imported("torch.utils.data.dataloader", alone)
+    when_imported("torch.utils.data.dataloader", without_workers)

@@ -55,9 +55,9 @@ class Tally(calls.CallWatcher):
         self.last_version = None
         """The version of that tensor, which torch counts up when it is changed."""
         self.mode = None
-        """Whether the module is in training mode when it trains; None before that is known."""
+        """Whether the module is in training mode when it trains, as it was before the last step; None if unknown."""
         self.last_mode = None
-        """Whether the module was in training mode in its last forward pass that was looked at."""
+        """Whether the module was in training mode in its last call that counted and was looked at."""
         self.modules = []
         """Weak references to the modules that are watched."""
         self.input_module = None
@@ -91,31 +91,44 @@ class Tally(calls.CallWatcher):
 
     @guarded("steps")
     def look(self, module, args, kwargs):
-        """Count a call that trains, and note one that evaluates."""
+        """Count a call that trains, and note one that evaluates.
+
+        A call evaluates without gradients, or in another mode than that of the training.
+        """
         work_through()
-        learns, mode = self.torch.is_grad_enabled(), module.training
+        has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
             return
-        if not learns or self.mode not in (None, mode):
-            self._begin_evaluation(is_rollout=mode and not learns)
+        if not has_gradients or self.mode not in (None, module.training):
+            self._begin_evaluation(is_rollout=module.training and not has_gradients)
             return
-        if self.evaluates_from_s is not None:
-            self.evaluates_s += time.monotonic() - self.evaluates_from_s
-            self.evaluates_from_s = None
-        self.input_module = self.input_module or weakref.ref(module)
-        if self.input_module() is not module:
+        self._end_evaluation()
+        if self.input_module is None:
+            self.input_module = weakref.ref(module)
+        if self.input_module() is module:
+            self._count_call(module, args, kwargs)
+        else:  # it works on the same samples, which count once; the batch that they come from has trained
             loaders.trains = True
-            return
+
+    def _count_call(self, module, args, kwargs):
+        """Count a call that trains, and read from the first ones what the samples look like.
+
+        After the first steps, calls like this one need only a note where the shape of its first tensor shows its
+        samples.
+        """
         inputs = args if args and samples(args) else (kwargs or args)
         tensor = first_tensor(inputs)
         rows = self._rows(inputs, tensor)
-        has_version = tensor is not None and hasattr(tensor, "_version") and not tensor.is_inference()
-        self.take(rows, *((weakref.ref(tensor), tensor._version) if has_version else (None, None)))
-        self.last_mode = mode
+        if tensor is None or tensor.is_inference():  # of an inference tensor, torch counts no changes
+            self.take(rows, None, None)
+        else:
+            self.take(rows, weakref.ref(tensor), tensor._version)
+        self.last_mode = module.training
+        batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
-            self.form = sample_form(inputs, self.form, int(self.batch_is_second))
-        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[self.batch_is_second]:
-            self._expect_such_calls(module, tensor, args, kwargs)
+            self.form = sample_form(inputs, self.form, batch_dimension)
+        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
+            self._only_note_calls_like(module, tensor, args, kwargs)
         if self.steps < LOSS_STEPS:
             after_input(tensor)
 
@@ -128,8 +141,14 @@ class Tally(calls.CallWatcher):
         if self.evaluates_from_s is None:
             self.evaluates_from_s = time.monotonic()
 
-    def _expect_such_calls(self, module, tensor, args, kwargs):
-        """Only note the next calls that are like this one, and watch no other module.
+    def _end_evaluation(self):
+        """Count the seconds of the evaluation that runs, if any does: a call trains again."""
+        if self.evaluates_from_s is not None:
+            self.evaluates_s += time.monotonic() - self.evaluates_from_s
+            self.evaluates_from_s = None
+
+    def _only_note_calls_like(self, module, tensor, args, kwargs):
+        """Let the next calls like this one only be noted, which is cheaper than a look, and watch no other module.
 
         Args:
             module: the module that is called.

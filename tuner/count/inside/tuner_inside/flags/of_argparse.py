@@ -104,15 +104,29 @@ def _switches_off(action):
 
 
 def _options_of_action(action, values, negatives_by_dest):
-    """Return an action as a list with its option. It is empty for an action that only asks, such as the help."""
+    """Return an action as a list with its option. It is empty for an action that only asks, such as the help.
+
+    `negatives_by_dest`: a dest → the names of other actions that switch it off.
+    """
     if action.dest == SUPPRESS or any(part in type(action).__name__ for part in ASKING):
         return []
     names = [name for name in action.option_strings if not name.endswith("+")]  # jsonargparse's `--list+` appends
-    negatives = [name for name in names if action.nargs in {0, "?"} and _negates_another(name, names)]
-    negatives += names if _switches_off(action) else negatives_by_dest.get(action.dest, [])
+    negatives = _negatives(action, names, negatives_by_dest)
     may_lack_value = action.nargs == 0 or bool(negatives) or (action.nargs == "?" and action.const is not None)
-    positives = [name for name in names if name not in negatives] or names
-    return [option(positives, _value_of(values, action.dest), may_lack_value, negatives, action.choices)]
+    positives = [name for name in names if name not in negatives]
+    # an option that can only be switched off has no other names to be known by
+    return [option(positives or names, _value_of(values, action.dest), may_lack_value, negatives, action.choices)]
+
+
+def _negatives(action, names, negatives_by_dest):
+    """Return the names that switch an action's option off.
+
+    - `--no-amp` alone only switches off: all its names do.
+    - `--amp` with `--no-amp` in one action, as of BooleanOptionalAction: the second name does.
+    - `--amp` beside an action `--no-amp` with the same dest: the names of that action do, by `negatives_by_dest`.
+    """
+    negatives = [name for name in names if action.nargs in {0, "?"} and _negates_another(name, names)]
+    return negatives + (names if _switches_off(action) else negatives_by_dest.get(action.dest, []))
 
 
 def _negates_another(name, names):
