@@ -22,6 +22,7 @@ from tuner.running.events import ProbeEnded
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench
+from tuner.study.cases import Case
 from tuner.study.spec import StudySpec
 
 
@@ -31,12 +32,16 @@ def faster(parameter: str, plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 
 def searched_bench(
-    folder: Path, study: StudySpec, probe: Callable[[ProbePlan, Stop], ProbeResult], watcher: Quiet | None = None
+    folder: Path,
+    study: StudySpec,
+    probe: Callable[[ProbePlan, Stop], ProbeResult],
+    watcher: Quiet | None = None,
+    case: Case = CASE,
 ) -> Workbench:
     """Return the bench of a study whose only case has been searched."""
     desk, watcher = bench(folder, study), watcher or Quiet()
     with opened(folder) as database:
-        optimize(Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False), [CASE])
+        optimize(Job(bench=desk, database=database, probe=probe, watcher=watcher, interrupted=lambda: False), [case])
     return desk
 
 
@@ -82,6 +87,24 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
     assert line is not None
     subprocess.run(["/bin/sh", "-c", line], check=True)
     assert (desk.folder / "best/walk/a").read_text() == "2\n"
+
+
+@pytest.mark.parametrize("case", ["walk", "44", "2048"])
+def test_the_line_to_copy_names_the_file_that_is_written(tmp_path: Path, case: str) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text("workers: 1\n")
+    options = {"command": f"cat {file}", "cases": [case], "files": {str(file): {"workers": "workers"}}}
+    study = spec(
+        trainer={"name": "command", "options": options},
+        space={"workers": {"choices": [1, 2]}},
+        objective="samples_per_s",
+        search={"trials": 2, "sampler": "random"},
+    )
+
+    desk = searched_bench(tmp_path, study, partial(faster, "workers"), case=Case(name=case))
+    line = outcome_of(desk, view(tmp_path, case), ["cat", str(file)]).command
+    assert line is not None
+    assert subprocess.run(["/bin/sh", "-c", line], check=True, capture_output=True).stdout == b"workers: 2\n"
 
 
 def test_the_line_to_copy_begins_with_the_environment_that_was_named_unless_the_shell_finds_it(
