@@ -691,13 +691,6 @@ def left(search: Search, goal: Goal | None = None) -> float:
     return choice.left
 
 
-def test_known_configs_are_not_read_again_because_they_foretell_each_other_badly() -> None:
-    search = probe_speeds(rugged, SMALL)
-    assert len(set(map(str, search.asked))) == 12
-    assert len(search.asked) <= 16
-    assert search.sampler.ended(search.study)
-
-
 def test_no_more_probes_are_left_than_a_small_space_has_configs() -> None:
     search = probe_speeds(rugged, SMALL, most=6)
     assert left(search) < 12

@@ -137,8 +137,8 @@ class Acquisition:
 
     @property
     def _is_rough(self) -> bool:
-        """Whether predictions are off by more than a tenth of the best, and a config is left to launch."""
-        return bool(self._rivals) and self._usual_error > 0.1 and self._launchable > 0
+        """Whether predictions are off by more than a tenth of the best."""
+        return bool(self._rivals) and self._usual_error > 0.1
 
     @property
     def _launchable(self) -> int:
