@@ -43,7 +43,7 @@ def checked_url(url: str) -> URL:
     return parsed
 
 
-def unguarded(url: str | URL) -> str | None:
+def unguarded(url: str) -> str | None:
     """Return why several workers are not safe on a database; None where it has a lock that keeps them apart."""
     backend = _parsed(url).get_backend_name()
     if backend in {"sqlite", "postgresql"}:

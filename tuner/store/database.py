@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from tuner.errors import StoreError
 from tuner.probe import make_private
-from tuner.records.urls import checked_url, of_sessions, remedy, shown, unguarded
+from tuner.records.urls import checked_url, of_sessions, remedy, shown
 from tuner.store.leases import Lease, Signs, database_s
 from tuner.store.storage import NO_RECORD, TrialStorage
 
@@ -370,8 +370,8 @@ class Database:
             raise self._lock_error(f"`fuser {file}` names the processes that have the lock file open") from error
 
     def _take_lock(self, connection: sql.Connection) -> None:
-        """Take PostgreSQL's lock until the connection's transaction ends; no other server has one here."""
-        if unguarded(self._url):
+        """Take PostgreSQL's lock until the connection's transaction ends."""
+        if self._url.get_backend_name() != "postgresql":
             return
         try:
             connection.execute(sql.select(sql.func.set_config("lock_timeout", f"{1000 * self._lock_s:.0f}", True)))
