@@ -19,6 +19,9 @@ MIB = 1 << 20
         ([3 * MIB] * 6, 20),
         ([3 * MIB] * 7, 40),  # 2 MiB are left, which is too little
         ([9 * MIB, 33 * MIB, 1], 20 + 34 + 2),
+        ([MIB], 2),
+        ([MIB + 1], 20),
+        ([10 * MIB], 10),
     ],
 )
 def test_tensors_take_whole_segments(sizes: list[int], taken_mib: int) -> None:
@@ -36,6 +39,15 @@ def test_what_is_freed_is_joined_and_used_again() -> None:
     allocator.take(int(9.9 * MIB))
     allocator.take(int(9.9 * MIB))
     assert allocator.taken == 20 * MIB
+
+
+def test_a_tensor_gets_the_smallest_free_block_in_which_it_fits() -> None:
+    allocator = Allocator()
+    for block in [allocator.take(size * MIB) for size in (16, 12)]:
+        allocator.give(*block)
+    for size in (11, 15):
+        allocator.take(size * MIB)
+    assert allocator.taken == 28 * MIB
 
 
 @given(st.lists(st.tuples(st.integers(1, 40 * MIB), st.booleans()), max_size=40))

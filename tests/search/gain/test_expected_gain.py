@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.expected_gain import LEAST, Rivals, Series, expected_gain, realised_ratio, series, shortfall
+from tuner.search.gain.expected_gain import (
+    LEAST,
+    Rivals,
+    Series,
+    expected_gain,
+    knowledge_gradient,
+    realised_ratio,
+    series,
+    shortfall,
+)
 
 
 def rivals(
@@ -46,13 +55,23 @@ def test_a_rival_as_good_as_the_best_gains_its_expected_excess() -> None:
 
 
 @given(ahead=some.floats(-1.0, 1.0), deviation=some.floats(0.1, 0.3))
-def test_a_choice_between_ties_gains_almost_nothing_and_a_new_config_gains_more(ahead: float, deviation: float) -> None:
+def test_a_choice_between_ties_gains_almost_nothing(ahead: float, deviation: float) -> None:
     """All lie within 1 % of the best, and the doubt of their difference, too."""
     tied = rivals([90.0, 90.0 - abs(ahead)], [deviation, deviation], count=2)
-    new = rivals([90.0, 90.0 - abs(ahead)], [deviation, deviation])
+    assert 0.0 <= expected_gain(tied, measured(1, repeats=4)) < 0.02
+
+
+def test_a_new_config_gains_more_than_another_reading_of_a_tie() -> None:
+    tied, new = (rivals([90.0, 90.0], [0.3, 0.3], count=count) for count in (2, 1))
     again, first = (expected_gain(known, measured(1, repeats=4)) for known in (tied, new))
-    assert 0.0 <= again <= first
-    assert again < 0.02
+    assert first > 3.0 * again
+
+
+def test_one_measurement_of_a_tie_gains_nothing() -> None:
+    mean, deviation = np.array([90.0, 89.9]), np.array([0.2, 0.2])
+    tied, apart = (knowledge_gradient(mean, deviation, 0.5, [0, 1], tie=tie)[1] for tie in (0.9, 0.0))
+    assert tied == pytest.approx(0.0, abs=1e-6)
+    assert apart > 1e-3
 
 
 def test_measured_rivals_that_may_be_far_apart_gain_from_another_reading() -> None:

@@ -111,15 +111,18 @@ def test_a_longer_training_is_searched_for_longer_and_goes_on_where_a_shorter_on
     assert len(search.run(asked + 10)) > asked
 
 
-def test_rivals_that_noise_hides_are_measured_again_before_the_end_and_clear_losers_are_not() -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_rivals_that_noise_hides_are_measured_again_before_the_end_and_clear_losers_are_not(seed: int) -> None:
     names = Space((Parameter(name="kernel", values=("fast", "close", "slow")),))
-    speeds, noise = {"fast": 100.0, "close": 98.5, "slow": 60.0}, random.Random(4)
+    speeds, noise = {"fast": 100.0, "close": 98.5, "slow": 60.0}, random.Random(seed)
     search = Search(names, value=lambda config: speeds[str(config["kernel"])] + noise.gauss(0.0, 2.0), error=2.0)
     asked = [config["kernel"] for config in search.run()]
     assert search.sampler.ended(search.study)
     assert min(asked.count("fast"), asked.count("close")) >= 2
     assert asked.count("slow") == 1
-    assert search.sampler.best(search.study) == {"kernel": "fast"}
+    best = search.sampler.best(search.study)
+    assert best is not None
+    assert best["kernel"] in {"fast", "close"}
 
 
 def test_a_training_of_a_minute_is_worth_no_second_probe() -> None:
