@@ -166,7 +166,7 @@ class TableTrainer(Trainer):
 
 
 class ReplayedProber:
-    """Returns recorded results, and calls `stop` after each iteration as a real probe does; a `Prober`.
+    """Returns recorded results, and calls `stop` after each recorded iteration as a real probe does; a `Prober`.
 
     A probe in the open session takes the time of its run alone. Any other probe also takes the time to start a session
     or a command. The limits of time are those of the recording; the limits of iterations are those of the plan.

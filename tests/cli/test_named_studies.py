@@ -74,10 +74,12 @@ def test_a_study_of_other_values_is_shown_by_its_folder_and_asks_nothing(tuner: 
 def test_results_are_found_by_their_name_where_the_study_file_is_elsewhere_or_gone(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = study_file(tmp_path, name="far")
+    (folder := tmp_path / "two\nlines\x1b").mkdir()  # a remark has it in one line, without the control character
+    monkeypatch.chdir(folder)
+    file = study_file(folder, name="far")
     file.write_text(f"# Made by `tuner init` from: python train.py\n{file.read_text()}")
     assert tuner("optimize", "--study", file, "--n-trials", "1")[0] == 0
-    kept = tmp_path / "runs/far/study.yaml"
+    kept = folder / "runs/far/study.yaml"
     assert command_of_file(kept) == command_of_file(file) == ["python", "train.py"]
     assert kept.read_text().endswith(file.read_text().partition("\n")[2])  # a block of text at the end stays as it is
     _, by_path, _ = tuner("status", "--study", file)
@@ -85,13 +87,13 @@ def test_results_are_found_by_their_name_where_the_study_file_is_elsewhere_or_go
     (elsewhere := tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(elsewhere)
     for command in ("status", "export", "report", "plan"):
-        code, out, err = tuner(command, "--study", "far", "--runs", tmp_path / "runs")
-        assert (code, f"a copy of {file}, with which tuner ran in {tmp_path}; start tuner there" in err) == (0, True), (
-            command
-        )
+        code, out, err = tuner(command, "--study", "far", "--runs", folder / "runs")
+        place = tmp_path / "two lines"
+        origin = f"a copy of {place / file.name}, with which tuner ran in {place}; start tuner there"
+        assert (code, origin in err) == (0, True), command
         assert command != "status" or out.splitlines()[:2] == by_path.splitlines()[:2]
         assert command != "status" or "--study far --runs" in out
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     assert tuner("status", "--study", "far")[2] == ""
 
 

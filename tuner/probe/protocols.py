@@ -1,5 +1,6 @@
 """The interfaces of the parts that a probe works with: devices, processes, the clock, and what stops a probe."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,10 +36,16 @@ class Answer(NamedTuple):
     next: Next
     why: str | None = None
     """Why it is given up; None if it is not."""
+    again_s: float = math.inf
+    """From this many seconds after the first mark on, the next iteration gives a result, however new the last is."""
 
 
 Stop = Callable[[ProbeResult | None], Answer]
-"""A probe calls this function after every iteration with the result so far, and with None at every other poll."""
+"""A probe calls this function with the result so far, and with None at every poll that has no new result.
+
+There is a result after each iteration of the first minute of training, and later each time that the training has become
+2 % longer. A result takes longer the more a probe has measured, so one after each iteration would cost too much.
+"""
 
 
 def never(_: ProbeResult | None) -> Answer:

@@ -73,6 +73,10 @@ class _Probe:
 
     POLL_S = 0.05
     """A probe waits at most this many seconds for a line before it asks again whether to go on."""
+    CLOSE_S = 60.0
+    """Each iteration gives a result in this many seconds from the first mark on (chosen)."""
+    LONGER = 1.02
+    """Later, an iteration gives a result once the training is so many times as long as at the last one (chosen)."""
 
     def __init__(self, plan: ProbePlan, recorder: protocols.Recorder, clock: protocols.Clock) -> None:
         self._plan = plan
@@ -144,13 +148,19 @@ class _Probe:
 
     def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
         """Read the trainer's lines until the probe is over, and return how it ended."""
+        next_result_s, wants_more = 0.0, False
         while True:
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
             lines = trainer.lines(0.0 if exited else self.POLL_S)
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
             advanced = self._watch.feed(lines)
-            answer = stop(self._result(ran_out=False) if advanced else None)
-            wants_more = answer.next is protocols.Next.MORE
+            trained_s = self._now_s() - self._watch.marks[0].t_s if advanced else 0.0
+            has_result = advanced and (trained_s < self.CLOSE_S or trained_s >= next_result_s)
+            answer = stop(self._result(ran_out=False) if has_result else None)
+            is_last = answer.next is protocols.Next.LAST_ITERATION
+            if has_result:  # what it wants holds until the next result
+                wants_more = answer.next is protocols.Next.MORE
+                next_result_s = 0.0 if is_last else min(self.LONGER * trained_s, answer.again_s)
             if end := _END_OF_ANSWER.get(answer.next):
                 return _Ending(end, answer.why)
             if advanced and self._watch.has_enough and not wants_more:
@@ -159,7 +169,7 @@ class _Probe:
                 return _Ending(end)
             if self._recorder.lost is not None:
                 return _Ending(ProbeEnd.LOST)
-            if answer.next is protocols.Next.LAST_ITERATION or (advanced and self._watch.next_is_last(more=wants_more)):
+            if is_last or (advanced and self._watch.next_is_last(more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
                 return _Ending(ProbeEnd.EXITED)

@@ -25,10 +25,20 @@ def keep_study_file(bench: "Workbench") -> None:
     is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
     if not is_of_file or exposed(bench.spec) or (copy.is_file() and copy.samefile(file)):
         return
-    origin = f"{_COPIED}{printable(str(file.resolve()))}, with which tuner ran in {printable(str(Path.cwd()))}\n"
-    content = _with_remark(file.read_bytes(), origin.encode("utf-8", "replace"))
+    origin = f"{_COPIED}{_shown(file.resolve())}, with which{_end_of_remark()}\n"
+    content = _with_remark(file.read_bytes(), origin.encode())
     if not copy.is_file() or copy.read_bytes() != content:
         write_files(bench.folder, {STUDY_FILE: content})
+
+
+def _shown(path: Path) -> str:
+    """Return a path as a remark has it: in one line, and in UTF-8."""
+    return printable(str(path).replace("\n", " ")).encode("utf-8", "replace").decode()
+
+
+def _end_of_remark() -> str:
+    """Return how the remark in a copy ends where tuner runs in the present folder."""
+    return f" tuner ran in {_shown(Path.cwd())}"
 
 
 def _with_remark(content: bytes, remark: bytes) -> bytes:
@@ -44,5 +54,5 @@ def origin_of(study: str) -> str | None:
         return None
     head = file.read_text(encoding="utf-8", errors="replace").split("\n", 2)[:2]
     remark = next((line for line in head if line.startswith(_COPIED)), "")
-    is_elsewhere = bool(remark) and not remark.endswith(f" ran in {Path.cwd()}")
+    is_elsewhere = bool(remark) and not remark.endswith(_end_of_remark())
     return remark.removeprefix("# ") if is_elsewhere else None

@@ -50,7 +50,7 @@ class RunFollower:
             return Answer(Next.GO)
         self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
         self.note(so_far)
-        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE)
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, again_s=0.0)  # no score is left out
 
     @property
     def is_complete(self) -> bool:

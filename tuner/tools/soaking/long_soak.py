@@ -143,27 +143,25 @@ class SoakFollower:
         """
         self._seconds, self._training = seconds, training
         self._sure_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0
-        self._probe, self._judged_s = "", 0.0
 
     def __call__(self, so_far: probe.ProbeResult) -> probe.Answer:
         """Return whether the soak goes on.
 
         It ends after all its time, or once two things are known: whether memory lasts, and the speed within 2 %. It is
-        judged from a fifth of its time on, and again each time that it has become a fiftieth longer.
+        judged from a fifth of its time on.
         """
         trained_s = 0.0 if so_far.start_up_s is None else so_far.total_s - so_far.start_up_s
         if trained_s >= self._seconds:
             return probe.Answer(probe.Next.ENOUGH)
-        next_s = 1.02 * self._judged_s if self._probe == so_far.started_at else 0.0
-        if trained_s < max(0.2 * self._seconds, next_s):
-            return probe.Answer(probe.Next.MORE)
-        self._probe, self._judged_s = so_far.started_at, trained_s
+        goes_on = probe.Answer(probe.Next.MORE, again_s=self._seconds)
+        if trained_s < 0.2 * self._seconds:
+            return goes_on
         lasting = self._training.lasts(so_far.devices, so_far)
         fills, lasts = 1.0 - CLEAR_CHANCE, self._sure_chance
         is_clear = lasting is not None and (lasting.chance <= fills or lasting.chance > lasts)
         speed, error = so_far.samples_per_s, so_far.samples_per_s_se
         may_end = speed is None or (error is not None and error <= 0.02 * speed)
-        return probe.Answer(probe.Next.ENOUGH) if is_clear and may_end else probe.Answer(probe.Next.MORE)
+        return probe.Answer(probe.Next.ENOUGH) if is_clear and may_end else goes_on
 
 
 class Soak(NamedTuple):
