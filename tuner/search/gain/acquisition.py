@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,17 @@ MOST_REPEATS = 6
 _RIVALS = 60
 
 
+class Compared(NamedTuple):
+    """The configs of a pool that promise most and the best ones so far: a row per config."""
+
+    places: Codes
+    """The places of the configs in the pool."""
+    promising: Codes
+    """The rows of those that promise a gain, the most promising one first."""
+    rivals: expected_gain.Rivals
+    """What is known of all of them."""
+
+
 class Acquisition:
     """What each config of a pool is expected to gain and to take, after the trials observed so far."""
 
@@ -47,6 +59,7 @@ class Acquisition:
         """`limits`: see `Costs`. `source`: what the measurements of similar cases say."""
         self._pool, self._observed, self._goal, self._source = pool, observed, goal, source
         self._costs = Costs(pool, observed, limits)
+        self._prospects: dict[Price, expected_gain.Prospect] = {}
         self._measured = list(observed.measured.values())
         self._in_logarithms = goal.ceiling == math.inf and source is None and have_logarithms(self._measured)
         if self._in_logarithms:
@@ -63,7 +76,7 @@ class Acquisition:
         self._ends = ends_so_far(pool, closed | set(self._measured_places))
         self._open = self._possible & within_ends(pool, self._ends)
 
-    @property
+    @cached_property
     def best(self) -> int | None:
         """The place of the eligible config with the highest expected value."""
         return max(self._rivals, key=lambda place: self._mean[place], default=None)
@@ -109,8 +122,7 @@ class Acquisition:
         ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected. On
         launches of large models fewer hold (`benchmarks/results/search.md`).
         """
-        _, rivals = self._compared(price, self._chances)
-        lost, bound = expected_gain.shortfall(rivals)
+        lost, bound = expected_gain.shortfall(self._compared(price, self._chances).rivals)
         believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
         least = LEAST_BOUND if len(self._measured_places) < len(self._pool.configs) else 0.0
         expected = self._realised_ratio**0.8 * lost
@@ -418,14 +430,16 @@ class Acquisition:
 
         Only configs that promise a gain are in a series; the best ones so far are their rivals.
         """
-        places, rivals = self._compared(price, self._runs)
-        return expected_gain.most_rewarding(
-            rivals,
-            np.searchsorted(places, self._promising(price, self._runs)),
-            self._goal.training_s,
-            lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
-            self._realised_ratio,
-        )
+        if price not in self._prospects:
+            places, promising, rivals = self._compared(price, self._runs)
+            self._prospects[price] = expected_gain.most_rewarding(
+                rivals,
+                promising,
+                self._goal.training_s,
+                lambda probes: self._costs.series_s(price, places[probes.members], probes.repeats),
+                self._realised_ratio,
+            )
+        return self._prospects[price]
 
     @cached_property
     def _realised_ratio(self) -> float:
@@ -439,15 +453,15 @@ class Acquisition:
         expected = expected_gain.expected_improvement(means[1:] - best[:-1], deviations[1:])
         return expected_gain.realised_ratio(expected, np.diff(best), expected_gain.LEAST * self._scale)
 
-    def _compared(self, price: Price, runs: Floats) -> tuple[Codes, expected_gain.Rivals]:
-        """Return the places of the configs that promise most and of the best configs, and what is known of all these.
+    def _compared(self, price: Price, runs: Floats) -> Compared:
+        """Return the configs that promise most and the best ones so far. There must be a best config.
 
         `runs`: the probability that each config of the pool runs.
         """
-        best = np.array(self._rivals)
-        places = np.union1d(self._promising(price, runs), best[np.argsort(-self._mean[best])[:_RIVALS]])
+        best, promising = np.array(self._rivals), self._promising(price, runs)
+        places = np.union1d(promising, best[np.argsort(-self._mean[best])[:_RIVALS]])
         mean, covariance = self._surrogate.joint_prediction(self._pool.codes[places])
-        return places, expected_gain.Rivals(
+        rivals = expected_gain.Rivals(
             mean=mean,
             covariance=covariance,
             runs=runs[places],
@@ -457,6 +471,7 @@ class Acquisition:
             ceiling=self._goal.ceiling,
             scale=self._scale,
         )
+        return Compared(places, np.searchsorted(places, promising), rivals)
 
     @property
     def _needs_repeat(self) -> bool:
