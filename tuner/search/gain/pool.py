@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
@@ -97,15 +98,15 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
 class Pool:
     """All configs of a space, or a part of a large one. The place in the list names a config."""
 
-    def __init__(self, space: Space, part: Sequence[Config] = ()) -> None:
-        """Without a `part`, the pool has all configs of the space; of a space with more than `MOST`, it draws `DRAWN`.
+    def __init__(self, space: Space) -> None:
+        """The pool has all configs of the space; of a space with more than `MOST`, it draws `DRAWN`.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
-        every_config = None if part else _listed(space)
+        every_config = _listed(space)
         self.space = space
         self.is_part = every_config is None
-        self.configs = list(part or islice(space.drawn(), DRAWN)) if every_config is None else every_config
+        self.configs = list(islice(space.drawn(), DRAWN)) if every_config is None else every_config
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
@@ -125,8 +126,13 @@ class Pool:
         """Return the pool with `configs` added, and with all that differ from one of the best in one parameter."""
         neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
         more = {config_digest(config): config for config in (*configs, *neighbours)}
-        new = [config for digest, config in more.items() if digest not in self._places]
-        return Pool(self.space, [*self.configs, *new])
+        new = {digest: config for digest, config in more.items() if digest not in self._places}
+        pool = copy(self)
+        pool.configs = [*self.configs, *new.values()]
+        pool.codes = np.vstack([self.codes, self.levels.codes(new.values())])
+        pool.heights = self.levels.heights(pool.codes)
+        pool._places = self._places | {digest: place for place, digest in enumerate(new, len(self.configs))}
+        return pool
 
     def neighbours(self, place: int) -> list[int]:
         """Return the places of the configs that differ in one parameter: by the next number, or by any other word."""
