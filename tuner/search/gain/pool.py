@@ -16,7 +16,7 @@ from tuner.study import Config, Parameter, Space, Value, config_digest, every, l
 
 Codes = NDArray[np.intp]
 
-_MIDDLE = 0.5
+MIDDLE = 0.5
 """Where a config without a ladder, or without a parameter, lies between 0 and 1; also the height of the first probe."""
 MOST = 100_000
 """The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
@@ -55,9 +55,9 @@ class Levels:
     def heights(self, codes: Codes) -> Floats:
         """Return the height of each config on the ladder, from 0 to 1; one half where there is no ladder."""
         if self.ladder is None:
-            return np.full(len(codes), _MIDDLE)
+            return np.full(len(codes), MIDDLE)
         line = self._lines[self.ladder]
-        return np.full(len(codes), _MIDDLE) if line is None else line[codes[:, self.ladder]]
+        return np.full(len(codes), MIDDLE) if line is None else line[codes[:, self.ladder]]
 
     def distances(self, columns: Codes) -> list[Floats]:
         """Return, for each parameter, the squared distance of each of its values to each config: value by column."""
@@ -78,7 +78,7 @@ def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
     ranks = np.argsort(np.argsort(numbers)).astype(float)
     line = np.log(numbers) if parameter.name == ladder else ranks
     span = max(float(np.ptp(line)), 1e-9)
-    return np.append((line - line.min()) / span, _MIDDLE)
+    return np.append((line - line.min()) / span, MIDDLE)
 
 
 def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
@@ -155,46 +155,6 @@ def _listed(space: Space) -> list[Config] | None:
         return None
     configs = list(islice(space.configs(), MOST + 1))
     return configs if len(configs) <= MOST else None
-
-
-def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
-    """Return the place of the config to begin with, before any has run.
-
-    It is the user's own config, or else one in the middle of the ladder; after each failure, one half-way down.
-
-    Args:
-        pool: The configs.
-        may_run: Whether each of them may be probed. At least one may.
-        closed: The places of the configs that failed or run now.
-        failed: The configs that failed for another reason than memory or time. Any of their values may be the cause, so
-            the next config shares as few as possible.
-    """
-    own = pool.find(pool.space.own) if pool.space.own and not closed else None
-    if own is not None and may_run[own]:
-        return own
-    height = min([_MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
-    shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
-    return int(min(np.flatnonzero(may_run), key=lambda place: (shared[place], abs(pool.heights[place] - height))))
-
-
-def upward(pool: Pool, measured: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
-    """Return the place of the first config on the highest rung that is safe; None where no higher rung is safe.
-
-    A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
-    None also once another config has been measured, or if the first one is above 0.6 of the ladder's height.
-
-    Args:
-        pool: The configs.
-        measured: The places of those that have been measured.
-        safe: Whether each config is sure enough to run.
-    """
-    heights, codes = pool.heights, pool.codes
-    others = [column for column in range(codes.shape[1]) if column != pool.levels.ladder]
-    highest = max(measured, key=lambda place: heights[place])
-    if heights[highest] > 0.6 or len(np.unique(codes[list(measured)][:, others], axis=0)) > 1:
-        return None
-    above = np.flatnonzero(safe & (heights > heights[highest])).tolist()
-    return max(above, key=lambda place: (heights[place], (codes[place] == codes[highest]).sum()), default=None)
 
 
 def _next_to(parameter: Parameter, value: Value) -> list[Value]:
