@@ -32,12 +32,14 @@ def test_a_large_space_is_drawn_from_and_its_constraints_are_kept() -> None:
     pool = Pool(huge)
     assert pool.is_part
     assert all(map(huge.holds, pool.configs))
-    assert pool.configs == Pool(huge).configs
     best: Config = {"p0": 14, "p1": 14, "p2": 14, "p3": 14}
     beside = pool.extended([best], [best])
     place = beside.find(best)
     assert place is not None
     assert len(beside.neighbours(place)) == 8
+    assert np.array_equal(beside.codes, pool.levels.codes(beside.configs))
+    assert len(beside.heights) == len(beside.configs)
+    assert pool.configs == Pool(huge).configs
 
 
 def test_a_large_space_of_which_no_config_keeps_the_constraints_is_refused() -> None:

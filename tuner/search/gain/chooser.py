@@ -12,6 +12,7 @@ from optuna.study import Study
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, confirmation, free, retry
 from tuner.search.gain.acquisition import Acquisition
 from tuner.search.gain.expected_gain import Goal
+from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
@@ -118,7 +119,8 @@ class Gain:
                 best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:20]
                 tried = [launched(trial.params) for trial in trials]
                 self._pool = self._space_pool.extended(tried, [entry.config for entry in best])
-            self._latest = state, Acquisition(self._pool, observed, self._limits, self._goal, self._source)
+            outlook = Outlook(self._pool, observed, self._limits, self._goal, self._source)
+            self._latest = state, Acquisition(outlook)
         return self._latest[1]
 
     @cached_property

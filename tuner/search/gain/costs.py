@@ -11,7 +11,8 @@ from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
 from tuner.search.gain.expected_gain import below
-from tuner.search.gain.pool import Codes, Levels, Nearness, Pool, common_effect, pair_effects, single_effects
+from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
+from tuner.search.gain.pool import Codes, Levels, Pool
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value

@@ -96,7 +96,7 @@ def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
 
 
 def most_rewarding(
-    rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], ratio: float = 1.0
+    rivals: Rivals, order: Rows, training_s: float, takes_s: Callable[[Series], float], ratio: float
 ) -> Prospect:
     """Return the prospect of the series that saves most training for its seconds, or of the first series that pays.
 

@@ -1,10 +1,10 @@
-"""The configs of a space in one list, as points in a box: their ranges, and how near they are to each other. Pure."""
+"""The configs of a space in one list, as points in a box, and the ranges of their values. Pure."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from tuner.study import Config, Parameter, Space, Value, config_digest, every, l
 
 Codes = NDArray[np.intp]
 
-_MIDDLE = 0.5
+MIDDLE = 0.5
 """Where a config without a ladder, or without a parameter, lies between 0 and 1; also the height of the first probe."""
 MOST = 100_000
 """The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
@@ -55,9 +55,9 @@ class Levels:
     def heights(self, codes: Codes) -> Floats:
         """Return the height of each config on the ladder, from 0 to 1; one half where there is no ladder."""
         if self.ladder is None:
-            return np.full(len(codes), _MIDDLE)
+            return np.full(len(codes), MIDDLE)
         line = self._lines[self.ladder]
-        return np.full(len(codes), _MIDDLE) if line is None else line[codes[:, self.ladder]]
+        return np.full(len(codes), MIDDLE) if line is None else line[codes[:, self.ladder]]
 
     def distances(self, columns: Codes) -> list[Floats]:
         """Return, for each parameter, the squared distance of each of its values to each config: value by column."""
@@ -78,7 +78,7 @@ def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
     ranks = np.argsort(np.argsort(numbers)).astype(float)
     line = np.log(numbers) if parameter.name == ladder else ranks
     span = max(float(np.ptp(line)), 1e-9)
-    return np.append((line - line.min()) / span, _MIDDLE)
+    return np.append((line - line.min()) / span, MIDDLE)
 
 
 def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
@@ -97,15 +97,15 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
 class Pool:
     """All configs of a space, or a part of a large one. The place in the list names a config."""
 
-    def __init__(self, space: Space, part: Sequence[Config] = ()) -> None:
-        """Without a `part`, the pool has all configs of the space; of a space with more than `MOST`, it draws `DRAWN`.
+    def __init__(self, space: Space) -> None:
+        """The pool has all configs of the space; of a space with more than `MOST`, it draws `DRAWN`.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
-        every_config = None if part else _listed(space)
+        every_config = _listed(space)
         self.space = space
         self.is_part = every_config is None
-        self.configs = list(part or islice(space.drawn(), DRAWN)) if every_config is None else every_config
+        self.configs = list(islice(space.drawn(), DRAWN)) if every_config is None else every_config
         if self.is_part and not self.configs:
             raise StudyError("no combination of values that was drawn keeps the constraints; leave values out")
         self.levels = Levels(space)
@@ -125,8 +125,13 @@ class Pool:
         """Return the pool with `configs` added, and with all that differ from one of the best in one parameter."""
         neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
         more = {config_digest(config): config for config in (*configs, *neighbours)}
-        new = [config for digest, config in more.items() if digest not in self._places]
-        return Pool(self.space, [*self.configs, *new])
+        new = {digest: config for digest, config in more.items() if digest not in self._places}
+        pool = copy(self)
+        pool.configs = [*self.configs, *new.values()]
+        pool.codes = np.vstack([self.codes, self.levels.codes(new.values())])
+        pool.heights = self.levels.heights(pool.codes)
+        pool._places = self._places | {digest: place for place, digest in enumerate(new, len(self.configs))}
+        return pool
 
     def neighbours(self, place: int) -> list[int]:
         """Return the places of the configs that differ in one parameter: by the next number, or by any other word."""
@@ -150,46 +155,6 @@ def _listed(space: Space) -> list[Config] | None:
         return None
     configs = list(islice(space.configs(), MOST + 1))
     return configs if len(configs) <= MOST else None
-
-
-def first(pool: Pool, may_run: NDArray[np.bool_], closed: Sequence[int], failed: Codes) -> int:
-    """Return the place of the config to begin with, before any has run.
-
-    It is the user's own config, or else one in the middle of the ladder; after each failure, one half-way down.
-
-    Args:
-        pool: The configs.
-        may_run: Whether each of them may be probed. At least one may.
-        closed: The places of the configs that failed or run now.
-        failed: The configs that failed for another reason than memory or time. Any of their values may be the cause, so
-            the next config shares as few as possible.
-    """
-    own = pool.find(pool.space.own) if pool.space.own and not closed else None
-    if own is not None and may_run[own]:
-        return own
-    height = min([_MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
-    shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
-    return int(min(np.flatnonzero(may_run), key=lambda place: (shared[place], abs(pool.heights[place] - height))))
-
-
-def upward(pool: Pool, measured: Sequence[int], safe: NDArray[np.bool_]) -> int | None:
-    """Return the place of the first config on the highest rung that is safe; None where no higher rung is safe.
-
-    A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high rungs.
-    None also once another config has been measured, or if the first one is above 0.6 of the ladder's height.
-
-    Args:
-        pool: The configs.
-        measured: The places of those that have been measured.
-        safe: Whether each config is sure enough to run.
-    """
-    heights, codes = pool.heights, pool.codes
-    others = [column for column in range(codes.shape[1]) if column != pool.levels.ladder]
-    highest = max(measured, key=lambda place: heights[place])
-    if heights[highest] > 0.6 or len(np.unique(codes[list(measured)][:, others], axis=0)) > 1:
-        return None
-    above = np.flatnonzero(safe & (heights > heights[highest])).tolist()
-    return max(above, key=lambda place: (heights[place], (codes[place] == codes[highest]).sum()), default=None)
 
 
 def _next_to(parameter: Parameter, value: Value) -> list[Value]:
@@ -263,86 +228,3 @@ def _largest(values: Sequence[Value]) -> Value | None:
     """Return the largest of some numbers; None where not all are numbers."""
     numbers = list(filter(is_number, values))
     return max(numbers) if len(numbers) == len(values) else None
-
-
-Cache = dict[tuple[int, float, Callable[[Floats], Floats]], Floats]
-"""Parameter, length scale and kind of covariance → the covariance: row by column."""
-
-
-class Nearness(NamedTuple):
-    """How near each config of one list, the rows, is to each config of another list, the columns, by their values.
-
-    A parameter has few values, so a covariance is computed once for each value and looked up for each row.
-    """
-
-    squares: Sequence[Floats]
-    """For each parameter, the squared distance of each of its values to each column: value by column."""
-    codes: Codes
-    """The values of the rows: row by parameter."""
-    cache: Cache | None = None
-    """Where given: keeps the covariances that have been computed."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
-        return len(self.codes), self.squares[0].shape[1]
-
-    def of(self, parameter: int, length: float, covariance: Callable[[Floats], Floats]) -> Floats:
-        """Return the covariance of one parameter with this length scale: row by column."""
-        key = parameter, length, covariance
-        if self.cache is not None and key in self.cache:
-            return self.cache[key]
-        result = covariance(self.squares[parameter] / length**2)[self.codes[:, parameter]]
-        if self.cache is not None:
-            self.cache[key] = result
-        return result
-
-
-def single_effects(nearness: Nearness, lengths: Floats, variances: Floats) -> Floats:
-    """Return the covariance of the effects of single parameters, which have these variances."""
-    total = np.zeros(nearness.shape)
-    for parameter, (length, variance) in enumerate(zip(lengths, variances, strict=True)):
-        total += variance * nearness.of(parameter, length, _sharp_kernel)
-    return total
-
-
-def pair_effects(nearness: Nearness, lengths: Floats) -> Floats:
-    """Return the covariance of the effects of all pairs of parameters, each of variance 1."""
-    total, squares = np.zeros(nearness.shape), np.zeros(nearness.shape)
-    for parameter, length in enumerate(lengths):
-        single = nearness.of(parameter, length, _sharp_kernel)
-        total += single
-        squares += single**2
-    return (total**2 - squares) / 2.0  # the sum of the products of all pairs
-
-
-def common_effect(nearness: Nearness, lengths: Floats) -> Floats:
-    """Return the covariance of the common effect of all parameters; 1 for equal configs."""
-    product = np.ones(nearness.shape)
-    for parameter, length in enumerate(lengths):
-        product *= nearness.of(parameter, length, _matern_kernel)
-    return product
-
-
-def equal(rows: Codes, columns: Codes) -> Floats:
-    """Return 1 where a row is the same config as a column, otherwise 0."""
-    same = np.ones((len(rows), len(columns)), dtype=bool)
-    for row, column in zip(rows.T, columns.T, strict=True):
-        same &= row[:, None] == column
-    return same.astype(np.float64)
-
-
-def jumping_kernel(squares: Floats) -> Floats:
-    """Return Matérn's covariance with 1/2, which allows a jump, for example where a cache ends."""
-    return np.exp(-np.sqrt(squares))
-
-
-def _sharp_kernel(squares: Floats) -> Floats:
-    """Return the covariance with half the length scale: single effects are sharper than the common one."""
-    return _matern_kernel(4.0 * squares)
-
-
-def _matern_kernel(squares: Floats) -> Floats:
-    """Return Matérn's covariance with 5/2, by squared distances in length scales."""
-    scaled = np.sqrt(5.0 * squares)
-    return (1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled)

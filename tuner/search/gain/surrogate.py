@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.gain.pool import Cache, Codes, Levels, Nearness, common_effect, equal, jumping_kernel, single_effects
+from tuner.search.gain.kernels import Cache, Nearness, common_effect, equal, jumping_kernel, single_effects
+from tuner.search.gain.pool import Codes, Levels
 from tuner.search.gain.readings import Readings
 from tuner.search.resource_model import Floats, Prediction
 
