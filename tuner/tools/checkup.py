@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +25,7 @@ from tuner.devices.found import (
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
 from tuner.export import connect, engine_at, reading
-from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, check_metrics, mib
+from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, DeviceSource, check_metrics, mib
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
@@ -278,7 +277,37 @@ def check_imports(
         yield problem("imports", f"{python}: {complaint}")
 
 
-def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: Path) -> Iterator[Finding]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedDevices:
+    """The devices that a check is about, which are opened only once: CUDA takes seconds to say which there are."""
+
+    asked_for: str
+    """The devices as a study or an option names them."""
+    source: DeviceSource | None = None
+    """None where they cannot be opened."""
+    obstacle: Finding | None = None
+    """Why they cannot be opened."""
+
+    @property
+    def count(self) -> int | None:
+        """The number of devices; None where it is unknown."""
+        return len(self.source.devices) if self.source else None
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether the devices are known to be GPUs."""
+        return self.source is not None and self.source.devices[0].is_gpu
+
+
+def opened(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> OpenedDevices:
+    """Return the devices that a study names; an error becomes a finding."""
+    try:
+        return OpenedDevices(asked_for=devices, source=open_devices(devices, connect, cuda_order))
+    except (TunerError, OSError) as error:
+        return OpenedDevices(asked_for=devices, obstacle=_failure("devices", error))
+
+
+def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: str, runs: Path) -> Iterator[Finding]:
     """Yield each finding about the devices, the trainer, the database at `url` and the disk of `runs` at once.
 
     Every probe writes a checkpoint and a log to the disk. NCCL and the workers of a DataLoader need shared memory, of
@@ -290,21 +319,23 @@ def check_up(spec: StudySpec, *, asked_for: str, devices: str, url: str, runs: P
         yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
     yield from _reported("devices", lambda: check_devices(devices, spec.environment))
     yield from _reported("objective", lambda: check_objective(spec))
-    yield from _reported("trainer", lambda: check_named_trainer(spec, _ranks(devices)))
+    yield from _reported("trainer", lambda: check_named_trainer(spec, devices.count))
     yield from _reported("storage", lambda: [check_storage(url)])
     yield from _check_rooms(runs)
 
 
-def check_up_machine(devices: str, storage: str | None, runs: Path, typed: Typed | None = None) -> Iterator[Finding]:
+def check_up_machine(
+    devices: OpenedDevices, storage: str | None, runs: Path, typed: Typed | None = None
+) -> Iterator[Finding]:
     """Check the machine without a study, and the command that is typed, if any. Yields each finding at once."""
     yield from _reported("devices", lambda: check_devices(devices, EnvironmentSpec()))
-    yield from _reported("command", lambda: check_command(typed, on_gpu=_has_cards(devices)))
+    yield from _reported("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
     if storage:
         yield from _reported("storage", lambda: [check_storage(storage)])
     yield from _check_rooms(runs)
 
 
-def unchecked(devices: str, storage: str | None, typed: Typed | None) -> Iterator[str]:
+def unchecked(devices: OpenedDevices, storage: str | None, typed: Typed | None) -> Iterator[str]:
     """Yield what `check_up_machine` did not look at, and what does."""
     if typed is None:
         yield "a trainer and what it imports: name a --study, or a command after `--`"
@@ -312,7 +343,7 @@ def unchecked(devices: str, storage: str | None, typed: Typed | None) -> Iterato
         yield "whether the command trains, and its flags: `tuner optimize -- COMMAND` watches it first"
     if storage is None:
         yield "a database: name its --storage; without one it is a file below runs/"
-    if (_ranks(devices) or 1) > 1:
+    if (devices.count or 1) > 1:
         yield "whether NCCL or gloo moves data, and how fast: `tuner scale` measures it"
 
 
@@ -355,41 +386,33 @@ def check_command(typed: Typed | None, *, on_gpu: bool) -> Iterator[Finding]:
 
 
 def check_devices(
-    devices: str, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
+    devices: OpenedDevices, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
 ) -> Iterator[Finding]:
-    """Yield what is found of the devices that a study names. Raises DeviceError when they cannot be opened."""
-    source = open_devices(devices, connect, cuda_order)
+    """Yield what is found of the devices that a study names. Raises DeviceError when one of them does not answer."""
+    if devices.obstacle:
+        yield devices.obstacle
+    if (source := devices.source) is None:
+        return
     yield from check_machine(source.devices, describe_machine(source, connect))
-    if devices.startswith("auto") and not source.devices[0].is_gpu:
+    if devices.asked_for.startswith("auto") and not devices.has_gpus:
         yield fine("driver", "; ".join(without_cards(connect, cuda_order)))
     cards = Cards(source.devices, connect)
     yield from check_occupancy(cards.occupancy())
     yield from check_clocks(cards.clocks())
-    if len(source.devices) > 1 and source.devices[0].is_gpu:
+    if len(source.devices) > 1 and devices.has_gpus:
         pairs = links(source.devices, connect)
         yield from check_links(pairs)
         yield from check_nccl(pairs, environment, os.environ)
-
-
-def _has_cards(devices: str) -> bool:
-    """Return whether the devices are cards; False where they cannot be opened."""
-    with suppress(TunerError):
-        return open_devices(devices).devices[0].is_gpu
-    return False
-
-
-def _ranks(devices: str) -> int | None:
-    """Return the number of devices; None where they cannot be opened, which `check_devices` reports."""
-    with suppress(TunerError):
-        return len(open_devices(devices).devices)
-    return None
 
 
 def _reported(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """Yield what a check finds; an error that it raises becomes a problem."""
     try:
         yield from check()
-    except TunerError as error:
-        yield problem(subject, str(error))
-    except OSError as error:
-        yield problem(subject, f"{error.filename}: {error.strerror}")
+    except (TunerError, OSError) as error:
+        yield _failure(subject, error)
+
+
+def _failure(subject: str, error: TunerError | OSError) -> Finding:
+    """Return the problem that an error is."""
+    return problem(subject, f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error))
