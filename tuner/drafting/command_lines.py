@@ -13,6 +13,7 @@ from tuner.study import literal_word
 from tuner.trainers.command_options import LAUNCH_FACTS
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place, script
+from tuner.trainers.typed_command import text_of
 
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
 """The flags with a number of ranks."""
@@ -92,14 +93,6 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     if typed.uses_hydra and (many := next((word for word in script_words if word in {"--multirun", "-m"}), None)):
         raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
     return typed
-
-
-def text_of(path: str) -> str:
-    """Return the text of a script; empty where it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8") if path else ""
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

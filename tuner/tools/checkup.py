@@ -29,10 +29,11 @@ from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, DeviceSource, check_
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
-from tuner.tools.command_needs import TORCH, Typed, imported_modules, program, python_of, variables_of
+from tuner.tools.command_needs import TORCH, Typed, program, python_of, variables_of
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 from tuner.trainers.template import missing_script
+from tuner.trainers.typed_command import imported_modules
 
 
 class Severity(StrEnum):

@@ -1,10 +1,8 @@
 """What a typed command needs before it can train here: its program, its Python, and the modules that it imports."""
 
-import ast
 import os
 import re
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -91,33 +89,3 @@ def variables_of(typed: Typed) -> dict[str, str]:
     if typed.known_script:
         folders.insert(0, str(Path(typed.known_script).parent.absolute()))
     return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-
-
-def imported_modules(script: str) -> tuple[str, ...]:
-    """Return the foreign packages that a script imports at its beginning.
-
-    What lies beside the script or in this folder, and what Python itself has, needs no check. A script that this Python
-    cannot read imports nothing that is known.
-    """
-    try:
-        tree = ast.parse(Path(script).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return ()
-    modules: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            modules.append(node.module)
-    packages = dict.fromkeys(name.partition(".")[0] for name in modules)
-    own = (Path(script).parent, Path())
-    return tuple(
-        name
-        for name in packages
-        if name not in sys.stdlib_module_names and not any(_has_module(folder, name) for folder in own)
-    )
-
-
-def _has_module(folder: Path, name: str) -> bool:
-    """Return whether a folder has a module or a package; a mere folder, such as one of data, hides no package."""
-    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
