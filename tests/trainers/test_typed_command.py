@@ -4,7 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from tuner.trainers.typed_command import imported_modules, parsed
+from tuner.trainers.typed_command import imported_modules, parsed, variables
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "program"),
+    [
+        ("A=1 B=x=y python C=2", {"A": "1", "B": "x=y"}, "python C=2"),
+        ("env A=1 B=2 python C=2", {"A": "1", "B": "2"}, "python C=2"),
+        ("A=1 env A=3 B=2 python", {"A": "3", "B": "2"}, "python"),
+        ("A=1 nohup env B=2 python", {"A": "1"}, "nohup env B=2 python"),
+        ("env -i A=1 python", {}, "env -i A=1 python"),
+        ("env python", {}, "env python"),
+        ("A=1", {"A": "1"}, ""),
+    ],
+)
+def test_variables_before_the_program_are_no_words(command: str, env: dict[str, str], program: str) -> None:
+    split = variables(command.split())
+    assert (split.env, list(split.words)) == (env, program.split())
 
 
 @pytest.mark.parametrize(

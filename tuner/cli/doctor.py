@@ -7,12 +7,11 @@ from rich.console import Console
 
 from tuner.cli.init import Command
 from tuner.cli.options import RUNS, STUDY, Devices, Json, Runs, Storage, open_console, print_document
-from tuner.drafting.command_lines import typed_command
 from tuner.errors import StudyError, TunerError
 from tuner.records.urls import database_url
 from tuner.study import load
 from tuner.tools.checkup import Finding, Severity, check_up, check_up_machine, opened, unchecked
-from tuner.tools.command_needs import Typed
+from tuner.trainers.typed_command import typed_command
 
 
 def doctor(
@@ -35,8 +34,7 @@ def doctor(
         checks = check_up(spec, source, asked_for=study, url=url, runs=runs)
         left = ["whether a probe runs: `tuner try` starts one"]
     else:
-        parsed = typed_command(command) if command else None
-        typed = Typed(parsed.words, parsed.env, parsed.script) if parsed else None
+        typed = typed_command(command) if command else None
         checks = check_up_machine(source, storage, runs, typed)
         left = unchecked(source, storage, typed)
     findings = list(checks) if as_json else _show(console, checks)

@@ -9,13 +9,12 @@ from pathlib import Path, PurePath
 
 from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
-from tuner.drafting.command_lines import TypedCommand
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
 from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
 from tuner.trainers.config_files import is_named
-from tuner.trainers.typed_command import parsed, text_of
+from tuner.trainers.typed_command import TypedCommand, parsed, text_of
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:

@@ -29,11 +29,11 @@ from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, Device, DeviceSource, check_
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, grouped, narrowed, select, stands_in, unmatched
-from tuner.tools.command_needs import TORCH, Typed, program, python_of, variables_of
+from tuner.tools.command_needs import TORCH, program, python_of, variables_of
 from tuner.trainers.base import Dependencies, Imported, Trainer, conflicts, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 from tuner.trainers.template import missing_script
-from tuner.trainers.typed_command import imported_modules
+from tuner.trainers.typed_command import TypedCommand, imported_modules
 
 
 class Severity(StrEnum):
@@ -326,7 +326,7 @@ def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: st
 
 
 def check_up_machine(
-    devices: OpenedDevices, storage: str | None, runs: Path, typed: Typed | None = None
+    devices: OpenedDevices, storage: str | None, runs: Path, typed: TypedCommand | None = None
 ) -> Iterator[Finding]:
     """Check the machine without a study, and the command that is typed, if any. Yields each finding at once."""
     yield from _reported("devices", lambda: check_devices(devices, EnvironmentSpec()))
@@ -336,7 +336,7 @@ def check_up_machine(
     yield from _check_rooms(runs)
 
 
-def unchecked(devices: OpenedDevices, storage: str | None, typed: Typed | None) -> Iterator[str]:
+def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand | None) -> Iterator[str]:
     """Yield what `check_up_machine` did not look at, and what does."""
     if typed is None:
         yield "a trainer and what it imports: name a --study, or a command after `--`"
@@ -356,7 +356,7 @@ def _check_rooms(runs: Path) -> Iterator[Finding]:
         yield check_room("shared memory", shared_memory, wished_gib=1)
 
 
-def check_command(typed: Typed | None, *, on_gpu: bool) -> Iterator[Finding]:
+def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Finding]:
     """Check the program and the script of a typed command, and what it imports; without a command only torch.
 
     A problem is what surely keeps the command from training. Torch is no problem where the script does not import it,

@@ -3,12 +3,10 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from tuner.trainers.template import program_place
+from tuner.trainers.typed_command import TypedCommand, assigned
 
 TORCH = "torch"
 _WITH_OWN_PYTHON = {
@@ -18,28 +16,7 @@ _WITH_OWN_PYTHON = {
 """Programs that run a command in an environment of their own, whose Python is not the one that the shell finds."""
 
 
-class Typed(NamedTuple):
-    """A command that a person has typed."""
-
-    words: Sequence[str]
-    """Its words, the program first."""
-    env: Mapping[str, str]
-    """The variables that stand before its words."""
-    script: str
-    """The script of Python that it names; empty where it names none."""
-
-    @property
-    def starters(self) -> Sequence[str]:
-        """The words before the script or module, such as `nohup python`; all words where it names none."""
-        return self.words[: program_place(self.words)]
-
-    @property
-    def known_script(self) -> str | None:
-        """The script, if it is a file here."""
-        return self.script if self.script and Path(self.script).is_file() else None
-
-
-def program(typed: Typed, word: str | None = None) -> str | None:
+def program(typed: TypedCommand, word: str | None = None) -> str | None:
     """Return the path of the program that a shell would start for a command, or for another of its words.
 
     None where there is none.
@@ -48,7 +25,7 @@ def program(typed: Typed, word: str | None = None) -> str | None:
     return shutil.which(word or typed.words[0], path=path if path and "$" not in path else None)
 
 
-def python_of(typed: Typed | None) -> str | None:
+def python_of(typed: TypedCommand | None) -> str | None:
     """Return the Python that runs a command: the one it names, or that beside a script such as `torchrun`.
 
     Otherwise, and without a command, it is the Python that the shell finds. None where there is no Python, and where a
@@ -77,14 +54,13 @@ def _is_text(path: str) -> bool:
     return False
 
 
-def variables_of(typed: Typed) -> dict[str, str]:
-    """Return the variables with which a command's Python starts: those typed before it, or behind `env`.
+def variables_of(typed: TypedCommand) -> dict[str, str]:
+    """Return the variables with which a command's Python starts: those before it, also as in `nohup env A=1 python`.
 
     The folder of the script is in PYTHONPATH, too, as Python looks there first.
     """
-    pairs = (word.partition("=") for word in typed.starters if re.match(r"[A-Za-z_]\w*=", word))
-    variables = {**typed.env, **{name: value for name, _, value in pairs}}
-    variables = {name: os.path.expandvars(value) for name, value in variables.items()}
+    texts = {**typed.env, **assigned(typed.starters)}
+    variables = {name: os.path.expandvars(text) for name, text in texts.items()}
     folders = [variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
     if typed.known_script:
         folders.insert(0, str(Path(typed.known_script).parent.absolute()))
