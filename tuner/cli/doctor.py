@@ -10,7 +10,9 @@ from tuner.cli.options import RUNS, STUDY, Devices, Json, Runs, Storage, open_co
 from tuner.errors import StudyError, TunerError
 from tuner.records.urls import database_url
 from tuner.study import load
-from tuner.tools.checkup import Finding, Severity, check_up, check_up_machine, opened, unchecked
+from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
+from tuner.tools.checkup.device_checks import opened
+from tuner.tools.checkup.finding import Finding, Severity
 from tuner.trainers.typed_command import typed_command
 
 
