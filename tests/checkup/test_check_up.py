@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,12 +8,14 @@ from tests_devices import FakeGpu, FakeNvml
 from tuner.devices.nvml import Nvml
 from tuner.study.spec import EnvironmentSpec
 from tuner.study.study_file import load
-from tuner.tools.checkup import Finding, Severity, check_devices, check_up
+from tuner.tools.checkup.checks import check_up, unchecked
+from tuner.tools.checkup.device_checks import check_devices, opened
+from tuner.tools.checkup.finding import Finding, Severity
 
 
 def findings(study: str, devices: str, folder: Path) -> Iterator[Finding]:
     url = f"sqlite:///{folder / 'study.db'}"
-    return check_up(load(study), asked_for=study, devices=devices, url=url, runs=folder)
+    return check_up(load(study), opened(devices), asked_for=study, url=url, runs=folder)
 
 
 def checked(study: str, devices: str, folder: Path) -> list[Finding]:
@@ -46,10 +48,19 @@ def test_a_fallback_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (first.subject, first.text) == ("study", "reference stands in for pi_plus, whose trainer.root is empty")
 
 
-def test_cards_are_looked_at_one_by_one_and_in_pairs() -> None:
+def test_cards_are_looked_at_one_by_one_and_in_pairs_and_cuda_is_asked_once() -> None:
     gpus = FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b", processes={4711: 20_000}, mem_used_mib=20_600)
     nvml = Nvml(FakeNvml(*gpus, nvlinks={(0, 1)}))
-    found = list(check_devices("auto", EnvironmentSpec(), lambda: nvml, list))
+    asked = list[Sequence[str]]()
+
+    def cuda_order(uuids: Sequence[str]) -> Sequence[str]:
+        asked.append(uuids)
+        return uuids
+
+    devices = opened("auto", lambda: nvml, cuda_order)
+    found = list(check_devices(devices, EnvironmentSpec(), lambda: nvml, cuda_order))
+    assert any("tuner scale" in text for text in unchecked(devices, None, None))  # as there are two
+    assert (asked, devices.has_gpus) == ([["GPU-a", "GPU-b"]], True)
     assert found[0].text.startswith("2 x NVIDIA Fake; driver 580.1")
     cards = ("cuda:0 (GPU-a)", "cuda:1 (GPU-b)")
     assert {f"{card} {what}" for card in cards for what in ("memory", "clocks")} <= set(subjects(found))

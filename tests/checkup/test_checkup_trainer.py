@@ -4,7 +4,9 @@ import pytest
 
 from tuner.errors import StudyError, TrainerError
 from tuner.study.spec import StudySpec
-from tuner.tools.checkup import Finding, Severity, check_imports, check_named_trainer, check_parameters
+from tuner.tools.checkup.checks import check_named_trainer, check_parameters
+from tuner.tools.checkup.command_check import check_imports
+from tuner.tools.checkup.finding import Finding, Severity
 from tuner.trainers.base import Dependencies, Imported, Limit
 from tuner.trainers.registry import open_trainer
 

@@ -73,6 +73,14 @@ def test_a_script_writes_the_files_of_a_probe(tmp_path: Path, text: str) -> None
     assert file.read_bytes() == text.encode()
 
 
+def test_a_line_to_copy_keeps_its_own_variables(tmp_path: Path) -> None:
+    env = {"A": "probe", "B": "1"}
+    plan = ProbePlan(
+        config={}, argv=("true",), cwd=tmp_path, env=env, files={}, slot=make_slot(tmp_path), session_key=""
+    )
+    assert script(plan, typed="env UID=5 A=2 train").splitlines()[-1] == "B=1 env UID=5 A=2 train"
+
+
 def test_what_is_copied_passes_no_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))

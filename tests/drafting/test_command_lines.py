@@ -3,7 +3,8 @@ import shlex
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.command_lines import ranks, retyped, script, settings, template, variables
+from tuner.drafting.command_lines import ranks, retyped, settings, template
+from tuner.trainers.template import script
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,6 @@ def test_flags_of_all_usual_spellings_are_settings(command: str, found: list[tup
 )
 def test_the_ranks_that_a_command_asks_for(command: str, count: int | None) -> None:
     assert ranks(command.split()) == count
-
-
-def test_variables_before_the_program_are_no_words() -> None:
-    assert variables(["A=1", "B=x=y", "python", "C=2"]) == ({"A": "1", "B": "x=y"}, ["python", "C=2"])
 
 
 @pytest.mark.parametrize(

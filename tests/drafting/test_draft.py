@@ -14,7 +14,6 @@ from tests_counts import COUNTED_TRAINING
 
 from tuner.count import Flag
 from tuner.drafting.asking import searches
-from tuner.drafting.command_lines import typed_command
 from tuner.drafting.draft import Draft, draft, python_beside, with_searches
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
@@ -30,6 +29,7 @@ from tuner.study import launches, load
 from tuner.study.spec import StudySpec
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.registry import declined, open_trainer
+from tuner.trainers.typed_command import typed_command
 
 DATA = Path(__file__).parents[1] / "data/progress"
 EXAMPLES = Path(__file__).parents[2] / "examples"

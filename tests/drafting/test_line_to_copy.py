@@ -13,7 +13,6 @@ from ruamel.yaml import YAML
 
 from tuner.cli.plan import script
 from tuner.drafting.asking import searches, searches_with_placeholders
-from tuner.drafting.command_lines import typed_command
 from tuner.drafting.draft import Draft, draft, with_searches
 from tuner.drafting.outcome import command_line
 from tuner.drafting.printed import PrintedLines
@@ -27,6 +26,7 @@ from tuner.probe.protocols import OutputLine
 from tuner.study.spec import StudySpec, TrainerSpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.trainer_check import make_slot
+from tuner.trainers.typed_command import typed_command
 
 PIECES = [
     *(
@@ -178,6 +178,8 @@ def test_the_first_run_has_what_was_typed(tmp_path: Path, text: str) -> None:
     ("typed", "line"),
     [
         (["TAG=a b", "train", "--workers", "1"], "TAG='a b' train --workers 2"),
+        (["env", "TAG=a b", "train", "--workers", "1"], "TAG='a b' train --workers 2"),
+        (["env", "UID=5", "train", "--workers", "1"], "env UID=5 train --workers 2"),  # no shell sets it
         (["WORKERS={workers}", "OUT={out_dir}", "train"], "WORKERS=2 OUT=best train"),
         (["workers=1", "train", "1"], "workers=2 train 1"),
         (["train.py", "--fp16", "workers", "1"], "train.py --fp16 workers 2"),

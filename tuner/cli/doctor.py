@@ -7,12 +7,13 @@ from rich.console import Console
 
 from tuner.cli.init import Command
 from tuner.cli.options import RUNS, STUDY, Devices, Json, Runs, Storage, open_console, print_document
-from tuner.drafting.command_lines import typed_command
 from tuner.errors import StudyError, TunerError
 from tuner.records.urls import database_url
 from tuner.study import load
-from tuner.tools.checkup import Finding, Severity, check_up, check_up_machine, unchecked
-from tuner.tools.command_needs import Typed
+from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
+from tuner.tools.checkup.device_checks import opened
+from tuner.tools.checkup.finding import Finding, Severity
+from tuner.trainers.typed_command import typed_command
 
 
 def doctor(
@@ -28,15 +29,16 @@ def doctor(
         raise StudyError("name a --study or a command after `--`, not both")
     spec = load(study) if study else None
     console = open_console(stderr=as_json)
+    with console.status("opening the devices"):
+        source = opened(spec.devices_for(devices) if spec else devices or "auto")
     if spec and study:
         url = database_url(storage, (runs / spec.name).resolve())
-        checks = check_up(spec, asked_for=study, devices=spec.devices_for(devices), url=url, runs=runs)
+        checks = check_up(spec, source, asked_for=study, url=url, runs=runs)
         left = ["whether a probe runs: `tuner try` starts one"]
     else:
-        parsed = typed_command(command) if command else None
-        typed = Typed(parsed.words, parsed.env, parsed.script) if parsed else None
-        checks = check_up_machine(devices or "auto", storage, runs, typed)
-        left = unchecked(devices or "auto", storage, typed)
+        typed = typed_command(command) if command else None
+        checks = check_up_machine(source, storage, runs, typed)
+        left = unchecked(source, storage, typed)
     findings = list(checks) if as_json else _show(console, checks)
     not_checked = list(left)
     if as_json:

@@ -16,7 +16,6 @@ from tuner.cli.hints import batch_to_come, cut_ladders, rungs_to_come
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
-from tuner.drafting.command_lines import variables
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
@@ -29,6 +28,7 @@ from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
 from tuner.trainers.base import with_folder_in_path
+from tuner.trainers.typed_command import variables
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
@@ -48,7 +48,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     lines += [f"cd {literal_word(str(Path(plan.cwd)))}"]
     env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
     if typed is not None:
-        typed_variables = variables([word for word in shlex.split(typed) if word != "env"]).env
+        typed_variables = variables(shlex.split(typed)).env
         before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
     if plan.programs:

@@ -1,18 +1,13 @@
-"""A command as a person has typed it: its script, its settings, and placeholders in the place of their values."""
+"""The settings of a typed command, such as `--batch-size 32`, and placeholders in the place of their values."""
 
 import re
-import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from tuner.count import Flag, as_parameter
-from tuner.errors import StudyError
-from tuner.study import literal_word
 from tuner.trainers.command_options import LAUNCH_FACTS
-from tuner.trainers.presets import PRESETS
-from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place, script
+from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place
 
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
 """The flags with a number of ranks."""
@@ -29,77 +24,6 @@ _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TypedCommand:
-    """A command line, and the text of its script."""
-
-    env: Mapping[str, str]
-    """The variables before the command."""
-    words: tuple[str, ...]
-    script: str = ""
-    """The path of the Python script that it names, by `-m` too; empty where it names none."""
-    source: str = ""
-    """The text of the script; empty where it cannot be read."""
-
-    @property
-    def typed(self) -> tuple[str, ...]:
-        """All words as typed."""
-        return (*(f"{name}={value}" for name, value in self.env.items()), *self.words)
-
-    @property
-    def name(self) -> str:
-        """The name of its study."""
-        stem = Path(self.script or self.words[0]).stem
-        return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
-
-    @property
-    def uses_hydra(self) -> bool:
-        """Whether its script reads its flags by Hydra."""
-        return bool(re.search(r"^\s*(?:import|from) hydra\b", self.source, re.MULTILINE))
-
-    @property
-    def presets(self) -> tuple[str, ...]:
-        """The presets whose modules its script imports, the most specific first."""
-        modules = {*re.findall(r"^\s*(?:from|import)\s+(\w+)", self.source, re.MULTILINE)}
-        return tuple(name for name in reversed(list(PRESETS)) if modules & {*PRESETS[name].modules})
-
-
-def typed_command(command: Sequence[str]) -> TypedCommand:
-    """Return a command that a person has typed, as words or in one word.
-
-    Raises StudyError for a command without words, one that starts several trainings, and one that submits a job.
-    """
-    try:
-        env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
-    except ValueError as error:
-        raise StudyError(
-            f"the command {command[0][:60]!r} cannot be read: {error}; give its words after `--`"
-        ) from error
-    if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
-        raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
-    if not words:
-        raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
-    if (submitter := Path(words[0]).name) in {"sbatch", "qsub", "bsub"}:
-        raise StudyError(
-            f"{submitter} submits a job and ends before it trains, so there is nothing to watch; name the training "
-            "command of the job script, inside an allocation such as salloc's, or put tuner into the job script"
-        )
-    path = script(words) or ""
-    typed = TypedCommand(env=env, words=tuple(words), script=path, source=text_of(path))
-    script_words = words[(program_place(words) or 0) + 1 :]
-    if typed.uses_hydra and (many := next((word for word in script_words if word in {"--multirun", "-m"}), None)):
-        raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
-    return typed
-
-
-def text_of(path: str) -> str:
-    """Return the text of a script; empty where it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8") if path else ""
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,24 +79,6 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
 def _is_value_of(flag: Flag | None, word: str) -> bool:
     """Return whether a word is the value of the flag before it; `flag` is None for one that the script may not have."""
     return not _is_flag(word) and not (flag and flag.is_switch and word.lower() not in {"true", "false"})
-
-
-class SplitCommand(NamedTuple):
-    """A command line such as `FOO=1 python train.py`."""
-
-    env: dict[str, str]
-    """The variables before its program."""
-    words: Sequence[str]
-
-
-def variables(words: Sequence[str]) -> SplitCommand:
-    """Return a command line split into the variables before its program, and the rest."""
-    env: dict[str, str] = {}
-    for place, word in enumerate(words):
-        if not (variable := re.fullmatch(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", word, re.DOTALL)):
-            return SplitCommand(env, words[place:])
-        env[variable["name"]] = variable["value"]
-    return SplitCommand(env, ())
 
 
 def ranks(words: Sequence[str]) -> int | None:

@@ -10,11 +10,11 @@ from typing import Any
 from tuner.count import Flag, as_parameter
 from tuner.devices.found import open_devices
 from tuner.drafting import command_lines
-from tuner.drafting.command_lines import TypedCommand
 from tuner.drafting.searches import Known, Role, SearchedFlag, proposed
 from tuner.errors import StudyError
 from tuner.study import Config, Value
 from tuner.trainers.presets import PRESETS
+from tuner.trainers.typed_command import TypedCommand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,6 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.drafting.asking import search_lines, searches, searches_with_placeholders
-from tuner.drafting.command_lines import typed_command
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
@@ -21,6 +20,7 @@ from tuner.export import write_files
 from tuner.probe import duration
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
+from tuner.trainers.typed_command import typed_command, variables
 
 STUDIES = Path("studies")
 """The folder of the study files."""
@@ -106,7 +106,8 @@ def make_study(
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
-    if to_search and not wanted.force and command_of_file(file) == list(typed.typed):
+    made_from = variables(tuple(command_of_file(file) or ()))
+    if to_search and not wanted.force and made_from == (typed.env, typed.words):
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
-from tuner.drafting.command_lines import literal_text, retyped, typed_command
+from tuner.drafting.command_lines import literal_text, retyped
 from tuner.drafting.writing import command_of_file
 from tuner.export import SPEEDS, BestGain, CaseView, doubts, figure, gain, with_error
 from tuner.probe import over, reserved_port
@@ -21,6 +21,7 @@ from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
+from tuner.trainers.typed_command import typed_command
 
 
 class CommandOutcome(NamedTuple):

@@ -1,0 +1,167 @@
+"""Checks devices, trainer, storage and disk for a study. No check starts work or writes a file."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import get_args
+
+from sqlalchemy import inspect
+
+from tuner.export import connect, engine_at, reading
+from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib
+from tuner.records.urls import shown as shown_url
+from tuner.records.urls import unguarded
+from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
+from tuner.tools.checkup.command_check import check_command, check_imports
+from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
+from tuner.tools.checkup.finding import Finding, fine, problem, reported, warning
+from tuner.trainers.base import Trainer, import_all
+from tuner.trainers.registry import check_values, not_searched, open_trainer
+from tuner.trainers.typed_command import TypedCommand
+
+
+def check_storage(url: str) -> Finding:
+    """Return whether the database answers and contains studies, or can be created. The check changes nothing.
+
+    Raises StoreError when the database cannot be reached or contains something else.
+    """
+    engine = engine_at(url)
+    if engine.dialect.name == "sqlite":
+        file = Path(engine.url.database or "")
+        for place in (_nearest(file.parent), file, Path(f"{file}.lock")):
+            if place.exists() and not os.access(place, os.W_OK):
+                return problem("storage", f"{place} is not writable; name another database with --storage")
+        if not file.exists():
+            return fine("storage", f"{file} will be created")
+    with reading(engine) as connection:
+        empty = not inspect(connection).get_table_names()
+    if not empty:
+        connect(url)
+    text = f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}"
+    why = unguarded(url)
+    return warning("storage", f"{text}; {why}") if why else fine("storage", text)
+
+
+def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
+    """Return the free space where `folder` is or will be.
+
+    Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
+    """
+    existing = _nearest(folder)
+    free_gib = mib(shutil.disk_usage(existing).free) / MIB_PER_GIB
+    text = f"{free_gib:,.1f} GiB free at {existing}"
+    if free_gib < needed_gib:
+        return problem(subject, f"{text}; at least {needed_gib:g} GiB is needed")
+    if free_gib < wished_gib:
+        return warning(subject, f"{text}; {wished_gib:g} GiB would be safer")
+    return fine(subject, text)
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the folder itself, or the nearest folder above it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+
+
+def check_objective(spec: StudySpec) -> Iterator[Finding]:
+    """Yield the metrics of a study. Raises StudyError when a metric does not exist."""
+    check_metrics(spec)
+    constraints = [f"{constraint.metric} {constraint}" for constraint in spec.build_constraints()]
+    yield fine("objective", ", ".join([*spec.objectives, *constraints]))
+
+
+def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[Finding]:
+    """Yield what is found of the trainer that a study names; `ranks` is the number of devices, where it is known.
+
+    Raises StudyError or TrainerError when the trainer's files cannot be used.
+    """
+    trainer = open_trainer(spec.trainer)
+    cases = trainer.cases()
+    chosen = select(cases, spec.cases)
+    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(cases)} case(s) selected")
+    for glob in unmatched(spec, (case.name for case in cases)):
+        yield warning("overrides", f"no case matches {glob!r}")
+    if trainer.dependencies:
+        yield from check_imports(trainer.dependencies, import_all(trainer.dependencies))
+    else:
+        yield fine("imports", f"what {trainer.name} imports is not known here")
+    if program := trainer.missing_program():
+        yield problem("command", f"there is no program {program!r}; no shell runs it: see trainer.options")
+    if ranks and ranks > 1 and not trainer.heeds_devices:
+        text = f"it names neither {{ranks}} nor {{devices}}; see that it starts one rank on each of {ranks} devices"
+        yield warning("command", text)
+    yield from check_samples(trainer, spec)
+    yield from check_parameters(trainer, spec, cases)
+
+
+def check_samples(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
+    """Yield a problem if a study needs samples and nothing counts those of its trainer."""
+    if SAMPLES_PER_S in {*spec.objectives, *spec.constraints} and trainer.counts_samples is False:
+        text = f"{SAMPLES_PER_S} cannot be measured: no pattern of `progress` has the group (?P<samples>…)"
+        yield problem("samples", f"{text}; add the group or `samples_per_iteration`, or name another metric")
+
+
+def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:
+    """Yield which parameters are searched in at least one case, on at least one kind of device.
+
+    Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
+    """
+    specs = [narrowed(spec, case.name, kind) for case in cases for kind in get_args(DeviceKind)]
+    unused = [not_searched(narrow, trainer) for narrow in specs]
+    searched = dict.fromkeys(
+        name for narrow, idle in zip(specs, unused, strict=True) for name in narrow.space if name not in idle
+    )
+    never = {name: why for idle in unused for name, why in idle.items() if name not in searched}
+    reasons = (f"{name} left out: {why}" for name, why in never.items())
+    text = "; ".join([", ".join(searched) or "none is searched", *reasons])
+    yield fine("parameters", text) if searched else problem("parameters", text)
+    parameters = (parameter for narrow in specs for parameter in narrow.build_space().parameters)
+    check_values(trainer, (parameter for parameter in parameters if parameter.name in searched))
+
+
+def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: str, runs: Path) -> Iterator[Finding]:
+    """Yield each finding about the devices, the trainer, the database at `url` and the disk of `runs` at once.
+
+    Every probe writes a checkpoint and a log to the disk. NCCL and the workers of a DataLoader need shared memory, of
+    which containers often have only 64 MiB.
+
+    `asked_for` is the study that the user named. An error that a check raises becomes a finding.
+    """
+    if stands_in(spec, asked_for):
+        yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
+    yield from reported("devices", lambda: check_devices(devices, spec.environment))
+    yield from reported("objective", lambda: check_objective(spec))
+    yield from reported("trainer", lambda: check_named_trainer(spec, devices.count))
+    yield from reported("storage", lambda: [check_storage(url)])
+    yield from _check_rooms(runs)
+
+
+def check_up_machine(
+    devices: OpenedDevices, storage: str | None, runs: Path, typed: TypedCommand | None = None
+) -> Iterator[Finding]:
+    """Check the machine without a study, and the command that is typed, if any. Yields each finding at once."""
+    yield from reported("devices", lambda: check_devices(devices, EnvironmentSpec()))
+    yield from reported("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
+    if storage:
+        yield from reported("storage", lambda: [check_storage(storage)])
+    yield from _check_rooms(runs)
+
+
+def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand | None) -> Iterator[str]:
+    """Yield what `check_up_machine` did not look at, and what does."""
+    if typed is None:
+        yield "a trainer and what it imports: name a --study, or a command after `--`"
+    else:
+        yield "whether the command trains, and its flags: `tuner optimize -- COMMAND` watches it first"
+    if storage is None:
+        yield "a database: name its --storage; without one it is a file below runs/"
+    if (devices.count or 1) > 1:
+        yield "whether NCCL or gloo moves data, and how fast: `tuner scale` measures it"
+
+
+def _check_rooms(runs: Path) -> Iterator[Finding]:
+    """Check the disk of the results, and the shared memory."""
+    yield from reported("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
+    shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
+    if shared_memory.is_dir():
+        yield check_room("shared memory", shared_memory, wished_gib=1)

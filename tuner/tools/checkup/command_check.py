@@ -1,0 +1,126 @@
+"""Checks a typed command: its program, its Python, and the modules that it imports."""
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.tools.checkup.finding import Finding, fine, problem, warning
+from tuner.trainers.base import Dependencies, Imported, conflicts, import_all
+from tuner.trainers.template import missing_script
+from tuner.trainers.typed_command import TypedCommand, assigned, imported_modules
+
+TORCH = "torch"
+_WITH_OWN_PYTHON = {
+    *("conda", "mamba", "micromamba", "pixi", "uv", "poetry", "pipenv", "hatch"),
+    *("docker", "podman", "apptainer", "singularity", "enroot"),
+}
+"""Programs that run a command in an environment of their own, whose Python is not the one that the shell finds."""
+
+
+def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Finding]:
+    """Check the program and the script of a typed command, and what it imports; without a command only torch.
+
+    A problem is what surely keeps the command from training. Torch is no problem where the script does not import it,
+    nor is any other module, which a branch of the script may do without.
+    Raises TrainerError where the training's Python cannot be started.
+    """
+    script = typed.known_script if typed else None
+    started = _program(typed) if typed else None
+    if typed and started is None:
+        yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
+        return
+    if typed and (missing := missing_script(typed.words, Path())):
+        yield problem("command", f"there is no script {missing} here; start `tuner` in its folder")
+        return
+    if typed:
+        yield fine("command", f"{started} runs {script or 'no script of Python that is known here'}")
+    if (python := _python_of(typed)) is None:
+        yield warning("imports", "no Python of the training is found here; in its environment, doctor checks imports")
+        return
+    needed = imported_modules(script) if script else ()
+    dependencies = Dependencies(python, tuple(dict.fromkeys((TORCH, *needed))))
+    imported = import_all(dependencies, _variables_of(typed) if typed else {})
+    optional = {*dependencies.modules} - ({TORCH} & {*needed})
+    yield from check_imports(dependencies, imported, optional)
+    if on_gpu and any(module.module == TORCH and "+cpu" in (module.version or "") for module in imported):
+        finding = problem if TORCH in needed else warning
+        yield finding("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
+
+
+def check_imports(
+    dependencies: Dependencies, imported: Sequence[Imported], optional: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Yield which modules can be imported, in which versions, and which are missing or do not work together.
+
+    A module of `optional` that cannot be imported is a warning.
+    """
+    python = dependencies.python
+    versions = [f"{module.module} {module.version or ''}".strip() for module in imported if module.error is None]
+    if versions:
+        yield fine("imports", f"{python} imports {', '.join(versions)}")
+    missing = [module.module for module in imported if module.missing]
+    if needed := [name for name in missing if name not in optional]:
+        yield problem("imports", f"{python} lacks {', '.join(needed)}; install them there")
+    if lacking := [name for name in missing if name in optional]:
+        text = f"{python} lacks {', '.join(lacking)}; activate the environment of the training, or install them there"
+        yield warning("imports", text)
+    for module in imported:
+        if module.error is not None and not module.missing:
+            finding = warning if module.module in optional else problem
+            yield finding("imports", f"{python} cannot import {module.module}: {module.error}")
+    for complaint in conflicts(imported, dependencies.limits):
+        yield problem("imports", f"{python}: {complaint}")
+
+
+def _program(typed: TypedCommand, word: str | None = None) -> str | None:
+    """Return the path of the program that a shell would start for a command, or for another of its words.
+
+    None where there is none.
+    """
+    path = typed.env.get("PATH")
+    return shutil.which(word or typed.words[0], path=path if path and "$" not in path else None)
+
+
+def _python_of(typed: TypedCommand | None) -> str | None:
+    """Return the Python that runs a command: the one it names, or that beside a script such as `torchrun`.
+
+    Otherwise, and without a command, it is the Python that the shell finds. None where there is no Python, and where a
+    container or another environment has its own.
+    """
+    if typed and Path(typed.words[0]).name in _WITH_OWN_PYTHON:
+        return None
+    starters = typed.starters if typed else ()
+    if typed and (named := next(filter(_is_python, starters), None)):
+        return _program(typed, named)
+    found = filter(None, (_program(typed, word) for word in starters if word) if typed else ())
+    beside = (Path(path).with_name("python") for path in found if _is_text(path))
+    known = next((str(python) for python in beside if python.is_file()), None)
+    return known or shutil.which("python") or shutil.which("python3")
+
+
+def _is_python(word: str) -> bool:
+    """Return whether a word is the name or the path of a Python."""
+    return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
+
+
+def _is_text(path: str) -> bool:
+    """Return whether a program is a script, as `torchrun` is, and not a binary such as `bash`."""
+    with suppress(OSError), Path(path).open("rb") as file:  # such as sudo, which nobody may read
+        return file.read(2) == b"#!"
+    return False
+
+
+def _variables_of(typed: TypedCommand) -> dict[str, str]:
+    """Return the variables with which a command's Python starts: those before it, also as in `nohup env A=1 python`.
+
+    The folder of the script is in PYTHONPATH, too, as Python looks there first.
+    """
+    texts = {**typed.env, **assigned(typed.starters)}
+    variables = {name: os.path.expandvars(text) for name, text in texts.items()}
+    folders = [variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
+    if typed.known_script:
+        folders.insert(0, str(Path(typed.known_script).parent.absolute()))
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, folders))}

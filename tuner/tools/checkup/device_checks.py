@@ -1,0 +1,158 @@
+"""Checks the devices of a study: who else uses them, how fast they run, and how they are connected."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.devices.cards import Cards, Clocks, Occupancy, described, obstacles
+from tuner.devices.cuda import visible_uuids
+from tuner.devices.found import (
+    Connect,
+    CudaOrder,
+    Link,
+    describe_machine,
+    links,
+    nccl_variables,
+    open_devices,
+    without_cards,
+)
+from tuner.devices.nvml import Nvml
+from tuner.errors import TunerError
+from tuner.probe import Device, DeviceSource
+from tuner.study import EnvironmentSpec, grouped
+from tuner.tools.checkup.finding import Finding, failure, fine, problem, warning
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedDevices:
+    """The devices that a check is about. They are opened once, as CUDA is asked in a process of its own."""
+
+    asked_for: str
+    """The devices as a study or an option names them."""
+    source: DeviceSource | None = None
+    """None where they cannot be opened."""
+    obstacle: Finding | None = None
+    """Why they cannot be opened."""
+
+    @property
+    def count(self) -> int | None:
+        """The number of devices; None where it is unknown."""
+        return len(self.source.devices) if self.source else None
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether the devices are known to be GPUs."""
+        return self.source is not None and self.source.devices[0].is_gpu
+
+
+def opened(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> OpenedDevices:
+    """Return the devices that a study names; an error becomes a finding."""
+    try:
+        return OpenedDevices(asked_for=devices, source=open_devices(devices, connect, cuda_order))
+    except (TunerError, OSError) as error:
+        return OpenedDevices(asked_for=devices, obstacle=failure("devices", error))
+
+
+def check_devices(
+    devices: OpenedDevices, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
+) -> Iterator[Finding]:
+    """Yield what is found of the devices that a study names. Raises DeviceError when one of them does not answer."""
+    if devices.obstacle:
+        yield devices.obstacle
+    if (source := devices.source) is None:
+        return
+    yield from check_machine(source.devices, describe_machine(source, connect))
+    if devices.asked_for.startswith("auto") and not devices.has_gpus:
+        yield fine("driver", "; ".join(without_cards(connect, cuda_order)))
+    cards = Cards(source.devices, connect)
+    yield from check_occupancy(cards.occupancy())
+    yield from check_clocks(cards.clocks())
+    if len(source.devices) > 1 and devices.has_gpus:
+        pairs = links(source.devices, connect)
+        yield from check_links(pairs)
+        yield from check_nccl(pairs, environment, os.environ)
+
+
+def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield which devices are measured. `facts` come from `tuner.devices.found.describe_machine`."""
+    if devices[0].is_gpu:
+        driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
+        yield fine("devices", f"{facts['gpus']}; {driver}")
+    else:
+        text = f"no GPU: {len(devices)} CPU rank(s) share {facts['cores']} core(s)"
+        enough = int(facts["cores"]) >= len(devices)
+        yield fine("devices", text) if enough else warning("devices", f"{text}; ranks compete for cores")
+    yield fine("machine", f"{facts['cpu']}, {facts['cores']} core(s), {facts['memory']} of memory, {facts['kernel']}")
+
+
+def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
+    """Yield who else uses the cards, and how much of their memory is free.
+
+    Another process is a problem if no probe would start because of it, otherwise a warning.
+    """
+    for card in cards:
+        name, total_mib = card.device.label, card.device.mem_total_mib
+        in_the_way = obstacles(now=[card], at_open=[card])  # a study that opens now would find this
+        for obstacle in in_the_way:
+            yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
+        if card.occupants and not in_the_way:
+            who = ", ".join(map(described, card.occupants))
+            yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
+        if card.mem_used_mib is None or total_mib is None:
+            yield warning(
+                f"{name} memory",
+                "the driver does not report it; only the trainer's output can show that a config ran out of memory",
+            )
+        else:
+            yield fine(f"{name} memory", f"{total_mib - card.mem_used_mib:,.0f} of {total_mib:,.0f} MiB free")
+
+
+def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
+    """Yield how fast the cards run, and what slows them down."""
+    for card in cards:
+        subject, speed = f"{card.device.label} clocks", f"SM at {card.sm_mhz} of {card.sm_max_mhz} MHz"
+        if card.sm_mhz is None or card.slowed_by is None:
+            yield fine(subject, "the driver does not report them")
+        elif card.slowed_by:
+            yield warning(subject, f"{speed}, slowed down by {', '.join(card.slowed_by)}: probes measure a slower card")
+        else:
+            yield fine(subject, f"{speed}, nothing slows them down")
+
+
+def check_links(links: Sequence[Link]) -> Iterator[Finding]:
+    """Yield how each pair of cards is connected. Pairs with the same connection share one finding."""
+    pairs = grouped(links, _reach)
+    for reach, alike in pairs.items():
+        which = "every pair" if len(pairs) == 1 else ", ".join(map(_pair, alike))
+        text = f"{reach}: {which}"
+        yield warning("links", text) if alike[0].p2p is False else fine("links", text)
+
+
+def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
+    chosen, without = nccl_variables(environment.nccl_p2p, links), [link for link in links if link.p2p is False]
+    settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
+    if environment.nccl_p2p == "auto":
+        why = f"{', '.join(map(_pair, without))} without P2P" if without else "no pair of cards is known to lack P2P"
+        yield fine("NCCL", f"{settings}: {why}")
+    else:
+        asked = f"{settings}: the study says nccl_p2p: {environment.nccl_p2p}"
+        suits = bool(without) == (environment.nccl_p2p == "off") or not links
+        yield fine("NCCL", asked) if suits else warning("NCCL", f"{asked}, auto suits these cards better")
+    for origin, variables in (("the study", environment.variables), ("the environment", inherited)):
+        if nccl := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:
+            yield warning("NCCL", f"{' '.join(nccl)} from {origin}")
+
+
+def _reach(link: Link) -> str:
+    """Return how data goes between two cards, in words."""
+    if link.p2p is None:
+        return "the driver does not report it"
+    if not link.p2p:
+        return "no P2P, data goes through the host's memory"
+    return "P2P over NVLink" if link.nvlink else "P2P over PCIe"
+
+
+def _pair(link: Link) -> str:
+    """Return the names of the two cards."""
+    return f"cuda:{link.first}-cuda:{link.second}"

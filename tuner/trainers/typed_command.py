@@ -1,0 +1,166 @@
+"""A command as a person has typed it: its variables, its words, and what its script holds and imports."""
+
+import ast
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tuner.count import as_parameter
+from tuner.errors import StudyError
+from tuner.study import literal_word
+from tuner.trainers.presets import PRESETS
+from tuner.trainers.template import program_place, script
+
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TypedCommand:
+    """A command line, and the text of its script."""
+
+    env: Mapping[str, str]
+    """The variables before the command."""
+    words: tuple[str, ...]
+    """The words of the command, the program first."""
+    script: str = ""
+    """The path of the Python script that it names, by `-m` too; empty where it names none."""
+    source: str = ""
+    """The text of the script; empty where it cannot be read."""
+
+    @property
+    def typed(self) -> tuple[str, ...]:
+        """All words, as typed but for an `env` that only sets variables."""
+        return (*(f"{name}={value}" for name, value in self.env.items()), *self.words)
+
+    @property
+    def starters(self) -> tuple[str, ...]:
+        """The words before the script or module, such as `nohup python`; all words where it names none."""
+        return self.words[: program_place(self.words)]
+
+    @property
+    def known_script(self) -> str | None:
+        """The script, if it is a file here."""
+        return self.script if self.script and Path(self.script).is_file() else None
+
+    @property
+    def name(self) -> str:
+        """The name of its study."""
+        stem = Path(self.script or self.words[0]).stem
+        return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
+
+    @property
+    def uses_hydra(self) -> bool:
+        """Whether its script reads its flags by Hydra."""
+        return bool(re.search(r"^\s*(?:import|from) hydra\b", self.source, re.MULTILINE))
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The presets whose modules its script imports, the most specific first."""
+        modules = {*re.findall(r"^\s*(?:from|import)\s+(\w+)", self.source, re.MULTILINE)}
+        return tuple(name for name in reversed(list(PRESETS)) if modules & {*PRESETS[name].modules})
+
+
+def typed_command(command: Sequence[str]) -> TypedCommand:
+    """Return a command that a person has typed, as words or in one word.
+
+    Raises StudyError for a command without words, one that starts several trainings, and one that submits a job.
+    """
+    try:
+        env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+    except ValueError as error:
+        raise StudyError(
+            f"the command {command[0][:60]!r} cannot be read: {error}; give its words after `--`"
+        ) from error
+    if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
+        raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
+    if not words:
+        raise StudyError("there is no command after `--`; write tuner init -- python train.py --batch-size 32")
+    if (submitter := Path(words[0]).name) in {"sbatch", "qsub", "bsub"}:
+        raise StudyError(
+            f"{submitter} submits a job and ends before it trains, so there is nothing to watch; name the training "
+            "command of the job script, inside an allocation such as salloc's, or put tuner into the job script"
+        )
+    path = script(words) or ""
+    typed = TypedCommand(env=env, words=tuple(words), script=path, source=text_of(path))
+    script_words = words[(program_place(words) or 0) + 1 :]
+    if typed.uses_hydra and (many := next((word for word in script_words if word in {"--multirun", "-m"}), None)):
+        raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
+    return typed
+
+
+class SplitCommand(NamedTuple):
+    """A command line such as `FOO=1 python train.py`."""
+
+    env: dict[str, str]
+    """The variables before its program."""
+    words: Sequence[str]
+    """The rest."""
+
+
+def variables(words: Sequence[str]) -> SplitCommand:
+    """Return a command line split into the variables before its program, and the rest.
+
+    An `env` that only sets variables is no program: `env FOO=1 python train.py` is `FOO=1 python train.py`.
+    """
+    env: dict[str, str] = {}
+    for place, word in enumerate(words):
+        if not (word == "env" and assigned(words[place + 1 : place + 2])):
+            if not (variable := assigned([word])):
+                return SplitCommand(env, words[place:])
+            env |= variable
+    return SplitCommand(env, ())
+
+
+def assigned(words: Iterable[str]) -> dict[str, str]:
+    """Return the variables that those words set which are of a form such as `FOO=1`."""
+    return {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, words) if match}
+
+
+def text_of(path: str) -> str:
+    """Return the text of a script; empty where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8") if path else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def parsed(source: str | bytes) -> ast.Module | None:
+    """Return a source of Python as a tree; None where this Python cannot parse it, as where it is nested too deeply."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is of the parser's own stack
+        return None
+
+
+def imported_modules(script: str) -> tuple[str, ...]:
+    """Return the foreign packages that a script imports at its beginning.
+
+    What lies beside the script or in this folder, and what Python itself has, needs no check. A script that this Python
+    cannot read imports nothing that is known.
+    """
+    try:
+        tree = parsed(Path(script).read_bytes())
+    except OSError:
+        return ()
+    modules: list[str] = []
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules.append(node.module)
+    packages = dict.fromkeys(name.partition(".")[0] for name in modules)
+    own = (Path(script).parent, Path())
+    return tuple(
+        name
+        for name in packages
+        if name not in sys.stdlib_module_names and not any(_has_module(folder, name) for folder in own)
+    )
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    """Return whether a folder has a module or a package; a mere folder, such as one of data, hides no package."""
+    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
