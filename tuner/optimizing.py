@@ -12,7 +12,7 @@ from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import StudyError
-from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
+from tuner.export import BestGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober
@@ -140,13 +140,13 @@ class Result:
         return best.config if best else None
 
     @property
-    def gain(self) -> SpeedGain | None:
+    def gain(self) -> BestGain | None:
         """The gain of the best over the own command, or over a study's default; None where it is unknown.
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
         of_best = gain(self.study.cases[0]) if self.study.cases else None
-        return SpeedGain(of_best.times, of_best.error) if of_best and of_best.times else None
+        return of_best if of_best and of_best.times else None
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""

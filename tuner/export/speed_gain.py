@@ -2,22 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import sqrt
 from statistics import fmean
-from typing import NamedTuple
 
 from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, with_error
-from tuner.probe import WITHOUT_PAUSE, duration, over
+from tuner.probe import WITHOUT_PAUSE, Quantity, duration, over
 from tuner.search.standing import Standing
-
-
-class SpeedGain(NamedTuple):
-    """How many times as many samples a second one config trains as another."""
-
-    times: float
-    error: float | None
-    """The standard error of `times`; None where it is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,21 +49,22 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     if pair is None:
         return None
     of_steps = _gain_of_steps(pair.best, pair.config, is_speed=view.objective in SPEEDS)
-    overall = _over_training(of_steps, pair.config, pair.best) if of_steps else None
-    times, error = overall or of_steps or (None, None)
+    before, after = _step_share(pair.config), _step_share(pair.best)
+    overall = of_steps.times(after / before) if of_steps and before and after else None
+    times = overall or of_steps
     return BestGain(
         before=pair.config.value,
         before_error=pair.config.told_error,
         after=pair.best.value,
         after_error=pair.best.told_error,
-        times=times,
-        error=error,
+        times=times and times.value,
+        error=times and times.error,
         overall=overall is not None,
         in_sessions=pair.best.is_warm and not best.is_warm,
     )
 
 
-def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> SpeedGain | None:
+def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> Quantity | None:
     """Return how many times as fast as `own` the best is; None where a speed is unknown.
 
     The relative errors of the two add up as independent ones do. Where one of the two has run several times, a run of
@@ -82,20 +74,12 @@ def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> SpeedGai
     own_speed, own_error = (own.value, own.told_error) if is_speed else (own.samples_per_s, own.told_speed_error)
     if not speed or not own_speed:
         return None
-    times = speed / own_speed
     if error is None or own_error is None:
-        return SpeedGain(times, None)
+        return Quantity(speed / own_speed)
     shares = (error / speed, best.readings), (own_error / own_speed, own.readings)
     scatter_of_run = max((share * sqrt(runs) for share, runs in shares if runs > 1), default=0.0)
-    return SpeedGain(times, times * hypot(*(max(share, scatter_of_run / sqrt(runs)) for share, runs in shares)))
-
-
-def _over_training(of_steps: SpeedGain, own: Standing, best: Standing) -> SpeedGain | None:
-    """Return the gain of a whole training for that of its steps; None where the pauses of a config are unknown."""
-    before, after = _step_share(own), _step_share(best)
-    if not before or not after:
-        return None
-    return SpeedGain(of_steps.times * after / before, of_steps.error and of_steps.error * after / before)
+    share, own_share = (max(share, scatter_of_run / sqrt(runs)) for share, runs in shares)
+    return Quantity(speed, share * speed).over(Quantity(own_speed, own_share * own_speed))
 
 
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:

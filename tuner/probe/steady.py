@@ -141,7 +141,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number and its standard error; None where the error is unknown."""
+    """A number and its standard error; None where the error is unknown. The errors of two numbers are independent."""
 
     value: float
     error: float | None = None
@@ -149,6 +149,22 @@ class Quantity:
     def times(self, factor: float) -> "Quantity":
         """Return the product with an exact number."""
         return Quantity(self.value * factor, None if self.error is None else self.error * abs(factor))
+
+    def over(self, divisor: "Quantity") -> "Quantity":
+        """Return the quotient of two numbers."""
+        value = self.value / divisor.value
+        error = joint_error(self.error, divisor.times(value).error)
+        return Quantity(value, error and error / abs(divisor.value))
+
+    def minus(self, less: "Quantity") -> "Quantity":
+        """Return the difference of two numbers."""
+        return Quantity(self.value - less.value, joint_error(self.error, less.error))
+
+
+def joint_error(*errors: float | None) -> float | None:
+    """Return the standard error of a sum of numbers with independent errors; None where one of them is unknown."""
+    known = [error for error in errors if error is not None]
+    return math.hypot(*known) if len(known) == len(errors) else None
 
 
 @dataclass(frozen=True, slots=True)

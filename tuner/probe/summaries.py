@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
-from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Estimate, Usual, over
+from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Estimate, Quantity, Usual, over
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_PAST_S = 0.4
@@ -504,14 +504,14 @@ def per_joule(speed: Estimate, devices: Sequence[DeviceSummary], trained_s: floa
     joules = sum(device.energy_j or 0.0 for device in devices)
     if not speed.mean or not joules or any(device.energy_j is None for device in devices):
         return Estimate()
-    mean = speed.mean * trained_s / joules
-    relative_error = sum(device.energy_se_j or 0.0 for device in devices) / joules  # all cards err alike
-    return Estimate(mean, None if speed.error is None else mean * math.hypot(speed.error / speed.mean, relative_error))
+    error_j = sum(device.energy_se_j or 0.0 for device in devices)  # all cards err alike
+    samples = Quantity(speed.mean, speed.error).times(trained_s).over(Quantity(joules, error_j))
+    return Estimate(samples.value, samples.error)
 
 
 def per_price(speed: Estimate, per_hour: float | None) -> Estimate:
     """Return the samples for one unit of the currency, at the price of all devices for an hour."""
     if speed.mean is None or per_hour is None:
         return Estimate()
-    seconds = 3600.0 / per_hour  # for one unit of the currency
-    return Estimate(speed.mean * seconds, None if speed.error is None else speed.error * seconds)
+    samples = Quantity(speed.mean, speed.error).times(3600.0 / per_hour)  # s for one unit of the currency
+    return Estimate(samples.value, samples.error)

@@ -8,7 +8,7 @@ from tuner.devices.found import Link
 from tuner.probe import BUSY_PCT, HOUR_S, Quantity
 from tuner.study import Prices, grouped
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
-from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, difference, table
+from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, table
 
 ROUTES: dict[Route, str] = {
     "nvlink": "NVLink",
@@ -220,7 +220,7 @@ def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
     """Return the other machines whose best line may be as fast, as far as the errors say."""
     alike: dict[str, None] = {}
     for line in group:
-        behind = difference(fastest.row.samples_per_s, line.row.samples_per_s)
+        behind = fastest.row.samples_per_s.minus(line.row.samples_per_s)
         if line.machine != fastest.machine and behind.value < CERTAIN * (behind.error or 0.0):
             alike[_where(line)] = None
     return f" ({', '.join(alike)} may be as fast)" if alike else ""

@@ -1,33 +1,15 @@
 """The scaling table: speed-up, efficiency, and where the time of a step is lost. Pure."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from tuner.probe import DeviceSummary, Quantity
+from tuner.probe import DeviceSummary, Quantity, joint_error
 from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Mode, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""
-
-
-def ratio(above: Quantity, below: Quantity) -> Quantity:
-    """Return a quotient with its error; the errors of both numbers are independent."""
-    value = above.value / below.value
-    return _with_errors(value, above.times(value / above.value), below.times(value / below.value))
-
-
-def difference(quantity: Quantity, less: Quantity) -> Quantity:
-    """Return a difference with its error; the errors of both numbers are independent."""
-    return _with_errors(quantity.value - less.value, quantity, less)
-
-
-def _with_errors(value: float, *parts: Quantity) -> Quantity:
-    """Return a number with the independent errors of its parts; its error is unknown where that of a part is."""
-    errors = [part.error for part in parts if part.error is not None]
-    return Quantity(value, math.hypot(*errors) if len(errors) == len(parts) else None)
 
 
 class Loss(StrEnum):
@@ -52,13 +34,14 @@ def losses(
         same_batch: The step of one GPU, alone on the machine, with the work that each rank has.
         beside: The step of each GPU with that work, all at the same time in programs of their own.
     """
-    parts = {Loss.SERIAL: difference(same_batch, ideal)} if same_batch != ideal else {}
+    parts = {Loss.SERIAL: same_batch.minus(ideal)} if same_batch != ideal else {}
     slowest = same_batch
     if beside:
-        mean = _with_errors(sum(step.value for step in beside), *beside).times(1 / len(beside))
+        errors = joint_error(*(step.error for step in beside))
+        mean = Quantity(sum(step.value for step in beside), errors).times(1 / len(beside))
         slowest = max(beside, key=lambda step: step.value)
-        parts |= {Loss.CONTENTION: difference(mean, same_batch), Loss.IMBALANCE: difference(slowest, mean)}
-    return {**parts, Loss.WAITING: difference(joined, slowest)}
+        parts |= {Loss.CONTENTION: mean.minus(same_batch), Loss.IMBALANCE: slowest.minus(mean)}
+    return {**parts, Loss.WAITING: joined.minus(slowest)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,7 +142,7 @@ def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scal
         scaling=scaling,
         samples_per_s=rate(point),
         step_ms=_step_ms(point),
-        speed_up=Quantity(1.0) if is_single else ratio(rate(point), rate(baseline)),
+        speed_up=Quantity(1.0) if is_single else rate(point).over(rate(baseline)),
         losses={} if is_single else _losses(index, point, baseline),
         devices=point.devices,
     )
@@ -199,7 +182,7 @@ def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
             if count == 1 or not size or size % count or (workload, size, count) in measured:
                 continue
             if part := singles.get((workload, size // count)):
-                found.append(Ceiling(single, count, ratio(single.step_ms, part.step_ms)))
+                found.append(Ceiling(single, count, single.step_ms.over(part.step_ms)))
     return found
 
 
@@ -227,6 +210,4 @@ def mean_pct(devices: Sequence[DeviceSummary], field: str) -> float | None:
 
 def _step_ms(point: Measurement) -> Quantity:
     """Return the time of a step in ms."""
-    speed = rate(point)
-    step_ms = 1000.0 * (point.samples_per_step or 0.0) / speed.value
-    return Quantity(step_ms, None if speed.error is None else step_ms * speed.error / speed.value)
+    return Quantity(1000.0 * (point.samples_per_step or 0.0), error=0.0).over(rate(point))

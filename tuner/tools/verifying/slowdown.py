@@ -64,9 +64,9 @@ class Slowdown:
         """
         mean_now = mean(now, scatter)
         then_share = max((then.error or 0.0) / then.value, scatter.share / math.sqrt(readings))
-        times = mean_now.value / then.value
-        error = times * math.hypot((mean_now.error or 0.0) / mean_now.value, then_share)
-        return cls(times=times, error=error, of_study=times * then_share, freedom=scatter.freedom)
+        times = mean_now.over(Quantity(then.value, then_share * then.value))
+        of_study = times.value * then_share
+        return cls(times=times.value, error=times.error or 0.0, of_study=of_study, freedom=scatter.freedom)
 
     def is_below(self, at_least: float, waits: float = 0.0) -> bool:
         """Return whether the config is surely slower than `at_least` times its speed in the study (Student's t test).

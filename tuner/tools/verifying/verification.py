@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.count import differences
 from tuner.errors import StudyError, TrainerError
-from tuner.export import SPEEDS, CaseView, SpeedGain, figure, in_words, no_best, with_error
+from tuner.export import SPEEDS, CaseView, figure, in_words, no_best, with_error
 from tuner.probe import (
     SAMPLES_PER_S,
     Answer,
@@ -122,13 +122,13 @@ class Findings:
         return Slowdown.of(subject.readings, subject.reading, subject.then.readings, spread)
 
     @property
-    def gain(self) -> SpeedGain | None:
+    def gain(self) -> Quantity | None:
         """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
         if len(self.subjects) < 2:
             return None
         base, best = (subject.readings for subject in self.subjects)
         ratios = [fast.value / slow.value for slow, fast in zip(base, best, strict=True)]
-        return SpeedGain(fmean(ratios), error_of_mean(ratios, ()))
+        return Quantity(fmean(ratios), error_of_mean(ratios, ()))
 
     @property
     def verdict(self) -> Outcome:
@@ -242,7 +242,7 @@ def report(findings: Findings) -> Iterator[str]:
     if gain := findings.gain:
         base, gain_in_study = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
         yield (
-            f"the best makes {with_error(gain.times, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
+            f"the best makes {with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
             f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
         )
     slowdown_of_best = findings.slowdown(best)
