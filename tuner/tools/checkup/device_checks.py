@@ -53,9 +53,7 @@ def opened(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visibl
         return OpenedDevices(asked_for=devices, obstacle=failure("devices", error))
 
 
-def check_devices(
-    devices: OpenedDevices, environment: EnvironmentSpec, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids
-) -> Iterator[Finding]:
+def check_devices(devices: OpenedDevices, environment: EnvironmentSpec, connect: Connect = Nvml) -> Iterator[Finding]:
     """Yield what is found of the devices that a study names. Raises DeviceError when one of them does not answer."""
     if devices.obstacle:
         yield devices.obstacle
@@ -63,7 +61,7 @@ def check_devices(
         return
     yield from check_machine(source.devices, describe_machine(source, connect))
     if devices.asked_for.startswith("auto") and not devices.has_gpus:
-        yield fine("driver", "; ".join(without_cards(connect, cuda_order)))
+        yield fine("driver", "; ".join(without_cards(connect)))
     cards = Cards(source.devices, connect)
     yield from check_occupancy(cards.occupancy())
     yield from check_clocks(cards.clocks())
