@@ -19,7 +19,7 @@ from tuner.probe.progress_files import counts
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
-from tuner.probe.window import Mark, first_mark, marks, with_samples
+from tuner.probe.window import Mark, Marks, first_mark
 from tuner.study import ProbeSpec
 
 
@@ -81,30 +81,34 @@ class Watch:
         """The counts from inside the training; None without any."""
         self.progress: list[Progress] = []
         """The reports that count."""
-        self.marks: list[Mark] = []
-        """The iterations that all ranks have completed."""
+        self._marks = Marks(ranks, reader.patterns.samples_per_iteration)
 
     def feed(self, lines: Sequence[OutputLine]) -> bool:
         """Take new lines into account, and return whether all ranks have completed another iteration with them."""
-        marks_before, latest = len(self.marks), self.progress[-1:]
+        marks_before = len(self.marks)
         for line in lines:
             self._last_line_s = line.t_s
             self._first_line_s = line.t_s if self._first_line_s is None else self._first_line_s
             if report := self._reader.feed(line):
                 if report.begins_anew:
                     self.progress.clear()
+                    self._marks = Marks(self._ranks, self._reader.patterns.samples_per_iteration)
                 self.progress.append(report)
+                self._marks.add(report)
             if line.stream == "console":
                 self.evidence.feed(line.text, line.t_s)
                 if self._has_no_progress:
                     self._unmatched.feed(line.text)
             else:
                 self._feed_message(record(line.text), line.t_s)
-        if self.progress[-1:] != latest:
-            self.marks = with_samples(marks(self.progress, self._ranks), self._reader.patterns.samples_per_iteration)
-            if len(self.marks) > max(marks_before, 1):
-                self.evidence.forget(before_s=self.marks[-2].t_s)
+        if len(self.marks) > max(marks_before, 1):
+            self.evidence.forget(before_s=self.marks[-2].t_s)
         return len(self.marks) > marks_before
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The iterations that all ranks have completed."""
+        return self._marks.complete
 
     def _feed_message(self, message: Mapping[str, Any], t_s: float) -> None:
         """Take a message about something beside progress into account: a failure, a file, counts, or a pause."""

@@ -27,23 +27,45 @@ class Mark:
     """The seconds at the beginning of the iteration in which nothing was trained."""
 
 
-def marks(progress: Sequence[Progress], ranks: int) -> list[Mark]:
-    """Return a mark for each iteration that all ranks have finished.
+class Marks:
+    """A mark for each iteration that all ranks have finished, as far as they have reported it.
 
-    If ranks report for themselves, an iteration is finished once all `ranks` have reported it. Its mark has the time of
+    If ranks report for themselves, an iteration is finished once all of them have reported it. Its mark has the time of
     the last report. Reports without a rank are then ignored.
     """
-    by_rank = [report for report in progress if report.rank is not None and report.rank < ranks]
-    if not by_rank:
-        return [_mark([report], 1) for report in progress if report.rank is None]
-    complete: list[Mark] = []
-    waiting: dict[int, list[Progress]] = {}
-    for report in by_rank:
-        reports = waiting.setdefault(report.iteration, [])
-        reports.append(report)
-        if len(reports) == ranks:
-            complete.append(_mark(reports, ranks))
-    return complete
+
+    def __init__(self, ranks: int, samples_per_iteration: float | None = None) -> None:
+        """`samples_per_iteration` counts samples by iterations if the trainer counts none itself.
+
+        The iteration of a mark is the number that the trainer prints. Iterations between two marks therefore count,
+        too.
+        """
+        self._ranks, self._samples_per_iteration = ranks, samples_per_iteration
+        self._reported: dict[int, list[Progress]] = {}
+        """Iteration → the reports of its ranks."""
+        self.complete: list[Mark] = []
+
+    def add(self, report: Progress) -> None:
+        """Take a report into account."""
+        if report.rank is None:
+            if not self._reported:
+                self._append(_mark([report], 1))
+        elif report.rank < self._ranks:
+            if not self._reported:
+                self.complete = []
+            reports = self._reported.setdefault(report.iteration, [])
+            reports.append(report)
+            if len(reports) == self._ranks:
+                self._append(_mark(reports, self._ranks))
+
+    def _append(self, mark: Mark) -> None:
+        """Append a mark. The first samples that the trainer itself counts replace those counted by iterations."""
+        if self._samples_per_iteration is not None and mark.samples is None:
+            mark = replace(mark, samples=round(mark.iteration * self._samples_per_iteration))
+        elif self._samples_per_iteration is not None:
+            self._samples_per_iteration = None
+            self.complete = [replace(earlier, samples=None) for earlier in self.complete]
+        self.complete.append(mark)
 
 
 def _mark(reports: Sequence[Progress], ranks: int) -> Mark:
@@ -58,16 +80,6 @@ def _mark(reports: Sequence[Progress], ranks: int) -> Mark:
         thin=max(thin_parts, key=attrgetter("from_s")) if len(thin_parts) == len(reports) else None,
         pause=next((report.pause for report in reports if report.pause), None),
     )
-
-
-def with_samples(marks: Sequence[Mark], samples_per_iteration: float | None) -> list[Mark]:
-    """Return the marks with samples counted by their iterations, if the trainer counts no samples itself.
-
-    The iteration of a mark is the number that the trainer prints. Iterations between two marks therefore count, too.
-    """
-    if samples_per_iteration is None or any(mark.samples is not None for mark in marks):
-        return list(marks)
-    return [replace(mark, samples=round(mark.iteration * samples_per_iteration)) for mark in marks]
 
 
 LEAST_SPAN_S = 0.5
