@@ -254,16 +254,17 @@ def _zero_array(tensor):
 
 
 def _pretend_cuda(torch):
-    """Let the script find one GPU, without which it may take another way."""
+    """Let the script find the card of the study, without which it may take another way; it computes as an H100 does."""
     cuda = torch.cuda
-    free = 80 << 30
+    memory_mib, card = os.environ["TUNER_CARD"].split(" ", 1)
+    free = int(memory_mib) << 20
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
-    answers.update(get_device_capability=(9, 0), get_device_name="NVIDIA H100")
+    answers.update(get_device_capability=(9, 0), get_device_name=card)
     answers.update(is_initialized=True, is_current_stream_capturing=False)
     answers.update(memory_allocated=0, max_memory_allocated=0, memory_reserved=0, max_memory_reserved=0)
     answers.update(mem_get_info=(free, free), current_stream=_Nothing(), default_stream=_Nothing())
     answers["get_device_properties"] = SimpleNamespace(
-        name="NVIDIA H100", total_memory=free, major=9, minor=0, multi_processor_count=132, warp_size=32
+        name=card, total_memory=free, major=9, minor=0, multi_processor_count=132, warp_size=32
     )
     for name, answer in answers.items():
         setattr(cuda, name, lambda *_, answer=answer, **__: answer)
