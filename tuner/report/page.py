@@ -6,7 +6,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -49,7 +48,6 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
         commands: a case → its command to train with the best config.
         live: the `version` of the study, for a page that loads itself anew when it changes; None for a file.
     """
-    own_files = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}
     return (
         _templates(in_markdown=form == "md")
         .get_template(f"report.{form}")
@@ -63,7 +61,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
             most=MOST_OF_EACH_END,
             live=live,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            **own_files,
+            plotly=_trusted(get_plotlyjs()),
         )
     )
 
@@ -87,15 +85,6 @@ def _in_markdown(value: object) -> object:
     return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _own_files() -> dict[str, Markup]:
-    """Return the style and the script of the page."""
-    templates = files("tuner.report") / "templates"
-    return {
-        name: _trusted((templates / file).read_text(encoding="utf-8"))
-        for name, file in (("style", "report.css"), ("script", "report.js"))
-    }
-
-
 def _drawn(picture: Picture) -> Markup:
     """Return what plotly needs of a picture."""
     return _data({"data": picture.data, "layout": picture.layout})
@@ -113,7 +102,7 @@ def _data(document: dict[str, object]) -> Markup:
 
 
 def _trusted(text: str) -> Markup:
-    """Return a text marked as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
+    """Return a text marked as HTML: plotly's script, and JSON without the character that opens a tag."""
     return Markup(text)  # noqa: S704
 
 
