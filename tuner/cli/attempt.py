@@ -77,7 +77,10 @@ OneCase = Annotated[str | None, typer.Option("--cases", help="The case to probe;
 def attempt(
     study: Study, case: OneCase = None, settings: Settings = None, devices: Devices = None, runs: Runs = RUNS
 ) -> None:
-    """Probe one config and show what was matched, counted and measured. The study's results stay as they are."""
+    """Probe one config and show what was matched, counted and measured. The study's results stay as they are.
+
+    Example: tuner try --study train --set num_workers=4
+    """
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, [case] if case else None)[0]

@@ -24,7 +24,10 @@ def doctor(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem."""
+    """Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem.
+
+    Example: tuner doctor -- python train.py
+    """
     if command and study:
         raise StudyError("name a --study or a command after `--`, not both")
     spec = load(study) if study else None

@@ -69,7 +69,10 @@ def init(
     force: Force = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset."""
+    """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.
+
+    Example: tuner init -- python train.py --batch-size 32
+    """
     wanted = Wanted.of({**locals(), "name": name or (None if command else preset)})
     console = open_console()
     if not command and preset is None:

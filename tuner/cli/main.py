@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from inspect import cleandoc
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -67,31 +68,6 @@ _GROUPS = {
     "Several GPUs": ("scale", "decide", "worker"),
 }
 """The groups of `tuner --help` → their commands, in this order. Any other command comes last."""
-_EXAMPLES = {
-    "init": "tuner init -- python train.py --batch-size 32",
-    "try": "tuner try --study train --set num_workers=4",
-    "doctor": "tuner doctor -- python train.py",
-    "optimize": "tuner optimize -- python train.py --batch-size 32",
-    "worker": "tuner worker --study train --devices 2,3",
-    "soak": "tuner soak --study train --minutes 10",
-    "failed": "tuner failed --study train",
-    "verify": "tuner verify --study train",
-    "record": "tuner record --study demo --devices cpu:2",
-    "recover": "tuner recover --study pi_plus",
-    "race": "tuner race --study pi_plus --train-hours 1",
-    "status": "tuner status --study train",
-    "export": "tuner export --study train",
-    "report": "tuner report --study train --serve",
-    "diagnose": "tuner diagnose --study pi_plus",
-    "cases": "tuner cases --study pi_plus",
-    "plan": "tuner plan --study train --best",
-    "dashboard": "tuner dashboard --study train",
-    "scale": "tuner scale --counts 1,2",
-    "compare": "tuner compare old.json new.json",
-    "decide": "tuner decide --steps-left 50000 --cards 4 --step-seconds 0.5 --cards-step-seconds 0.2",
-    "schema": "tuner schema",
-}
-"""The name of each command → an example, which its help ends with."""
 _PANELS = {
     "The command": (
         *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
@@ -149,8 +125,9 @@ class Deferred(TyperCommand):
         with ended_by_ctrl_c():
             imported = import_module(module)
         app_of_one_command = typer.Typer(add_completion=False)
-        example = f"Example: {_EXAMPLES[_FORMER_COMMANDS.get(str(self.name), str(self.name))]}"
-        app_of_one_command.command(self.name, cls=_OneCommand, epilog=example)(getattr(imported, function))
+        body = getattr(imported, function)
+        text, _, example = cleandoc(body.__doc__).rpartition("\n\n")  # the last paragraph
+        app_of_one_command.command(self.name, cls=_OneCommand, help=text, epilog=example)(body)
         command = get_command(app_of_one_command)
         takes_command = any(parameter.name == "command" for parameter in command.params)
         panels = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
@@ -253,7 +230,7 @@ def _home(name: str) -> str:
 app = typer.Typer(
     cls=Commands,
     help="Make a training faster, and its GPUs busier, without a change to its script.",
-    epilog=f"Example: {_EXAMPLES['optimize']}",
+    epilog="Example: tuner optimize -- python train.py --batch-size 32",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

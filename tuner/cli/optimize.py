@@ -77,7 +77,10 @@ def optimize(
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
-    """Make a command faster, or run a study; rerun to resume."""
+    """Make a command faster, or run a study; rerun to resume.
+
+    Example: tuner optimize -- python train.py --batch-size 32
+    """
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     changes = Changes(settings or [], max_seconds)

@@ -110,7 +110,10 @@ def plan(
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
+    """Print a shell script with the files, environment and command of one config per case. Nothing is started.
+
+    Example: tuner plan --study train --best
+    """
     if best and settings:
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
     if member is not None and not best:

@@ -176,7 +176,10 @@ def scale(
     out: Out = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Measure one GPU and several, alone and together, over each route; say how much is lost and where."""
+    """Measure one GPU and several, alone and together, over each route; say how much is lost and where.
+
+    Example: tuner scale --counts 1,2
+    """
     console = options.open_console()
     chosen_sizes = None if sizes is None else _numbers(sizes, "--sizes")
     if study and workloads:
@@ -295,7 +298,10 @@ Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `t
 
 
 def compare(files: Files, prices: options.PricesFile = None, as_json: options.Json = False) -> None:
-    """Compare machines: speed-up, efficiency, samples for the money, and what to choose."""
+    """Compare machines: speed-up, efficiency, samples for the money, and what to choose.
+
+    Example: tuner compare old.json new.json
+    """
     console = options.open_console(stderr=as_json)
     machines = _machines(files)
     models = [(name, results.devices[0]) for name, results in machines.items()]
@@ -373,7 +379,10 @@ def decide(
     start_up_seconds: StartUp = 0.0,
     checkpoint_steps: CheckpointSteps = 1,
 ) -> None:
-    """Say whether a training on one card is worth a move to a job on several, and until when."""
+    """Say whether a training on one card is worth a move to a job on several, and until when.
+
+    Example: tuner decide --steps-left 50000 --cards 4 --step-seconds 0.5 --cards-step-seconds 0.2
+    """
     if (cards_step_seconds is None) == (results is None):
         raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
     step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
