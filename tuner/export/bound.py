@@ -1,6 +1,5 @@
 """What limits a case: its memory's bandwidth, its arithmetic, or what feeds the devices. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,22 +62,6 @@ class Profile:
     """The share of the processors that other programs used."""
     data_pct: float | None = None
     """The share of the time that waits for a loader, as it is counted inside the training."""
-
-    @classmethod
-    def of(cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True, **shares: float | None) -> "Profile":
-        """Return the profile in the metrics of a trial; `shares` are `others_pct` and `data_pct`."""
-        headroom = metrics.get("headroom_pct")
-        return cls(
-            util_pct=metrics.get("min_avg_util"),
-            sm_pct=metrics.get("min_avg_sm"),
-            tensor_pct=metrics.get("min_avg_tensor"),
-            dram_pct=metrics.get("min_avg_dram"),
-            power_w=metrics.get("power_mean_w"),
-            joules_per_sample=metrics.get("joules_per_sample"),
-            mem_share_pct=None if headroom is None else 100.0 - headroom,
-            on_gpu=on_gpu,
-            **shares,
-        )
 
     def __str__(self) -> str:
         """Return what was measured as text, without what is unknown."""

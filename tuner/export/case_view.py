@@ -294,8 +294,15 @@ class CaseView:
         trial = pooled(self.best.trials)
         others_pct = over(max, (device.others_mean_pct for device in trial.devices))
         shares = trial.probe.training.shares if trial.probe.training else None
-        return Profile.of(
-            trial.metrics,
+        headroom_pct = trial.metrics.get("headroom_pct")
+        return Profile(
+            util_pct=trial.metrics.get("min_avg_util"),
+            sm_pct=trial.metrics.get("min_avg_sm"),
+            tensor_pct=trial.metrics.get("min_avg_tensor"),
+            dram_pct=trial.metrics.get("min_avg_dram"),
+            power_w=trial.metrics.get("power_mean_w"),
+            joules_per_sample=trial.metrics.get("joules_per_sample"),
+            mem_share_pct=None if headroom_pct is None else 100.0 - headroom_pct,
             on_gpu=self.record.source in {"nvml", "amdsmi"},
             others_pct=others_pct,
             data_pct=100.0 * shares.data if shares else None,
