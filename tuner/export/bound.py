@@ -91,21 +91,13 @@ def bound(profile: Profile) -> Bound | None:
     return waits if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
 
 
-ROOM_FOR_TWO_PCT = 45.0
-"""A second job of the same size fits beside the first where the first uses at most this share of the memory."""
-DATA_PCT = 50.0
-"""From this share of the time on, the wait for data is what limits a training."""
-IDLE_TENSOR_PCT = 10.0
-"""Below this share the tensor cores count as unused."""
-
-
 def advice(kind: Bound, profile: Profile) -> str:
     """Return what to do next with a case of this class."""
     match kind:
         case Bound.MEMORY:
             return "bf16 or fused kernels (torch.compile) move fewer bytes; a larger batch gains little"
         case Bound.COMPUTE:
-            if profile.tensor_pct is not None and profile.tensor_pct < IDLE_TENSOR_PCT:
+            if profile.tensor_pct is not None and profile.tensor_pct < 10.0:  # they count as unused
                 return "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain"
             return "the cards are near their limit; only less work per sample or more cards gain much"
         case Bound.HOST:
@@ -116,10 +108,10 @@ def advice(kind: Bound, profile: Profile) -> str:
 
 def _while_waiting(profile: Profile) -> str:
     """Return what gives more to do to devices that wait."""
-    if (profile.data_pct or 0.0) >= DATA_PCT:
+    if (profile.data_pct or 0.0) >= 50.0:  # the wait for data is what limits the training
         return f"{profile.data_pct:.0f} % of the time waits for data: more data workers or a faster loader gain most"
     if not profile.on_gpu:
         return "larger batches give the ranks more to do; they wait for data or for each other"
     more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
-    fits = profile.mem_share_pct is not None and profile.mem_share_pct <= ROOM_FOR_TWO_PCT
+    fits = profile.mem_share_pct is not None and profile.mem_share_pct <= 45.0  # a second job of the same size
     return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more

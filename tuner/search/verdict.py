@@ -134,17 +134,6 @@ def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> 
             return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 
-USABLE = 3.0
-"""A value whose error is at most this many target errors is usable, although the probe should go on if it can."""
-USABLE_AFTER_LONG = 6.0
-"""The same for a speed after a long window.
-
-One more probe then takes no longer than going on, and also shows how much two runs differ.
-"""
-LONG_S = 30.0
-"""The seconds of a long window. It must also be as long as the start of the trainer."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LiveProbe:
     """A probe that runs now, by its result so far."""
@@ -187,8 +176,9 @@ class _LiveProbe:
     def is_usable(self, objective: str) -> bool:
         """Return whether the probe could end with this objective after one more iteration, if it had to."""
         is_speed = probe.full(objective) == math.inf
-        is_long = (self.so_far.window_s or 0.0) >= max(LONG_S, self.so_far.start_up_s or 0.0)
-        factor = USABLE_AFTER_LONG if is_speed and is_long else USABLE
+        is_long = (self.so_far.window_s or 0.0) >= max(30.0, self.so_far.start_up_s or 0.0)
+        # after a long window, one more probe takes no longer than going on, and also shows how much two runs differ
+        factor = 6.0 if is_speed and is_long else 3.0  # target errors (chosen)
         return probe.value(self.so_far, objective) is None or self.is_known(objective, more=1, factor=factor)
 
 
