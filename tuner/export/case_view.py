@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -181,16 +182,17 @@ class CaseView:
 
     @cached_property
     def default(self) -> Standing | None:
-        """The default config of the best's rung; where it was not measured, the default that was measured first.
+        """The measured default config whose rung is nearest to that of the best; None where none was measured.
 
         Of a typed command it is always the first default: the user's own values.
         """
         defaults = {launch_digest(config) for config in self.record.defaults}
-        first = next((standing for standing in self.configs if standing.launch in defaults), None)
-        if self.best is None or self.record.trainer_name == "command":
-            return first
-        at_rung = launch_digest(self.default_for(self.best.config))
-        return next((standing for standing in self.configs if standing.launch == at_rung), first)
+        measured = [standing for standing in self.configs if standing.launch in defaults]
+        best_rung = self.rung(self.best.config) if self.best else None
+        if not measured or not best_rung or self.record.trainer_name == "command":
+            return next(iter(measured), None)
+        # ladders grow by factors
+        return min(measured, key=lambda standing: abs(log((self.rung(standing.config) or 1) / best_rung)))
 
     def unlike_best(self, standing: Standing | None) -> str | None:
         """Return why the speed of a config cannot be compared with that of the best; None where it can."""
@@ -304,8 +306,15 @@ class CaseView:
             return None
         trial = pooled(self.best.trials)
         shares = trial.probe.training.shares if trial.probe.training else None
-        return Profile.of(
-            trial.metrics,
+        headroom_pct = trial.metrics.get("headroom_pct")
+        return Profile(
+            util_pct=trial.metrics.get("min_avg_util"),
+            sm_pct=trial.metrics.get("min_avg_sm"),
+            tensor_pct=trial.metrics.get("min_avg_tensor"),
+            dram_pct=trial.metrics.get("min_avg_dram"),
+            power_w=trial.metrics.get("power_mean_w"),
+            joules_per_sample=trial.metrics.get("joules_per_sample"),
+            mem_share_pct=None if headroom_pct is None else 100.0 - headroom_pct,
             on_gpu=self.record.source in {"nvml", "amdsmi"},
             others_pct=over(max, (device.others_mean_pct for device in trial.devices)),
             data_pct=100.0 * shares.data if shares else None,

@@ -9,11 +9,6 @@ from tuner.records.trial import OK, RUNNING, TrialRecord
 from tuner.report.facts import CaseFacts
 from tuner.study import Value, launched, value_text
 
-UNUSED = "-"
-"""The label of the configs that a parameter does not count in, on the parameter's axis."""
-MOST_TICKS = 12
-"""The most labels of an axis; more would not be readable beside each other."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
@@ -63,11 +58,11 @@ def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
     known = [value for value in dict.fromkeys(values) if value is not None]
     if not any(isinstance(value, str) for value in known):
         known.sort(key=float)
-    ordered = [None, *known] if None in values else known
+    ordered: list[Value | None] = [None, *known] if None in values else [*known]
     last = max(1, len(ordered) - 1)
     place_of = {value: index / last for index, value in enumerate(ordered)}
-    labels = [UNUSED if value is None else value_text(value) for value in ordered]
-    every = ceil(len(ordered) / MOST_TICKS)
+    labels = ["-" if value is None else value_text(value) for value in ordered]
+    every = ceil(len(ordered) / 12)  # more labels would not be readable beside each other
     from_largest = list(zip(place_of.values(), labels, strict=True))[::-every]  # the largest always has a label
     return Axis(name=name, places=[place_of[value] for value in values], ticks=from_largest[::-1])
 

@@ -209,11 +209,9 @@ class Soak(NamedTuple):
 
 def _trains_longer(settings: SoakSettings, others: SoakSettings) -> bool:
     """Return whether the training of some settings is longer than that of others, or cannot be compared with it."""
-    if settings.iterations is None and others.iterations is None:
-        return settings.hours > others.hours
-    if settings.iterations is None or others.iterations is None:
+    if (settings.iterations is None) != (others.iterations is None):
         return True
-    return settings.iterations > others.iterations
+    return (settings.iterations or settings.hours) > (others.iterations or others.hours)
 
 
 def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapping[str, Soak]:
