@@ -272,9 +272,8 @@ def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
     slot = _slot(bench, case, trial.config, f"plans/{case.name}")
     make_plan = bench.trainer.warm_plan if trial.warm else bench.trainer.plan
     plan = make_plan(case, trial.config, slot)
-    if plan is None or not trial.probe.plan_digest:
-        return True
-    return plan.digest == trial.probe.plan_digest
+    measured = trial.probe.plan_digest
+    return not measured or plan is None or plan.digest == measured
 
 
 def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str]) -> Iterator[_Planned]:

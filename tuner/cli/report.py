@@ -82,12 +82,8 @@ def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: Stu
     """
     if command is None:
         return {}
-    lines: dict[str, str] = {}
-    for case in facts.cases:
-        name = case.summary.case
-        training = _training_line(bench, case.view) if bench else None
-        lines[name] = training or literal_line([*command, "--cases", name])
-    return lines
+    trainings = {case.summary.case: _training_line(bench, case.view) if bench else None for case in facts.cases}
+    return {name: line or literal_line([*command, "--cases", name]) for name, line in trainings.items()}
 
 
 def _training_line(bench: Workbench, view: CaseView) -> str | None:

@@ -95,14 +95,8 @@ def status(
     rows = reader.rows
     if as_json:
         cases = [
-            {
-                **options.plain(row),
-                "findings": findings(row),
-                "front": front_rows(case),
-                "rungs": case.facts.rungs,
-                "batch": case.facts.batch,
-                "ended": case.facts.ended,
-            }
+            {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
+            | {"rungs": case.facts.rungs, "batch": case.facts.batch, "ended": case.facts.ended}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
         options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})

@@ -125,10 +125,8 @@ def _cores(groups: Sequence[str]) -> list[list[int]]:
 
     No worker has cores of its own where one has no NVIDIA card: only NVML says which cores are near.
     """
-    uuids_of_groups: list[list[str]] = []
-    for group in groups:
-        devices = open_devices(group).devices
-        uuids_of_groups.append([device.uuid for device in devices if device.uuid and device.maker == NVIDIA])
+    open_groups = [open_devices(group).devices for group in groups]
+    uuids_of_groups = [[card.uuid for card in group if card.uuid and card.maker == NVIDIA] for group in open_groups]
     if not all(uuids_of_groups):
         return [[] for _ in groups]
     nvml = Nvml()

@@ -95,21 +95,18 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     # `amp=true,false`, of a flag that the command has without a value or not at all
     if setting is None and _are_of_a_switch(values):
         as_in_script = as_switch(in_script, known) if in_script else None
-        if as_in_script:
-            return as_in_script
-        return SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        return as_in_script or plain
     current = _value_in_use(in_script, setting)
     # `num_envs=256..65536`
     if ".." in values:
-        sizes = {*_doubled(flag, values)}
-        if isinstance(current, int) and current > 0:
-            sizes.add(current)
-        is_ladder = as_parameter(flag) == LADDER
-        return SearchedFlag(flag=flag, values=tuple(sorted(sizes)), typed=current, auto=is_ladder)
+        own_size = {current} if isinstance(current, int) and current > 0 else set[int]()
+        sizes = tuple(sorted({*_doubled(flag, values), *own_size}))
+        return SearchedFlag(flag=flag, values=sizes, typed=current, auto=as_parameter(flag) == LADDER)
     # `num_workers=0,2,4`
     named = _named_values(flag, values, current)
-    is_added = current is not None and current not in named
-    return SearchedFlag(flag=flag, values=(current, *named) if is_added else named, typed=current)
+    all_values = named if current is None or current in named else (current, *named)
+    return SearchedFlag(flag=flag, values=all_values, typed=current)
 
 
 def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:

@@ -83,11 +83,8 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
 
 def _is_value_of(flag: Flag | None, word: str) -> bool:
     """Return whether a word is the value of the flag before it; `flag` is None for one that the script may not have."""
-    if _is_flag(word):
-        return False
-    if flag and flag.is_switch:
-        return word.lower() in {"true", "false"}  # some switches take these
-    return True
+    takes_any_word = not (flag and flag.is_switch)
+    return not _is_flag(word) and (takes_any_word or word.lower() in {"true", "false"})
 
 
 def ranks(words: Sequence[str]) -> int | None:
@@ -95,10 +92,8 @@ def ranks(words: Sequence[str]) -> int | None:
     numbers = [setting for setting in settings(words) if setting.value.isdecimal()]
     for setting in numbers:
         count = int(setting.value)
-        if setting.parameter in TOTAL_RANKS and count > 0:
-            return max(1, count // nodes(words))
         if setting.parameter in RANKS and count > 0:
-            return count
+            return max(1, count // nodes(words)) if setting.parameter in TOTAL_RANKS else count
     world_sizes = [int(setting.value) for setting in numbers if setting.parameter == WORLD]
     return next((size for size in world_sizes if size > 1), None)  # 1 is a usual default, and says nothing
 
@@ -233,10 +228,7 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
     """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
     pieces = re.split(rf"(?<!\$)({'|'.join(map(re.escape, sorted(kept)))})", text)
-    for place, piece in enumerate(pieces):
-        if piece not in kept:
-            pieces[place] = piece.replace("{", "{{").replace("}", "}}")
-    return "".join(pieces)
+    return "".join(piece if piece in kept else piece.replace("{", "{{").replace("}", "}}") for piece in pieces)
 
 
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:

@@ -112,18 +112,13 @@ class Draft:
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         """Return the values of a flag as the space of a study has them."""
-        values: dict[str, Any]
         if search.auto:
-            values = {"ladder": "auto", "min": search.values[0], "max": search.values[-1]}
-            if isinstance(search.typed, int):
-                values["own"] = search.typed
-            return values
-        values = {"choices": list(search.ordered)}
-        if limit := growth_limit(search):
-            values["grow"] = limit
-        if self._needs_workers(search.parameter):
-            values["when"] = {self._workers: {"min": 1}}
-        return values
+            own = {"own": search.typed} if isinstance(search.typed, int) else {}
+            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
+        limit = growth_limit(search)
+        growth = {"grow": limit} if limit else {}
+        condition = {"when": {self._workers: {"min": 1}}} if self._needs_workers(search.parameter) else {}
+        return {"choices": list(search.ordered), **growth, **condition}
 
 
 def growth_limit(search: SearchedFlag) -> int | None:
@@ -229,6 +224,4 @@ def _devices(count: int | None) -> str:
     devices = open_devices("auto").devices
     if not devices[0].is_gpu:
         return f"cpu:{count or 1}"
-    if count is None or count >= len(devices):
-        return "auto"
-    return ",".join(map(str, range(count)))
+    return "auto" if count is None or count >= len(devices) else ",".join(map(str, range(count)))

@@ -65,12 +65,8 @@ class Wanted:
         """The parts of the training that may change; a precision that is searched by name may."""
         searched = " ".join(self.search or ())
         names_precision = any(word in searched for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
-        free: list[str] = []
-        if self.free_batch:
-            free.append("batch")
-        if self.free_precision or names_precision:
-            free.append("precision")
-        return free
+        is_free = {"batch": self.free_batch, "precision": self.free_precision or names_precision}
+        return [part for part in is_free if is_free[part]]
 
     def file(self, name: str) -> Path:
         """Return the study file."""

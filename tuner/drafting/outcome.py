@@ -169,10 +169,8 @@ def command_line(
     searched_variables = typed.env.keys() & values.keys() - placeholders(template)
     env: dict[str, str] = {}
     for name, text in typed.env.items():
-        template_of_text = literal_text(text, placeholder_of)
-        if name in searched_variables:
-            template_of_text = placeholder_of[name]
-        for filled in fill((template_of_text,), {**facts, **values}):  # none where its placeholder has no value
+        to_fill = placeholder_of[name] if name in searched_variables else literal_text(text, placeholder_of)
+        for filled in fill((to_fill,), {**facts, **values}):  # none where its placeholder has no value
             env[name] = escaped(filled)
     if path_folder:
         env["PATH"] = with_folder_in_path(path_folder, env.get("PATH", "${PATH}"))

@@ -79,11 +79,9 @@ class _Way:
     def feed(self, line: OutputLine) -> None:
         """Take a line into account, if it is of the kind that this way reads."""
         is_printed = line.stream == "console"
-        if self._patterns and not is_printed:
-            return
-        if not self._patterns and (is_printed or record(line.text).get(COUNTED)):  # that was counted inside
-            return
-        if report := self._reader.feed(line):
+        is_report = not is_printed and not record(line.text).get(COUNTED)  # otherwise it was counted inside
+        is_of_this_way = is_printed if self._patterns else is_report
+        if is_of_this_way and (report := self._reader.feed(line)):
             self._reports.append(report)
             self._lines.append(line.text.strip())
 

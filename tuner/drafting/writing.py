@@ -250,23 +250,17 @@ def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
 
 def _learning(draft: Draft) -> list[str]:
     """Return the lines of the study file about what is learnt."""
-    lines: list[str] = []
-    if draft.computed:
-        lines.append(f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts")
-    if names := [search.parameter for search in draft.searched if search.changes_learning]:
-        lines.append(f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed")
-    else:
-        lines.append("    learning: keep  # no value below changes what is learnt")
-    return lines
+    names = [search.parameter for search in draft.searched if search.changes_learning]
+    computed = f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts"
+    changing = f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed"
+    kept = "    learning: keep  # no value below changes what is learnt"
+    return [*([computed] if draft.computed else []), changing if names else kept]
 
 
 def _shares_of_use(uses: Sequence[Used]) -> str:
     """Return how busy each device was, for a comment."""
-    texts: list[str] = []
-    for use in uses:
-        share = "-" if use.util_pct is None else f"{use.util_pct:.0f}"
-        texts.append(f"{use.device.name} {share} % busy")
-    return ", ".join(texts)
+    shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in uses]
+    return ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(uses, shares, strict=True))
 
 
 def one_line(text: str) -> str:
