@@ -81,8 +81,6 @@ _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "faile
 """The commands about a study that has results, which take the only such study where none is named."""
 _OF_COMMANDS = ("optimize", "init", "doctor")
 """The commands that take a training command, after `--`."""
-_OF_REPLAYS = ("status", "report", "export", "dashboard")
-"""The commands that show the results of a replay, too."""
 _FORMER = {
     "race": {"--case": "--cases", "--hours": "--train-hours"},
     "soak": {"--hours": "--train-hours"},
@@ -183,7 +181,7 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
         from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
         from tuner.running.kept_file import origin_of  # noqa: PLC0415
 
-        replays = command in _OF_REPLAYS
+        replays = command in {"status", "report", "export", "dashboard"}  # they show the results of a replay, too
         if study is None and options["storage"]:
             raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
         if study is None:

@@ -21,8 +21,6 @@ BASE_STEP = 3
 """Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
 LEAST_PAUSE_S = 0.2
 """A shorter evaluation or save is no pause of its own, in seconds (chosen)."""
-LEAST_INTERVAL_S = 0.2
-"""The least seconds between two marks: as often as processes tell their counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +99,7 @@ class Merger:
             self._next_place = place + 1
             iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
             marked_s = lead.points[self._marked_place]["at_s"] if self._marked_place else -inf
-            is_too_soon = point["at_s"] - marked_s < LEAST_INTERVAL_S
+            is_too_soon = point["at_s"] - marked_s < 0.2  # as often as processes tell their counts
             # several steps may belong to the rollout that was marked last
             if step < BASE_STEP or iteration <= self._marked or is_too_soon:
                 continue

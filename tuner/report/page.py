@@ -19,8 +19,6 @@ from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.parallel import parallel
 
-MOST_OF_EACH_END = 5
-"""The best and the worst configs that a report lists, if there are more than twice as many (chosen)."""
 _FILTERS = {
     "winner": winner,
     "result": facts.result,
@@ -58,7 +56,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
             explained=facts.explained(study),
             commands=commands,
             with_error=with_error,
-            most=MOST_OF_EACH_END,
+            most=5,  # of the best and of the worst configs, if there are more than twice as many (chosen)
             live=live,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             plotly=_trusted(get_plotlyjs()),

@@ -9,11 +9,6 @@ from tuner.records.trial import OK, RUNNING, TrialRecord
 from tuner.report.facts import CaseFacts
 from tuner.study import Value, launched, value_text
 
-UNUSED = "-"
-"""The label of the configs that a parameter does not count in, on the parameter's axis."""
-MOST_TICKS = 12
-"""The most labels of an axis; more would not be readable beside each other."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
@@ -63,8 +58,8 @@ def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
         known.sort(key=float)
     ordered = ([None] if None in values else []) + known
     place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
-    step = ceil(len(ordered) / MOST_TICKS)
-    labels = [UNUSED if value is None else value_text(value) for value in ordered]
+    step = ceil(len(ordered) / 12)  # more labels would not be readable beside each other
+    labels = ["-" if value is None else value_text(value) for value in ordered]
     ticks = list(zip(place.values(), labels, strict=True))[::-step][::-1]  # the largest value always has a label
     return Axis(name=name, places=[place[value] for value in values], ticks=ticks)
 

@@ -12,7 +12,7 @@ from tuner.running.events import BestSoFar, Phase, ProbeEnded, ProbeRunning, Pro
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
-from tuner.search.verdict import Verdict, foregone, judge, next_answer
+from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
@@ -94,7 +94,7 @@ class Probing:
     def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
         """Run a probe, unless the frontier tells its failure before, and return its result with the verdict."""
         history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
-        if known := foregone(asked.config, history.frontier):
+        if known := judge_unlaunched(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
 
