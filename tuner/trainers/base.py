@@ -49,7 +49,7 @@ class Imported(NamedTuple):
 
 
 def import_all(dependencies: Dependencies, variables: Mapping[str, str] = MappingProxyType({})) -> list[Imported]:
-    """Return the result of importing each module in the trainer's own Python, which sees no GPU.
+    """Import each module in the trainer's own Python, which sees no GPU, and return the results in this order.
 
     Where that Python dies while it imports a module, this module is the last result. `dependencies.python` may be a
     script that activates an environment: what the script prints is ignored. `variables` are added to the environment.
@@ -84,8 +84,9 @@ def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator
     """Yield a complaint about each module that is newer than a limit allows."""
     versions = {module.module: module.version for module in imported if module.version is not None}
     for limit in limits:
-        version, (other, begins) = versions.get(limit.module), limit.beside or ("", "")
-        applies = versions.get(other, "").startswith(begins)  # every version begins with ""
+        version = versions.get(limit.module)
+        other, begins = limit.beside or ("", "")  # every version begins with ""
+        applies = versions.get(other, "").startswith(begins)
         if version is not None and applies and _release(version) >= _release(limit.below):
             beside = f" beside {other} {versions[other]}" if other else ""
             yield f"{limit.module} {version} does not work{beside}; install a version below {limit.below}"
@@ -151,10 +152,12 @@ def own_plan(
     if python == sys.executable and find_spec("torch") is None:
         raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
     devices = ("--devices", *device_names(slot.local_devices), "--master-port", str(slot.port))
-    references = ("--nodes", str(slot.nodes), "--node-rank", f"${{{NODE_RANK}}}", "--head", f"${{{HEAD}}}")
+    argv = (*map(escaped, (python, "-m", *program, *devices, *words)),)
+    if slot.nodes > 1:  # not escaped: each node fills in its own rank
+        argv += ("--nodes", str(slot.nodes), "--node-rank", f"${{{NODE_RANK}}}", "--head", f"${{{HEAD}}}")
     return ProbePlan(
         config=config,
-        argv=(*map(escaped, (python, "-m", *program, *devices, *words)), *(references if slot.nodes > 1 else ())),
+        argv=argv,
         cwd=slot.out_dir,
         env={**slot.variables, "TUNER_PROGRESS": escaped(str(slot.progress))},
         files={},
@@ -169,11 +172,11 @@ def program_folder(python: str | None) -> Path | None:
 
 
 def with_folder_in_path(folder: Path, text: str) -> str:
-    """Return a text with a folder before each reference to the variable PATH.
+    """Return a text with a folder before each reference to the variable PATH: `/venv/bin:${PATH}` for `${PATH}`.
 
     So a probe finds the programs beside the trainer's Python first, also where the study file sets PATH.
     """
-    pieces: list[tuple[str, bool]] = []
+    pieces: list[tuple[str, bool]] = []  # each text, and whether it is a reference
     for part in parts(text):
         if part.is_reference and part.name == "PATH":
             pieces.append((f"{folder}{os.pathsep}", False))

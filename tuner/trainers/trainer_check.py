@@ -10,7 +10,7 @@ from tuner.trainers.base import STANDARD, Trainer
 
 
 def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 40001, iterations: int = 3) -> Slot:
-    """Return a slot of like devices at `out_dir`, which need not exist."""
+    """Return a slot with `ranks` devices of one kind; its `out_dir` need not exist."""
     kind, model = ("cuda", "NVIDIA H200") if gpu else ("cpu", "CPU share")
     return Slot(
         devices=tuple(Device(name=f"{kind}:{rank}", model=model) for rank in range(ranks)),
@@ -35,8 +35,10 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     digests = {plan.digest for plan in plans}
     _require(len(digests) == len(configs) >= 2, "different configs have plans with different digests")
     for gpu in (False, True):
-        two, alone = (trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
-        _require(two.digest != alone.digest, "the digest depends on every device")
+        of_one, of_two = (
+            trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (1, 2)
+        )
+        _require(of_one.digest != of_two.digest, "the digest depends on every device")
     _check_sessions(trainer, trained, plans)
     _require(not out_dir.exists(), "planning writes nothing")
 
@@ -102,11 +104,12 @@ def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) ->
     for cold in plans:
         config, key = cold.config, trainer.session_key(case, cold.config)
         warm = trainer.warm_plan(case, config, cold.slot)
+        moved = trainer.warm_plan(case, config, _moved(cold.slot))
         _require(cold.request is None, "a cold plan has no request")
         _require((key is None) == (warm is None), "a config has a session key if and only if it has a warm plan")
         if key is None or warm is None:
             continue
-        request, moved = warm.request or {}, trainer.warm_plan(case, config, _moved(cold.slot))
+        request = warm.request or {}
         _require(
             moved is not None and moved.digest == warm.digest,
             "a warm plan's digest does not depend on out dir and port",

@@ -99,7 +99,7 @@ class ReferenceTrainer(base.Trainer):
         return {"name": self.name, **{option: str(value) for option, value in self._options if value is not None}}
 
     def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
-        """Return the plan of a run or a session; `words` are those that only a run has."""
+        """Return the plan of a run or a session; `words`: the arguments that only a run has."""
         hidden_units = self._options.hidden_units or own.default_hidden_units(base.device_names(slot.devices)[0])
         planned = base.own_plan(
             self._python,
