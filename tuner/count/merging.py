@@ -120,6 +120,8 @@ class Merger:
         per_step = _usual_growth(_totals(leads, (MODULE if by_environments else self._witness).count))
         by_loader, by_module = (_growth(leads, witness.count, last["steps"]) for witness in (LOADER, MODULE))
         flops = [process.flops for process in self.trainers]
+        newest = [process.points[-1] for process in self.trainers]
+        retries = [point["alloc_retries"] for point in newest if "alloc_retries" in point]
         flops_are_known = per_step > 0 and None not in flops and not by_environments
         return TrainingCounts(
             signature=self._signature(per_step),
@@ -130,18 +132,9 @@ class Merger:
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
-            steps_per_pass=steps_per_pass(lead),
-            skipped=last.get("skipped", 0),
-            compiled=bool(lead.start.get("compiled")),
             torch=str(lead.start.get("torch", "")),
-            reserved_mib=max(self._of_allocators("reserved_mib"), default=None),
-            alloc_retries=sum(retries) if (retries := self._of_allocators("alloc_retries")) else None,
+            alloc_retries=sum(retries) if retries else None,
         )
-
-    def _of_allocators(self, name: str) -> list[Any]:
-        """Return the newest count `name` of the allocator of each rank with a card."""
-        newest = [process.points[-1] for process in self.trainers]
-        return [point[name] for point in newest if name in point]
 
     def _checked_witness(self) -> Witness | None:
         """Find out what counts the samples, or check it again, and return it; None before it is known.
