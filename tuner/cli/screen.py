@@ -283,11 +283,13 @@ class LineScreen(Screen):
             self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
     def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield notes, those that most trials have only once; the notes that are yielded count as printed."""
+        """Yield notes, those that most trials have only once, and then how busy others were; yielded ones are kept."""
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
             if phrase not in self._common_notes:
                 yield note
+            elif phrase == LOADED:
+                yield note.partition(" of the processors")[0]
             if phrase:
                 self._common_notes.add(phrase)
 

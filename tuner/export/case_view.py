@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -175,16 +176,17 @@ class CaseView:
 
     @cached_property
     def default(self) -> Standing | None:
-        """The default config of the best's rung; where it was not measured, the default that was measured first.
+        """The measured default config whose rung is nearest to that of the best; None where none was measured.
 
         Of a typed command it is always the first default: the user's own values.
         """
         defaults = {launch_digest(config) for config in self.record.defaults}
-        first = next((standing for standing in self.configs if standing.launch in defaults), None)
-        if self.best is None or self.record.trainer_name == "command":
-            return first
-        at_rung = launch_digest(self.default_for(self.best.config))
-        return next((standing for standing in self.configs if standing.launch == at_rung), first)
+        measured = [standing for standing in self.configs if standing.launch in defaults]
+        best_rung = self.rung(self.best.config) if self.best else None
+        if not measured or not best_rung or self.record.trainer_name == "command":
+            return next(iter(measured), None)
+        # ladders grow by factors
+        return min(measured, key=lambda standing: abs(log((self.rung(standing.config) or 1) / best_rung)))
 
     def unlike_best(self, standing: Standing | None) -> str | None:
         """Return why the speed of a config cannot be compared with that of the best; None where it can."""

@@ -148,8 +148,6 @@ MOST = 2**63
 UNREADABLE = "\ufffd"
 """Stands for a character that no database and no file can store: half of a surrogate pair, and NUL."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_UNUSUAL = re.compile(r"NaN|Infinity|\\u|\d{19}|[eE]\+?\d{3}|[\0\ud800-\udfff]")
-"""What a JSON text has that holds a value which is not storable; a text may have it without that."""
 
 
 def storable(value: Any) -> Any:
@@ -181,13 +179,24 @@ def storable_text(text: str) -> str:
     return _UNSTORABLE.sub(UNREADABLE, text)
 
 
+_DECODER = json.JSONDecoder(
+    parse_float=lambda text: storable(float(text)),
+    parse_int=lambda text: storable(int(text)),
+    parse_constant=lambda _: None,
+)
+"""Reads JSON whose numbers are then storable."""
+
+
 def read_json(document: object) -> Any:
     """Return the storable value of a JSON text; None where it is no JSON, or nested too deeply."""
-    if not isinstance(document, str | bytes):
-        return None
     try:
-        is_storable = isinstance(document, str) and len(document) <= MOST_CHARACTERS and not _UNUSUAL.search(document)
-        return json.loads(document) if is_storable else storable(json.loads(document))
+        if isinstance(document, bytes):
+            return storable(json.loads(document))
+        if not isinstance(document, str):
+            return None
+        value = _DECODER.decode(document)
+        has_usual_texts = len(document) <= MOST_CHARACTERS and document.isascii() and "\\u" not in document
+        return value if has_usual_texts else storable(value)
     except (ValueError, RecursionError):
         return None
 

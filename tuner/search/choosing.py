@@ -26,6 +26,7 @@ from tuner.search.standing import (
     is_failure,
     leader,
     leads,
+    much_busier,
     ways,
 )
 from tuner.search.trials import since_mended, typed_trial
@@ -188,11 +189,19 @@ class History:
     def disputed(self, own: Config) -> Config | None:
         """Return the user's own config or the best, where its readings are far apart; None where they agree.
 
-        None also where `MOST_READINGS` of them disagree: which are right then stays unknown.
+        It is also returned where other programs were much busier beside it than beside the other of the two, once they
+        are calm. None also where `MOST_READINGS` of them disagree: which are right then stays unknown.
         """
         cold, lead = ways(self._ended).cold, leader(self._ended, [own])
-        for standing in (cold.get(launch_digest(own)), lead.best if lead else None):
-            if standing and far_apart(standing.trials) and self._may_be_repeated(standing):
+        base, best = cold.get(launch_digest(own)), lead.best if lead else None
+        for standing, other in ((base, best), (best, base)):
+            if standing is None or not self._may_be_repeated(standing):
+                continue
+            # the newest probe shows whether the machine is quiet enough now for a better reading
+            was_busier = bool(other) and all(
+                much_busier(standing.trials, calmer) for calmer in (other.trials, self._ended[-1:])
+            )
+            if was_busier or far_apart(standing.trials):
                 return standing.config
         return None
 

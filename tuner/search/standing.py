@@ -513,16 +513,17 @@ def _averaged(ran: Sequence[TrialRecord]) -> Standing:
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
-    They cannot where two readings of one config are far apart. Nor can they where the speed of one config changed for
-    good by a factor of 1.5, and the other ended before that iteration. A smaller change may come from elsewhere.
+    They cannot where two readings of one config are far apart, nor where other programs were much busier beside one of
+    them. Nor can they where the speed of one config changed for good by a factor of 1.5, and the other ended before
+    that iteration. A smaller change may come from elsewhere.
 
     Args:
         first: The trials of one config, in their order.
         second: The trials of the other config, likewise.
     """
+    if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
+        return reason
     for trials, others in ((first, second), (second, first)):
-        if reason := far_apart(trials):
-            return reason
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
@@ -530,8 +531,30 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
             if not any(_has_reached(other, change, trial) for other in others):
                 at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", others[-1]
                 end = f"#{short.number} ended at iteration {short.probe.iteration}, after {_trained_s(short):.1f} s"
-                return f"#{trial.number} became {change.times:.2g} times as fast at {at}, and {end}"
+                return f"#{trial.number} went on at {change.times:.2g} times its speed from {at}, and {end}"
     return None
+
+
+MUCH_BUSIER_PCT = 30.0
+"""From this difference on, in percent of the processors, other programs make two speeds incomparable (chosen)."""
+
+
+def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
+    """Return a sentence if other programs were much busier beside the first config than beside the second.
+
+    The quietest reading of each counts. None if they were not.
+    """
+    busy, calm = (min(trials, key=lambda trial: trial.others_pct) for trials in (first, second))
+    if busy.others_pct - calm.others_pct < MUCH_BUSIER_PCT:
+        return None
+    return (
+        f"other programs used {busy.others_pct:.0f} % of the processors beside #{busy.number}, and "
+        f"{calm.others_pct:.0f} % beside #{calm.number}; {AGAIN}"
+    )
+
+
+AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
+"""What to do about readings that other programs have disturbed."""
 
 
 def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
@@ -562,8 +585,7 @@ def far_apart(trials: Sequence[TrialRecord]) -> str | None:
             if fast < 1.3 * slow or fast - slow <= 3.0 * error:
                 return None
             readings = f"#{ends[0].number} and #{ends[1].number} read {slow:.4g} and {fast:.4g} {unit}"
-            again = "rerun when the machine is quiet, or let `tuner verify` measure anew"
-            return f"{readings} of one config, so another program may have been busy; {again}"
+            return f"{readings} of one config, so another program may have been busy; {AGAIN}"
     return None
 
 

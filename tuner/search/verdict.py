@@ -176,7 +176,11 @@ class _LiveProbe:
     def is_usable(self, objective: str) -> bool:
         """Return whether the probe could end with this objective after one more iteration, if it had to."""
         is_speed = probe.full(objective) == math.inf
-        is_long = (self.so_far.window_s or 0.0) >= max(30.0, self.so_far.start_up_s or 0.0)
+        window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
+        trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
+        if is_speed and trained_s >= max(120.0, 3.0 * start_up_s):  # beside other programs it may never settle (chosen)
+            return True
+        is_long = window_s >= max(30.0, start_up_s)
         # after a long window, one more probe takes no longer than going on, and also shows how much two runs differ
         factor = 6.0 if is_speed and is_long else 3.0  # target errors (chosen)
         return probe.value(self.so_far, objective) is None or self.is_known(objective, more=1, factor=factor)
