@@ -20,7 +20,7 @@ def print_tables(console: Console, *tables: Table) -> None:
     for table in tables:
         for column in table.columns:
             widths = map(cell_len, map(str, column.cells))
-            longest = None if column.header == "config" else _SHORT
+            longest = None if column.header == "config" else 40  # a longer cell is a text, whose lines break at words
             column.min_width = max((width for width in widths if width <= (longest or width)), default=0)
         below = _take_out(console, table)
         if not fits(console, table):
@@ -30,10 +30,6 @@ def print_tables(console: Console, *tables: Table) -> None:
         console.print(table, soft_wrap=False)
         for line in below:
             console.print(line)
-
-
-_SHORT = 40
-"""The columns of a cell that is not broken; a longer one is a text, whose lines break between words."""
 
 
 def fits(console: Console, table: Table) -> bool:

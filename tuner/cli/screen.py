@@ -206,7 +206,8 @@ class Bars(Progress):
         """
         best = self._best.get(probe.case, "")
         left = "" if probe.left_s is None else f"{_about(probe.left_s - spent_s)} left"
-        room = self.console.width - max(len(name or _CASES) for name in {probe.case, *self._rows}) - _BAR_WIDTH
+        names = max(len(name or _CASES) for name in {probe.case, *self._rows})
+        room = self.console.width - names - 17  # columns of a bar and of numbers such as 120/600, with spaces around
         self._show(probe.case, text=_beside(*filter(None, [left, best]), room=room))
 
     def _show(self, name: str | None, **fields: Any) -> None:
@@ -218,8 +219,6 @@ class Bars(Progress):
 
 
 _CASES = "cases"
-_BAR_WIDTH = 17
-"""The columns of a bar and of numbers such as 120/600 before it, with a space around each."""
 
 
 def _beside(*texts: str, room: int) -> str:
@@ -238,15 +237,11 @@ def _phase(event: events.ProbeRunning) -> str:
 def _utilisation(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
     """Yield how busy the devices were since the last event: each of a few, the range of many."""
     known = [(device, share) for device, share in zip(devices, event.utilisation, strict=False) if share is not None]
-    if len(known) > _FEW_DEVICES:
+    if len(known) > 4:  # the shares of more have no room in a line of 80 columns
         shares = [share for _, share in known]
         yield f"{len(known)} devices {min(shares):.0f} to {max(shares):.0f} % busy"
     elif known:
         yield f"{', '.join(f'{device} {share:.0f} %' for device, share in known)} busy"
-
-
-_FEW_DEVICES = 4
-"""The devices whose shares have room in a line of 80 columns."""
 
 
 class Screen:
@@ -288,11 +283,13 @@ class LineScreen(Screen):
             self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
     def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield notes, those that most trials have only once; the notes that are yielded count as printed."""
+        """Yield notes, those that most trials have only once, and then how busy others were; yielded ones are kept."""
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
             if phrase not in self._common_notes:
                 yield note
+            elif phrase == LOADED:
+                yield note.partition(" of the processors")[0]
             if phrase:
                 self._common_notes.add(phrase)
 

@@ -91,7 +91,7 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     """
     space = bench.space_for(case)
     if batch := bench.batch_to_fit(case):
-        return config_with(space, batch.following(()) or batch.config(1), settings)
+        return config_with(space, batch.next_config(()) or batch.config(1), settings)
     first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
     return config_with(space, first[0], settings)
 

@@ -23,14 +23,11 @@ from tuner.nodes.watcher import Connect, Message, Step, Watcher, end, messages_u
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
-ASK_S = 60.0
-"""Seconds that SLURM has to answer."""
-
 
 def ask_slurm(*command: str) -> str:
     """Run a command of SLURM, and return its output. If it fails, raises DeviceError with what it has printed."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ASK_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60.0)  # s
     except subprocess.CalledProcessError as error:
         raise DeviceError(f"{command[0]} failed: {error.stderr.strip()}; see `scontrol ping`") from error
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -224,10 +221,6 @@ def open_nodes(spec: StudySpec) -> Nodes:
     return nodes
 
 
-STRAGGLES_PCT = 10.0
-"""A node that computes for so much longer than the fastest, in percent, is named (chosen)."""
-SURE_ERRORS = 2.0
-"""The standard errors by which the work of the two nodes has to differ (chosen)."""
 NOT_CONNECTED = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has timed out .* connect")
 """What torch prints on a node whose ranks do not reach the first node."""
 
@@ -303,6 +296,7 @@ def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> s
         nodes.append(NodeWork(fmean(known_pct[on_node]), error_of_mean_pct, host))
     fast, slow = min(nodes), max(nodes)  # by their percentage
     longer_pct = 100.0 * (slow.pct / fast.pct - 1.0)
-    if longer_pct < STRAGGLES_PCT or slow.pct - fast.pct < SURE_ERRORS * hypot(fast.error_pct, slow.error_pct):
+    difference_error_pct = hypot(fast.error_pct, slow.error_pct)
+    if longer_pct < 10.0 or slow.pct - fast.pct < 2.0 * difference_error_pct:  # chosen
         return None
     return f"{slow.host} works {longer_pct:.0f} % longer in each step than {fast.host}, which waits for it"

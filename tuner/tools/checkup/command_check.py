@@ -12,7 +12,6 @@ from tuner.trainers.base import Dependencies, Imported, conflicts, import_all
 from tuner.trainers.template import missing_script
 from tuner.trainers.typed_command import TypedCommand, assigned, imported_modules
 
-TORCH = "torch"
 _WITH_OWN_PYTHON = {
     *("conda", "mamba", "micromamba", "pixi", "uv", "poetry", "pipenv", "hatch"),
     *("docker", "podman", "apptainer", "singularity", "enroot"),
@@ -41,14 +40,15 @@ def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Findi
         yield warning("imports", "no Python of the training is found here; in its environment, doctor checks imports")
         return
     needed = imported_modules(script) if script else ()
-    dependencies = Dependencies(python, tuple(dict.fromkeys((TORCH, *needed))))
+    dependencies = Dependencies(python, tuple(dict.fromkeys(("torch", *needed))))
     imported = import_all(dependencies, _variables_of(typed) if typed else {})
     optional = set(dependencies.modules)
-    if TORCH in needed:
-        optional.remove(TORCH)
+    if "torch" in needed:
+        optional.remove("torch")
     yield from check_imports(dependencies, imported, optional)
-    if on_gpu and any(module.module == TORCH and "+cpu" in (module.version or "") for module in imported):  # 2.9.0+cpu
-        finding = problem if TORCH in needed else warning
+    # such as 2.9.0+cpu
+    if on_gpu and any(module.module == "torch" and "+cpu" in (module.version or "") for module in imported):
+        finding = problem if "torch" in needed else warning
         yield finding("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
 
 

@@ -13,7 +13,7 @@ from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, 
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.search.scores import Mean, RaceStanding, ahead, constant, means, standings, thinned
+from tuner.search.scores import Mean, RaceStanding, ahead, are_constant, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
 from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
@@ -219,7 +219,7 @@ class Race:
         curves = [past.curve for past in (*self._past(), run) if past.failure is None]
         if not any(curves):
             problem = f"{in_words(run.config)} gave no return in {run.seconds:.0f} s of training"
-        elif len(curves) > 1 and constant(curves):
+        elif len(curves) > 1 and are_constant(curves):
             problem = f"no return changed within any of its {len(curves)} runs"
         else:
             return

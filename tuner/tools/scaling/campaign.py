@@ -20,11 +20,6 @@ from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Mode, Result
 from tuner.trainers.base import Trainer, iterations, own_plan
 from tuner.trainers.reference.reference_trainer import ReferenceTrainer
 
-STEADY = 0.1
-"""The largest standard error, as a share of the speed, with which a measurement ends after its window. Chosen."""
-LONGEST_WINDOWS = 4.0
-"""The windows after which a measurement ends with any error: what is not steady by then will hardly be. Chosen."""
-
 
 class CardTeam(NamedTuple):
     """The ranks of one program."""
@@ -220,10 +215,10 @@ class _Together:
             if so_far is None:  # no window yet
                 return Answer(Next.GO)
             window_s = so_far.window_s or 0.0
-            is_steady = (so_far.samples_per_s_se or 0.0) <= STEADY * (
-                so_far.samples_per_s or 0.0
-            )  # or of unknown error
-            is_enough = is_steady or window_s >= LONGEST_WINDOWS * self._window_s
+            # the error of the speed is at most a tenth of it (chosen), or unknown
+            is_steady = (so_far.samples_per_s_se or 0.0) <= 0.1 * (so_far.samples_per_s or 0.0)
+            # what is not steady after four windows will hardly be (chosen)
+            is_enough = is_steady or window_s >= 4.0 * self._window_s
             self._windows_s[place] = window_s if is_enough else 0.0
             return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 

@@ -154,11 +154,11 @@ def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[st
     is_weak = baseline.size == point.size
     ideal = _step_ms(baseline).times(1.0 if is_weak else 1 / ranks)
     alone = index.single(point.size)
-    is_serial_known = alone is not None and alone != baseline  # weak scaling has no serial loss
+    serial = alone if alone != baseline else None  # weak scaling has no serial loss
     return losses(
         joined=_step_ms(point),
         ideal=ideal,
-        same_batch=_step_ms(alone) if is_serial_known else ideal,
+        same_batch=_step_ms(serial) if serial else ideal,
         beside=[_step_ms(program) for program in index.at("beside", point.size, ranks)],
     )
 
