@@ -69,9 +69,8 @@ def import_all(dependencies: Dependencies, variables: Mapping[str, str] = Mappin
     except OSError as error:
         raise TrainerError(f"{python} cannot be started: {error.strerror}; set trainer.python") from error
     except subprocess.TimeoutExpired as error:
-        raise TrainerError(
-            f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s; import them by hand"
-        ) from error
+        problem = f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s"
+        raise TrainerError(f"{problem}; import them by hand") from error
     answers = map(record, done.stdout.splitlines())
     imported = [Imported(**answer) for answer in answers if answer.get("module") in modules]
     if len(imported) < len(modules):
@@ -193,9 +192,8 @@ def checked_options(model: type[Options], spec: TrainerSpec) -> Options:
         return model.model_validate(spec.options)
     except ValidationError as error:
         lines = complaints(error, model, "trainer", "options")
-        raise TrainerError(
-            "\n  ".join([f"trainer {spec.name}: {len(lines)} error(s) in its options", *lines])
-        ) from error
+        heading = f"trainer {spec.name}: {len(lines)} error(s) in its options"
+        raise TrainerError("\n  ".join([heading, *lines])) from error
 
 
 STANDARD = (LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor")

@@ -102,9 +102,8 @@ class CommandTrainer(Trainer):
     def cases(self) -> list[Case]:
         """Return the cases that the options name. Raises TrainerError when the folder to run in is not there."""
         if not self.folder.is_dir():
-            raise TrainerError(
-                f"the command cannot run in {self.folder}: no such folder; see trainer.root and options.cwd"
-            )
+            problem = f"the command cannot run in {self.folder}: no such folder"
+            raise TrainerError(f"{problem}; see trainer.root and options.cwd")
         labels = self._options.labels
         return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
 
@@ -236,9 +235,8 @@ class CommandTrainer(Trainer):
             if text and parameter in Expression(text).names and isinstance(value, bool | str):
                 raise TrainerError(f"{parameter} {value!r} is not a number, but {name} is computed from {parameter}")
         if parameter in flags(self._options.words) and not isinstance(value, bool):
-            raise TrainerError(
-                f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
-            )
+            problem = f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false"
+            raise TrainerError(f"{problem}; write choices: [false, true]")
 
     def refusal(self, config: Config, ranks: int) -> str | None:
         """Return why a number cannot be computed from a config, or is not allowed; None where all numbers are good."""

@@ -126,8 +126,8 @@ def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 def _checked_session(session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     """Return the words of a session. Raises ValueError for a parameter that the command lacks."""
-    command = info.data.get("command", session)  # where the command is refused, the session is not
-    known = parameters((*command, *info.data.get("env", {}).values()))
+    # where the command itself is refused, the session is not
+    known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
     if unknown := sorted(parameters(session) - known):
         raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
     return session

@@ -94,9 +94,8 @@ def open_trainer(spec: TrainerSpec) -> Trainer:
     if ":" in spec.name:
         return _imported(spec.name)(spec)
     if spec.name not in TRAINERS:
-        raise TrainerError(
-            f"no trainer is called {spec.name!r}; known: {', '.join(TRAINERS)}, or package.module:Class for your own"
-        )
+        known = f"{', '.join(TRAINERS)}, or package.module:Class for your own"
+        raise TrainerError(f"no trainer is called {spec.name!r}; known: {known}")
     return TRAINERS[spec.name](spec)
 
 

@@ -131,8 +131,8 @@ def script(words: Sequence[str]) -> str | None:
     place = program_place(words)
     if place is None:
         return None
-    is_path = words[place].endswith(".py")
-    return words[place] if is_path else f"{words[place].replace('.', '/')}.py"  # `-m package.train` is package/train.py
+    # `-m package.train` is package/train.py
+    return words[place] if words[place].endswith(".py") else f"{words[place].replace('.', '/')}.py"
 
 
 def program_place(words: Sequence[str]) -> int | None:
@@ -154,5 +154,4 @@ def missing_script(words: Sequence[str], folder: Path) -> str | None:
     is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
     if place is None or not is_python or {"-m", "-c", "--no-python", "--no_python"} & set(words[:place]):
         return None  # it starts a module, a text, or another program
-    is_missing = "{" not in words[place] and not (folder / words[place]).exists()
-    return words[place] if is_missing else None
+    return words[place] if "{" not in words[place] and not (folder / words[place]).exists() else None

@@ -72,9 +72,8 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     try:
         env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
     except ValueError as error:  # such as a quote that is not closed
-        raise StudyError(
-            f"the command {command[0][:60]!r} cannot be read: {error}; give its words after `--`"
-        ) from error
+        problem = f"the command {command[0][:60]!r} cannot be read: {error}"
+        raise StudyError(f"{problem}; give its words after `--`") from error
     if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
         raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
     if not words:

@@ -78,9 +78,8 @@ def read(path: Path) -> str:
     except OSError as error:
         raise TrainerError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TrainerError(
-            f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8 or take it out of the checkout"
-        ) from error
+        problem = f"{path} is not UTF-8 (byte {error.start})"
+        raise TrainerError(f"{problem}; save it as UTF-8 or take it out of the checkout") from error
 
 
 def _case(root: Path, path: Path) -> Case:

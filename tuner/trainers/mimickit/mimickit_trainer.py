@@ -67,9 +67,8 @@ class MimicKitTrainer(base.Trainer):
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
         """Raise TrainerError for every parameter, because none counts the samples of a batch."""
         why = "counts multiples of num_envs" if parameter == checkout.BATCH_SIZE else "is no batch size"
-        raise TrainerError(
-            f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
-        )
+        problem = f"{parameter} {why} for MimicKit, so no single value fits a card"
+        raise TrainerError(f"{problem}; write `choices: [1, 2, 4]`")
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe, with its command line and its agent file.

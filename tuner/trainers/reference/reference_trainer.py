@@ -67,9 +67,8 @@ class ReferenceTrainer(base.Trainer):
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one run. Raises TrainerError for an unknown case, and for a value that cannot be used."""
         if case.name not in own.CASES:
-            raise TrainerError(
-                f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(own.CASES)}"
-            )
+            problem = f"case {case.name!r} is unknown to the reference trainer"
+            raise TrainerError(f"{problem}; it knows {', '.join(own.CASES)}")
         out_dir = slot.out_dir / "train"
         own.run_config(config).check_on(base.device_names(slot.devices)[0])
         parameters = [name for name in own.RunConfig.model_fields if name in config]
