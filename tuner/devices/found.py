@@ -195,9 +195,8 @@ def _names_at(indices: Sequence[int], cards: VisibleCards) -> list[str]:
         raise DeviceError(f"devices {spec} names a card twice; name a different card for each rank")
     if missing := [f"cuda:{index}" for index in indices if index >= len(cards.names)]:
         visible = ", ".join(f"{device.name} ({device.model})" for device in cards.open(cards.names).devices)
-        raise DeviceError(
-            f"no card {', '.join(missing)} here; CUDA shows {visible or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
-        )
+        shown = f"CUDA shows {visible or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
+        raise DeviceError(f"no card {', '.join(missing)} here; {shown}")
     return [cards.names[index] for index in indices]
 
 

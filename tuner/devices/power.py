@@ -78,8 +78,7 @@ class Rapl:
         """Return the joules since this object was made; None where a counter cannot be read."""
         totals = [counter.total_uj() for counter in self._counters]
         known = [total for total in totals if total is not None]
-        are_all_known = bool(totals) and len(known) == len(totals)
-        return sum(known) / 1e6 if are_all_known else None
+        return sum(known) / 1e6 if known and len(known) == len(totals) else None
 
 
 def _is_package(zone: Path) -> bool:

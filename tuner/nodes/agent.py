@@ -76,17 +76,15 @@ def node_lock(name: str, limit_s: float) -> socket.socket:
     The kernel frees the socket when its watcher ends, however that ends (unix(7), abstract). So who holds it knows that
     no trainer of an earlier watcher runs any more. Raises DeviceError if another watcher holds it for `limit_s` more.
     """
-    lock = socket.socket(socket.AF_UNIX)
-    end_s = time.monotonic() + limit_s
+    lock, end_s = socket.socket(socket.AF_UNIX), time.monotonic() + limit_s
     while True:
         try:
             lock.bind(f"\0tuner-{name}")  # a name that begins with 0 is no file
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > end_s:
                 lock.close()
-                raise DeviceError(
-                    f"another tuner of this allocation works on {socket.gethostname()}; wait for it, or end it"
-                ) from error
+                problem = f"another tuner of this allocation works on {socket.gethostname()}"
+                raise DeviceError(f"{problem}; wait for it, or end it") from error
             time.sleep(POLL_S)
         else:
             return lock
@@ -94,9 +92,8 @@ def node_lock(name: str, limit_s: float) -> socket.socket:
 
 def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
     """Open the devices, and meet requests until the tuner is gone."""
-    spec = opening.spec
+    spec, is_first_look = opening.spec, True
     process: probe.Process | None = None  # of the last part
-    is_first_look = True
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
 
@@ -151,13 +148,11 @@ def _tell_until_end(
 ) -> None:
     """Tell what a process prints, counts and uses, until it has ended or the tuner ends it."""
     counts = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes)
-    next_beat_s = 0.0
-    has_ended = False
+    next_beat_s, has_ended = 0.0, False
     while not has_ended:
         if mailbox.is_gone.is_set() or mailbox.next(0.0) is Word.END:
             process.end()
-        cannot_be_killed = process.left is not None
-        has_ended = process.exit_code() is not None or cannot_be_killed
+        has_ended = process.exit_code() is not None or process.left is not None  # left: it cannot be killed
         for line in process.lines(0.0 if has_ended else POLL_S):  # after the end, once more for the last lines
             say("line", text=line.text, stream=line.stream)
         for count in counts.read():
@@ -190,9 +185,8 @@ def part_of_plan(
         folder = slot.counts if plan.is_counted else slot.console.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"{error.filename} cannot be made: {error.strerror}; --runs must be a folder that all nodes share"
-        ) from error
+        problem = f"{error.filename} cannot be made: {error.strerror}"
+        raise OutputError(f"{problem}; --runs must be a folder that all nodes share") from error
     if not plan.is_counted:
         return part_plan
     counting_variables = counting(slot.counts, part_plan.environment(os.environ))

@@ -53,13 +53,13 @@ class NodeProcesses:
         clock: Clock,
         *,
         head: str,
-        open_protections: list[Protection],
+        protections: list[Protection],
         waits: Waits,
     ) -> None:
         """Start the plan's command on each node. Raises the errors of `Launch`, and the error of a node that refuses.
 
-        The person's files are protected until `end`. If ranks of a lost node may still write then, `end` adds the
-        protection to `open_protections` instead, and the caller closes it.
+        The person's files are protected until `end`. If ranks of a lost node may still write then, `end` leaves the
+        protection open and adds it to `protections`, so that the caller closes it.
         """
         self._clock, self._inbox, self._origin_s, self._waits = clock, inbox, clock.now(), waits
         self.watchers = tuple(watchers)
@@ -79,7 +79,7 @@ class NodeProcesses:
         self._has_ended = False
         self._may_have_left_ranks = False
         """Whether ranks of a lost node may still run."""
-        self._open_protections = open_protections
+        self._left_protections = protections
         self._oom_kills = {watcher.host: watcher.oom_kills for watcher in watchers}
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
@@ -243,7 +243,7 @@ class NodeProcesses:
             if self._protection and have_all_ended:
                 self._protection.close()
             elif self._protection:
-                self._open_protections.append(self._protection)
+                self._left_protections.append(self._protection)
         return self._code
 
     def _end_parts(self) -> None:

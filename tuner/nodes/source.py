@@ -62,14 +62,12 @@ class Nodes:
         waits: Waits = USUAL_WAITS,
     ) -> None:
         """Ask each node for its devices. Raises DeviceError if one does not answer, or has another number of them."""
-        self._spec, self._connect, self._waits = spec, connect, waits
-        self._clock = clock or probe.MonotonicClock()
-        self._hosts = tuple(hosts)
-        self._inbox = SimpleQueue[Message]()
+        self._spec, self._clock, self._connect, self._waits = spec, clock or probe.MonotonicClock(), connect, waits
+        self._hosts, self._inbox = tuple(hosts), SimpleQueue[Message]()
         self._watchers: list[Watcher] = []
         self._processes: NodeProcesses | None = None
         """The processes of the last plan."""
-        self._open_protections: list[Protection] = []
+        self._protections: list[Protection] = []
         """The protections of the person's files that stay open while ranks of a lost node may still write."""
         self._lost_numbers = set[int]()
         """The numbers of the nodes whose watcher is lost, until a new one has answered."""
@@ -88,10 +86,9 @@ class Nodes:
         self._head: str = answers[hosts[0]]["host"]
         """The host where the ranks meet."""
         self.label: str = answers[hosts[0]]["label"]
-        renamed: list[probe.Device] = []
-        for rank, device in enumerate(device for devices in devices_by_node for device in devices):
-            kind = device.name.partition(":")[0]  # of `cuda:0`, whose number counts from 0 on each node
-            renamed.append(replace(device, name=f"{kind}:{rank}"))
+        numbered = enumerate(device for devices in devices_by_node for device in devices)
+        # each node has named its own devices from `cuda:0` on
+        renamed = [replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered]
         self.devices = tuple(renamed[:count])
 
     def _beat(self) -> None:
@@ -140,11 +137,11 @@ class Nodes:
 
         If a lost node does not answer, the next tuner restores the person's files, as after a kill of this one.
         """
-        if self._open_protections:
+        if self._protections:
             with suppress(TunerError, RuntimeError):  # Python 3.12 starts no thread as it ends
                 self._recover()
-            while self._open_protections:  # some are left where a node did not answer
-                self._open_protections.pop().leave()
+            while self._protections:  # some are left where a node did not answer
+                self._protections.pop().leave()
         self._is_closed.set()
         end(self._watchers, self._clock)
         self._watchers.clear()
@@ -161,8 +158,8 @@ class Nodes:
             end([watcher for watcher in lost if not watcher.is_gone], self._clock)
             self._start_watchers(sorted(self._lost_numbers))
             self._lost_numbers.clear()
-        while self._open_protections:
-            self._open_protections.pop().close()
+        while self._protections:
+            self._protections.pop().close()
 
     def part(self, positions: Sequence[int]) -> "Nodes":
         """Return some of the devices as a source of their own, which the same watchers serve."""
@@ -189,13 +186,7 @@ class Nodes:
         """Start a plan's command on its nodes; a `StartProcess`."""
         watchers = self._watchers[: plan.slot.nodes]
         self._processes = NodeProcesses(
-            plan,
-            watchers,
-            self._inbox,
-            self._clock,
-            head=self._head,
-            open_protections=self._open_protections,
-            waits=self._waits,
+            plan, watchers, self._inbox, self._clock, head=self._head, protections=self._protections, waits=self._waits
         )
         return self._processes
 
@@ -239,8 +230,7 @@ def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.Pro
     failure = result.failure
     if failure and processes.silent_at_end != failure.detail:  # such a detail names the node already
         line = _line_without_connection(processes)
-        may_be_connection = result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}
-        if line and may_be_connection:
+        if line and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
             detail = f"the ranks of the nodes do not meet: {line}"
         else:
             detail = ": ".join(filter(None, (_host_of(failure, processes), failure.detail)))

@@ -25,8 +25,7 @@ def run_limits(probe: ProbeSpec, seconds: float) -> ProbeSpec:
     A quarter of its time is enough to measure its samples per second. Its devices are read at most once a second: a
     long run would otherwise keep very many readings.
     """
-    window_s = min(probe.window_seconds, 0.25 * seconds)
-    sample_s = max(1.0, probe.sample_seconds)
+    window_s, sample_s = min(probe.window_seconds, 0.25 * seconds), max(1.0, probe.sample_seconds)
     return probe.timed(seconds).model_copy(update={"window_seconds": window_s, "sample_seconds": sample_s})
 
 

@@ -60,8 +60,7 @@ def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
 
     1 is always among them, because it is the baseline.
     """
-    wanted = asked or [count for count in COUNTS if count <= visible]
-    return tuple(sorted({1, *wanted}))
+    return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
 
 def nodes_of(count: int, per_node: int | None) -> int:
@@ -71,9 +70,8 @@ def nodes_of(count: int, per_node: int | None) -> int:
     """
     nodes = math.ceil(count / per_node) if per_node else 1
     if count % nodes:
-        raise DeviceError(
-            f"{count} devices leave a node with fewer than another; name up to {per_node}, or {per_node} x NODES"
-        )
+        problem = f"{count} devices leave a node with fewer than another"
+        raise DeviceError(f"{problem}; name up to {per_node}, or {per_node} x NODES")
     return nodes
 
 
@@ -217,17 +215,14 @@ class _Together:
             if so_far is None:  # no window yet
                 return Answer(Next.GO)
             window_s = so_far.window_s or 0.0
+            # the error of the speed is at most a tenth of it (chosen), or unknown
+            is_steady = (so_far.samples_per_s_se or 0.0) <= 0.1 * (so_far.samples_per_s or 0.0)
             # what is not steady after four windows will hardly be (chosen)
-            is_enough = _is_steady(so_far) or window_s >= 4.0 * self._window_s
+            is_enough = is_steady or window_s >= 4.0 * self._window_s
             self._windows_s[place] = window_s if is_enough else 0.0
             return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 
         return answer
-
-
-def _is_steady(result: ProbeResult) -> bool:
-    """Return whether the error of a speed is at most a tenth of it (chosen), or unknown."""
-    return (result.samples_per_s_se or 0.0) <= 0.1 * (result.samples_per_s or 0.0)
 
 
 def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:
@@ -245,9 +240,8 @@ def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Me
     if result.failure:
         return replace(point, failure=result.failure.kind, detail=result.failure.detail)
     if not result.samples_per_s:
-        raise TrainerError(
-            f"{run.subject}: the trainer counts no samples, so nothing can be compared; let its progress report samples"
-        )
+        problem = f"{run.subject}: the trainer counts no samples, so nothing can be compared"
+        raise TrainerError(f"{problem}; let its progress report samples")
     return replace(
         point,
         samples_per_s=result.samples_per_s,

@@ -187,11 +187,9 @@ class Verification:
             raise TrainerError(f"{subject.name} fails now: {result.failure.kind}: {result.failure.detail}")
         if not probe.value(result, subject.metric):
             raise TrainerError(f"{subject.name} ran, and its {subject.metric} could not be measured")
-        trainings = (trial.probe.training for trial in reversed(subject.then.trials))
-        before, now = (
-            next(filter(None, trainings), None),
-            result.training,
-        )  # known where the training was counted inside
+        # a training is known where it was counted inside
+        before = next((trial.probe.training for trial in reversed(subject.then.trials) if trial.probe.training), None)
+        now = result.training
         if before and now and (changed := differences(before.signature, now.signature)):
             raise TrainerError(
                 f"{subject.name} trains something else than in the study, so speeds do not compare: "

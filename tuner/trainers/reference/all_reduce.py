@@ -37,10 +37,10 @@ def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[],
 def _agreed_steps(rank: TeamRank[RankTeam], buffer: torch.Tensor) -> int:
     """Return the all-reduces of an iteration on each rank: as many as the slowest rank makes in `ITERATION_S`.
 
-    In the first three all-reduces libraries choose kernels and connect; three more are timed.
+    In the first three all-reduces, libraries choose kernels and connect. The next three are timed.
     """
     start_s = 0.0
-    for _ in ("connect", "time"):
+    for _ in ("connect", "time"):  # only the second start counts
         start_s = time.monotonic()
         for _ in range(3):
             distributed.all_reduce(buffer)
