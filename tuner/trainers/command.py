@@ -79,6 +79,7 @@ class CommandTrainer(Trainer):
         self._arithmetic = {
             name: str(getattr(self._options, name)) for name in ("samples_per_iteration", "total_batch")
         }
+        """Option → its arithmetic; empty where the study gives none."""
         self.accepts = self._options.command_parameters
         self.keeps = frozenset(self._options.keeps)
         self.counts_samples = self._options.counts_samples

@@ -166,7 +166,8 @@ def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir:
         networks = networks_of(rank, settings.config)
         for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
             if rank.leads:
-                with (out_dir / "log.txt").open("a" if iteration else "w", encoding="utf-8") as log:
+                mode = "a" if iteration else "w"  # the first iteration replaces an earlier log
+                with (out_dir / "log.txt").open(mode, encoding="utf-8") as log:
                     log.write(line)
                 show(line)
         if rank.leads:
