@@ -45,7 +45,7 @@ def loader_queue(config: Config) -> int:
     """
 
     def value_of(word: str, default: int) -> int:
-        """Return the value of the first parameter with this word in its name, if it is a whole number."""
+        """Return the first whole number among the parameters with this word in their names; `default` without any."""
         numbers = (value for name, value in config.items() if word in name and type(value) is int)  # True is no number
         return next(numbers, default)
 

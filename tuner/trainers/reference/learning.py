@@ -77,7 +77,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     backwards: list[Tensor] = []
     outcome = next_value = last_value
     for step in reversed(range(len(reward))):
-        rest = torch.lerp(next_value, outcome, TD_LAMBDA)  # part λ of it is the return of the next step
+        rest = torch.lerp(next_value, outcome, TD_LAMBDA)  # λ of the next step's return, 1 - λ of its value
         outcome = reward[step] + DISCOUNT * alive[step] * rest
         next_value = value[step]
         backwards.append(outcome)
