@@ -36,7 +36,7 @@ DOUBTS = (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, 
 def gains_table(rows: Sequence[CaseSummary]) -> Table:
     """Return a table with one row per case: its default, its best, and how much the best gains.
 
-    Both are as they were measured in the same way, so that the columns agree with the gain.
+    A gain that sessions have measured stands without their values, because the best's is that of the plain command.
     """
     objectives = dict.fromkeys(row.objective for row in rows)
     in_points = not objectives.keys() & SPEEDS.keys()
@@ -56,9 +56,9 @@ def _best_and_default(row: CaseSummary) -> tuple[str, str]:
     """Return the cells with the values of the best and of the default, the latter only where they can be compared."""
     if row.best is None:
         return row.status, ""
-    if gain := row.gain:
-        return with_error(gain.after, gain.after_error), with_error(gain.before, gain.before_error)
     best = with_error(row.best.value, row.best.error)
+    if row.gain:
+        return best, "" if row.gain.in_sessions else with_error(row.gain.before, row.gain.before_error)
     best_is_default = row.default is not None and row.default.config == row.best.config
     default = best if best_is_default else ""
     return best, default

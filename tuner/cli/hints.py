@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.export import (
-    CaseSummary,
-    StudyReader,
-    beside_table,
-    in_use,
-    ladder_of_study,
-    merged_lines,
-    remedy,
-    safe_rung,
-)
 from tuner.probe import duration
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
@@ -81,7 +72,7 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
         console.print(f"overrides: no case matches {glob!r}")
     reasons = [item for case in cases for item in not_searched(bench.spec_for(case), bench.trainer).items()]
-    for line in merged_lines(reasons):
+    for line in export.merged_lines(reasons):
         console.print(f"not searched: {line}")
     for line in cut_ladders(bench, cases):
         console.print(line)
@@ -90,7 +81,7 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
 def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
     """Return a line for the cases whose largest rungs the trainer cannot run. Cases with one reason share a line."""
     ends = ((case.name, bench.cut_for(case)) for case in cases)
-    return merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
+    return export.merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 
 def complaint(outcome: CaseOutcome) -> str | None:
@@ -102,12 +93,14 @@ def complaint(outcome: CaseOutcome) -> str | None:
     cause = f"case {outcome.case.name}: {outcome.failure.kind}: {outcome.failure.detail}"
     if outcome.failure.rule == "trainer":  # the trainer refused before any launch, and its text says what to fix
         return cause
-    return f"{cause}; {remedy(outcome.failure.kind, outcome.case.name)}"
+    return f"{cause}; {export.remedy(outcome.failure.kind, outcome.case.name)}"
 
 
-def notes(rows: Iterable[CaseSummary]) -> list[str]:
+def notes(rows: Iterable[export.CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
-    return merged_lines((row.case, text) for row in rows if (text := _joined(map(str, beside_table(row)))))
+    return export.merged_lines(
+        (row.case, text) for row in rows if (text := _joined(map(str, export.beside_table(row))))
+    )
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -116,7 +109,7 @@ def _joined(texts: Iterable[str]) -> str:
     return ". ".join([first, *(f"{text[0].upper()}{text[1:]}" for text in more)])
 
 
-def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSummary]) -> Iterator[str]:
+def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
     """Yield whether larger values may be better, for each case whose best has a parameter's largest value.
 
     There is a sentence about the ladder, and one about all other parameters.
@@ -140,7 +133,7 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[CaseSum
             )
 
 
-def command_for_larger(bench: "Workbench", row: CaseSummary, *, storage: str | None, runs: Path) -> str | None:
+def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
     """Return a sentence with the command that searches larger values, where the best has a parameter's largest one.
 
     It is for the best of a typed command. Returns None where no larger value can be searched: a rule of the space may
@@ -189,20 +182,20 @@ def _beyond(bench: "Workbench", case: Case, top: int) -> str:
     return f"{longer}; {bench.trainer.name} can run rungs up to {end.num_envs}: {end.reason}"
 
 
-def safe_rungs(study: StudyReader) -> list[str]:
+def safe_rungs(study: export.StudyReader) -> list[str]:
     """Return lines that say which rung is safe for every case of each method, and for all cases.
 
     Groups with the same rung share a line. The list is empty for a study that does not search a ladder.
     """
-    ladder = ladder_of_study(study)
+    ladder = export.ladder_of_study(study)
     if ladder not in study.fields.parameters:
         return []
     groups = grouped(study.cases, lambda case: case.method)
     if len(groups) > 1:
         groups["all cases"] = study.cases
-    rungs = {group: safe_rung(cases) for group, cases in groups.items()}
+    rungs = {group: export.safe_rung(cases) for group, cases in groups.items()}
     sizes = {group: f"no {ladder}" if rung is None else f"{ladder} {rung}" for group, rung in rungs.items()}
-    return merged_lines((group, f"{size} is known to be safe for every case") for group, size in sizes.items())
+    return export.merged_lines((group, f"{size} is known to be safe for every case") for group, size in sizes.items())
 
 
 def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
@@ -233,10 +226,13 @@ def _database(storage: str | None, runs: Path) -> dict[str, object]:
     return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
 
-def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
-    """Return a line that says which command prints the best config."""
-    command = command_of_best(study, devices=devices, storage=storage, runs=runs)
-    return f"train with the best: `{literal_line(command)}` prints a script"
+def script_of_best(
+    study: str, *, devices: str | None, storage: str | None, runs: Path, asked_for: str | None = None
+) -> str:
+    """Return a line that says which command prints the best config; `study` may stand in for the one `asked_for`."""
+    command = literal_line(command_of_best(study, devices=devices, storage=storage, runs=runs))
+    whose = f" of {study}, which stood in for {asked_for}" if asked_for not in {None, study} else ""
+    return f"train with the best{whose}: `{command}` prints a script"
 
 
 def out_of_time(budget: "Budget") -> str:
@@ -249,7 +245,7 @@ def out_of_time(budget: "Budget") -> str:
 
 
 def progress_of_cases(
-    cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[CaseSummary], devices: int
+    cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[export.CaseSummary], devices: int
 ) -> str:
     """Return a line that says what the probes of several cases took, and which of the cases still need probes.
 
@@ -264,4 +260,4 @@ def progress_of_cases(
     wanted = {case.name for case in cases}
     begun = [row for row in rows if row.case in wanted]
     taken_s = sum(row.probe_s for row in begun)
-    return f"{len(begun)} of {len(cases)} cases in {in_use(taken_s, devices)}; {rest}"
+    return f"{len(begun)} of {len(cases)} cases in {export.in_use(taken_s, devices)}; {rest}"
