@@ -320,7 +320,7 @@ def compare(files: Files, prices: options.PricesFile = None, as_json: options.Js
     models = [(name, results.devices[0]) for name, results in machines.items()]
     costs = None if prices is None else read_prices(prices)
     if costs:
-        price_of_all(costs, models, prices)
+        price_of_all(costs, models, prices)  # refuses a device without a price
     currency = costs and costs.currency
     rows = comparing.all_rows(machines, costs)
     if not rows:
