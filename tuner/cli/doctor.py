@@ -8,6 +8,7 @@ from rich.console import Console
 from tuner.cli.init import Command
 from tuner.cli.options import RUNS, STUDY, Devices, Json, Runs, Storage, open_console, print_document
 from tuner.errors import StudyError, TunerError
+from tuner.probe import number_of
 from tuner.records.urls import database_url
 from tuner.study import load
 from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
@@ -55,7 +56,7 @@ def doctor(
             about = f"study {spec.name}"
         elif command:
             about = "this machine or the command"
-        raise TunerError("\n  ".join([f"{len(problems)} problem(s) with {about}", *problems]))
+        raise TunerError("\n  ".join([f"{number_of(len(problems), 'problem')} with {about}", *problems]))
 
 
 def _show(console: Console, checks: Iterable[Finding]) -> list[Finding]:

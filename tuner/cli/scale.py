@@ -20,7 +20,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptib
 from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
-from tuner.probe import MIB_PER_GIB, DeviceSource, over
+from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped, price_of_all, read_prices
@@ -292,8 +292,8 @@ def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tup
     visible = len(source.devices)
     asked = None if gpus is None else _numbers(gpus, "--counts")
     if asked and max(asked) > visible:
-        kind = "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
-        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {visible} {kind}; see --devices")
+        devices = number_of(visible, "GPU" if source.devices[0].is_gpu else "CPU rank")
+        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {devices}; see --devices")
     counts = campaign.counts(asked, visible)
     for count in counts:
         campaign.nodes_of(count, per_node)  # refuses a number that no whole nodes have

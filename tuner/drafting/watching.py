@@ -216,7 +216,7 @@ def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds
     if not texts:
         return f"the command printed nothing in {took}; {WAYS}"
     shown = " | ".join(text.strip()[:200] for text in texts[-3:])
-    nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
+    nothing = f"nothing in {probe.number_of(len(texts), 'line')} of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {WAYS} ({log})"
 
 

@@ -42,7 +42,9 @@ def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
         raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {remedy}")
     hosts = tuple(ask_slurm("scontrol", "show", "hostnames", names).split())
     if len(hosts) < wanted:
-        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {remedy}")
+        raise DeviceError(
+            f"slurm.nodes is {wanted}, and the allocation has {probe.number_of(len(hosts), 'node')}: {names}; {remedy}"
+        )
     return hosts[:wanted]
 
 

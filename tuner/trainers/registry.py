@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tuner.errors import TrainerError
+from tuner.probe import number_of
 from tuner.study import NODES, PATIENCE, Parameter, StudySpec, TrainerSpec
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command import CommandTrainer
@@ -78,7 +79,9 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
             except TrainerError as refusal:
                 refusals[str(refusal)] = None
     if refusals:
-        raise TrainerError("\n  ".join([f"{len(refusals)} value(s) of the study's space cannot be used", *refusals]))
+        raise TrainerError(
+            "\n  ".join([f"{number_of(len(refusals), 'value')} of the study's space cannot be used", *refusals])
+        )
 
 
 TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {

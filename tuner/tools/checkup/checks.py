@@ -9,7 +9,7 @@ from typing import get_args
 from sqlalchemy import inspect
 
 from tuner.export import connect, engine_at, reading
-from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib
+from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
@@ -78,7 +78,7 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     trainer = open_trainer(spec.trainer)
     cases = trainer.cases()
     chosen = select(cases, spec.cases)
-    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(cases)} case(s) selected")
+    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {number_of(len(cases), 'case')} selected")
     for glob in unmatched(spec, (case.name for case in cases)):
         yield warning("overrides", f"no case matches {glob!r}")
     if trainer.dependencies:

@@ -98,8 +98,7 @@ def _python_of(typed: TypedCommand | None) -> str | None:
         return None
     if typed and (named := next(filter(_is_python, typed.starters), None)):  # 1
         return _program(typed, named)
-    for word in filter(None, typed.starters if typed else ()):  # 2
-        path = _program(typed, word)
+    for path in (_program(typed, word) for word in typed.starters if word) if typed else ():  # 2
         if path and _is_text(path) and (beside := Path(path).with_name("python")).is_file():
             return str(beside)
     return shutil.which("python") or shutil.which("python3")  # 3

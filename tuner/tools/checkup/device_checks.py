@@ -18,7 +18,7 @@ from tuner.devices.found import (
 )
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
-from tuner.probe import Device, DeviceSource
+from tuner.probe import Device, DeviceSource, number_of
 from tuner.study import EnvironmentSpec, grouped
 from tuner.tools.checkup.finding import Finding, failure, fine, problem, warning
 
@@ -77,10 +77,13 @@ def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterat
         driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
         yield fine("devices", f"{facts['gpus']}; {driver}")
     else:
-        text = f"no GPU: {len(devices)} CPU rank(s) share {facts['cores']} core(s)"
+        text = f"no GPU: {number_of(len(devices), 'CPU rank')} share {number_of(facts['cores'], 'core')}"
         enough = int(facts["cores"]) >= len(devices)
         yield fine("devices", text) if enough else warning("devices", f"{text}; ranks compete for cores")
-    yield fine("machine", f"{facts['cpu']}, {facts['cores']} core(s), {facts['memory']} of memory, {facts['kernel']}")
+    yield fine(
+        "machine",
+        f"{facts['cpu']}, {number_of(facts['cores'], 'core')}, {facts['memory']} of memory, {facts['kernel']}",
+    )
 
 
 def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:

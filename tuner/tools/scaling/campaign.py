@@ -12,7 +12,19 @@ from typing import NamedTuple
 from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
-from tuner.probe import Answer, Blame, DeviceSource, FailureKind, Next, ProbePlan, Prober, ProbeResult, Slot, Stop
+from tuner.probe import (
+    Answer,
+    Blame,
+    DeviceSource,
+    FailureKind,
+    Next,
+    ProbePlan,
+    Prober,
+    ProbeResult,
+    Slot,
+    Stop,
+    number_of,
+)
 from tuner.running.prober import run_in
 from tuner.running.workbench import Workbench
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
@@ -295,7 +307,7 @@ def measure_all(
         if not results.points:
             raise
         raise type(error)(
-            f"{error}; {len(results.points)} measurement(s) are kept in {path}; rerun with --out {path} to resume"
+            f"{error}; {path} keeps {number_of(len(results.points), 'measurement')}; rerun with --out {path} to resume"
         ) from error
     return results
 
