@@ -266,6 +266,5 @@ def _ended_result(so_far: probe.ProbeResult, answer: probe.Answer, limits: Probe
     iterations = so_far.iterations + limits.warmup_iterations
     is_long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
     reaches_limits = iterations >= limits.iterations and is_long_enough
-    if answer.next is probe.Next.ENOUGH or (reaches_limits and answer.next is not probe.Next.MORE):
-        return so_far
-    return None
+    ends = answer.next is probe.Next.ENOUGH or (reaches_limits and answer.next is not probe.Next.MORE)
+    return so_far if ends else None

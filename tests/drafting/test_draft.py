@@ -310,3 +310,18 @@ def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: s
     assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]
     assert made["name"] == name
     assert made["search"] == {"trials": 24}
+
+
+def test_a_config_file_replaces_the_options_before_it_as_the_script_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("batch_size = 4\nlr = 1e-3\nsteps = 5 * 8\nexec(open('configurator.py').read())\n")
+    Path("big.py").write_text("batch_size = 64\nunknown = 1\n")
+    command = typed_command(["python", "train.py", "--batch_size=8", "big.py", "--lr=0.1"])
+    flags = known_of(draft(command, devices="cpu:1"), COUNTED).flags
+    assert {flag.parameter: (flag.value, flag.typed) for flag in flags} == {
+        "batch_size": ("64", False),
+        "lr": ("0.1", True),
+        "steps": ("40", False),
+    }

@@ -51,11 +51,8 @@ def doctor(
         for text in left:
             console.print(f"not checked: {text}")
     if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
-        about = "this machine"
-        if spec:
-            about = f"study {spec.name}"
-        elif command:
-            about = "this machine or the command"
+        machine = "this machine or the command" if command else "this machine"
+        about = f"study {spec.name}" if spec else machine
         raise TunerError("\n  ".join([f"{number_of(len(problems), 'problem')} with {about}", *problems]))
 
 

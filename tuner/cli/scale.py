@@ -40,10 +40,8 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
         console.print(line)
     devices = f"{len(results.devices)} x {results.devices[0]}"
     console.print(f"{len(planned)} measurements on {devices}, {left} of them still to make")
-    if not left:
-        return
     for mode, meaning in comparing.MODES.items():
-        if any(run.mode == mode for run in planned):
+        if left and any(run.mode == mode for run in planned):
             console.print(f"{mode}: {meaning}")
 
 
@@ -53,10 +51,8 @@ def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> 
     route = comparing.over(run.teams[0].route)
     for point in points:
         where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
-        if point.failure:
-            outcome = f"{point.failure}: {point.detail}"
-        else:
-            outcome = f"{comparing.number(scaling_table.rate(point))} samples/s"
+        speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
+        outcome = f"{point.failure}: {point.detail}" if point.failure else speed
         console.print(f"  {run.subject}{size} {where}: {outcome}")
 
 
@@ -401,9 +397,7 @@ def decide(
     """
     if (cards_step_seconds is None) == (results is None):  # both or neither
         raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
-    step_s = step_seconds
-    if step_s is None and log:
-        step_s = printed_step_s(output_lines(log))
+    step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
     if step_s is None:
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
@@ -411,11 +405,10 @@ def decide(
         rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
         if not rows:
             raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
-        fastest_of_largest = max(rows, key=lambda row: (row.size or 0, row.speed_up.value))
-        speed_up = fastest_of_largest.speed_up.value
+        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value  # of the largest size
     else:
-        steps_in_a_step = cards if batch_per_card else 1  # as many samples as so many steps of one card have
-        speed_up = step_s / (cards_step_seconds or 1.0) * steps_in_a_step
+        batches = cards if batch_per_card else 1  # in a step of all cards
+        speed_up = step_s / (cards_step_seconds or 1.0) * batches
     move = Move(
         steps_done=steps_done,
         steps_left=steps_left,

@@ -175,9 +175,8 @@ def _invalidity(trial: TrialRecord) -> str:
     """Return how a trial ended, in the words of the format T4 for results of tuners: `correct`, or what was wrong."""
     words = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
     word = words.get(trial.status or "", "runtime")
-    if word == "runtime" and not trial.probe.launched:  # the trainer refused the config before it ran
-        return "constraints"
-    return word
+    was_refused = word == "runtime" and not trial.probe.launched  # by the trainer, before it ran
+    return "constraints" if was_refused else word
 
 
 _AMOUNTS = (
