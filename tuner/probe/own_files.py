@@ -226,11 +226,11 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
     """Yield the files of folders with their status, except those of the tuner, of environments, and of cached data."""
     for top in folders:
         # `runs` of `runs/STUDY/PROBE`: other tuners may write there, too
-        tuner_folder = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
+        our_folder = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
         for folder, subfolders, names in os.walk(top):
             skipped = {name for name in subfolders if _CACHE_NAME.fullmatch(name)} | _SKIPPED
             # `os.walk` goes on with what is left in this list
-            subfolders[:] = [name for name in subfolders if name not in skipped and Path(folder, name) != tuner_folder]
+            subfolders[:] = [name for name in subfolders if name not in skipped and Path(folder, name) != our_folder]
             for path in (Path(folder, name) for name in names):
                 try:
                     status = path.lstat()

@@ -124,6 +124,7 @@ class Probing:
             self._failed_sessions += 1
         elif failed or result.warm:  # the plain command fails as well, or a session works: sessions are no cause
             self._failed_sessions = 0
+        # where the purpose says when a probe ends, the study's headroom and training do not count
         verdict = judge(
             result,
             *self._spec.objectives,

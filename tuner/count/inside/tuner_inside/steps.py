@@ -298,11 +298,9 @@ class Now:
         """
         if self._compared != len(self.tallies):
             self._compared = len(self.tallies)
-            main_parameters = {
-                id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()
-            }
+            main_ids = {id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()}
             living = [tally for tally in self.tallies.values() if tally.optimizer() is not None]
-            self._is_apart = bool(main_parameters) and any(not tally.parameters & main_parameters for tally in living)
+            self._is_apart = bool(main_ids) and any(not tally.parameters & main_ids for tally in living)
         return self._is_apart
 
 
