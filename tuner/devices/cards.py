@@ -182,8 +182,8 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
 
     A card is free when three things hold:
     1. No process computes on it, except processes that were there at the opening and use little memory.
-    2. Its memory in use is at most `SLACK_MIB` more than at the opening, or more than `TOLERATED_SHARE` of the card if
-       more was in use at the opening.
+    2. Its memory in use is at most `SLACK_MIB` more than at the opening. If that was more than `TOLERATED_SHARE` of the
+       card, this share counts instead.
     3. Its utilisation is at most `IDLE_UTIL_PCT`.
 
     Without cards the list is empty.

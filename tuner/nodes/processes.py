@@ -105,7 +105,7 @@ class NodeProcesses:
         Raises the error of a node that refuses.
         """
         for watcher in self.watchers:
-            if watcher.is_gone:  # what was waiting for an earlier answer has taken its message
+            if watcher.is_gone:  # its message may have been taken before this plan
                 self._take(Message(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
         for message in messages_until(self._inbox, self._clock, limit_s):

@@ -229,7 +229,7 @@ def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.Pro
     """Return a result that names the node that failed, and a node that holds the others up."""
     failure = result.failure
     if failure and processes.silent_at_end != failure.detail:  # such a detail names the node already
-        line = _line_without_connection(processes)
+        line = _line_without_connection(processes)  # it explains a failure only where nothing has trained
         if line and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
             detail = f"the ranks of the nodes do not meet: {line}"
         else:

@@ -45,7 +45,7 @@ def loader_queue(config: Config) -> int:
     """
 
     def value_of(word: str, default: int) -> int:
-        """Return the value of the first parameter with this word in its name, if it is a whole number."""
+        """Return the first whole number among the parameters with this word in their names; `default` without any."""
         numbers = (value for name, value in config.items() if word in name and type(value) is int)  # True is no number
         return next(numbers, default)
 
@@ -79,6 +79,7 @@ class CommandTrainer(Trainer):
         self._arithmetic = {
             name: str(getattr(self._options, name)) for name in ("samples_per_iteration", "total_batch")
         }
+        """Option → its arithmetic; empty where the study gives none."""
         self.accepts = self._options.command_parameters
         self.keeps = frozenset(self._options.keeps)
         self.counts_samples = self._options.counts_samples

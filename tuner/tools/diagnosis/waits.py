@@ -171,7 +171,7 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
 def _failures(facts: Facts) -> Iterator[IdleCause]:
     """Yield how much time failed trials took, from a tenth of all trial time on."""
     failed = facts.ended[TrialEnd.FAILED]
-    if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
+    if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):  # without any time, nothing is a cause
         return
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts.failures.items())
     all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
@@ -209,9 +209,9 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _pruning(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how much the start-ups of pruned trials cost, and how much less if each trained for longer.
+    """Yield that much of the time is start-ups of pruned trials, and what it would gain to prune each trial later.
 
-    That is for four start-ups, or as long as a complete trial if this is less.
+    Later means after four start-ups of training, or after the training of a complete trial if that is less.
     """
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):

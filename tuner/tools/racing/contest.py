@@ -275,8 +275,8 @@ def _in_words(failure: Failure) -> str:
 
 def verdict(places: Sequence[Place]) -> Iterator[str]:
     """Yield the sentences about a race: which configs left it, which learns most, and how sure that is."""
-    longest_s = places[0].seconds  # scores after shorter runs do not compare
-    finalists = [(place, place.mean) for place in places if place.mean and place.seconds == longest_s]
+    # only those that trained as long as the first: scores after shorter runs do not compare
+    finalists = [(place, place.mean) for place in places if place.mean and place.seconds == places[0].seconds]
     yield from (f"{place.entrant} left the race: {place.failure}" for place in places if place.failure)
     if not finalists:
         yield "No run has a score yet, so nothing is known about what is learnt."

@@ -75,8 +75,8 @@ class Entrant:
 def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     """Return the best config of a case's search, the fastest, the default of the best's rung, and one between.
 
-    See `_between`. The configs of the trials that `also` numbers take part, too. Raises StoreError where these are not
-    two configs, and for an unknown trial.
+    `_between` says which config is between. The configs of the trials that `also` numbers take part, too. Raises
+    StoreError where these are not two configs, and for an unknown trial.
     """
     # the configs, each with why it takes part
     best, fastest = case.best, case.fastest
@@ -100,12 +100,11 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     # what is told of them
     first = next(iter(configs.values()))
     shared = frozenset(name for name in first if all(config.get(name) == first[name] for config in configs.values()))
-    measured = {
-        launch_digest(standing.config): {case.objectives[0]: standing.value}
-        | ({} if standing.samples_per_s is None else {SAMPLES_PER_S: standing.samples_per_s})
-        for standing in case.configs
-        if standing.is_eligible
-    }
+    measured: dict[str, dict[str, float]] = {}
+    for standing in case.configs:
+        if standing.is_eligible:
+            speed = {} if standing.samples_per_s is None else {SAMPLES_PER_S: standing.samples_per_s}
+            measured[launch_digest(standing.config)] = {case.objectives[0]: standing.value, **speed}
     return [
         Entrant(config=config, kinds=kinds[digest], measured=measured.get(digest, {}), shared=shared)
         for digest, config in configs.items()

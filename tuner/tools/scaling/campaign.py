@@ -362,7 +362,7 @@ def _check(points: list[Measurement], results: Results) -> None:
         remedy = kind.remedy or "read the console.log of the probe"
         if kind is FailureKind.GPU_LOST:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; {remedy}")
-        if kind is FailureKind.GPU_BUSY:
+        if kind is FailureKind.GPU_BUSY:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program, or measure with --shared")
         if nothing_ran and (kind.blame is Blame.SETUP or len(results.points) >= 3):  # 2
             raise TrainerError(f"{point.workload}: {kind}: {point.detail}; {remedy}")

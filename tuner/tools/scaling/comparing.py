@@ -210,7 +210,7 @@ def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    alike = [line for line in lines if line.row.scaling != "strong"]
+    alike = [line for line in lines if line.row.scaling != "strong"]  # whose size is that of all GPUs together
     for group in grouped(alike, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
         if len({line.machine for line in group}) < 2:
             continue

@@ -97,9 +97,8 @@ def advice(move: Move) -> Iterator[str]:
         f"{move.cards} cards, {move.speed_up:.3g} times as fast: the job starts in {_hours(move.queue_h)}, goes on "
         f"from step {move.from_step:,} and takes {_hours(move.job_h)}; {_hours(move.move_h)} in all"
     )
-    added_h = (
-        move.queue_h + move.cards * move.job_h - move.stay_h
-    )  # card-hours: one card until the job starts, then all
+    # in card-hours: one card until the job starts, then all of them, instead of one card to the end
+    added_h = move.queue_h + move.cards * move.job_h - move.stay_h
     cost = f"for {abs(added_h):.1f} {'more' if added_h >= 0 else 'fewer'} card-hours"
     if move.saved_h > 0:
         yield f"move: it saves {_hours(move.saved_h)} {cost}; submit the job now, and keep training until it starts"

@@ -22,7 +22,7 @@ from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
 from tuner.search.resource_model import inherited
 from tuner.search.standing import leader, with_newest_soaks
-from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, without_keys
+from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, quoted, without_keys
 from tuner.tools.soaking.whole_training import WholeTraining
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
@@ -124,8 +124,8 @@ def _provoking_trainer(bench: Workbench) -> Trainer | None:
     if "command" not in options:
         raise StudyError(f"soak: the trainer {bench.trainer.name} takes no flags; leave `soak` out of the study")
     usual = options["command"]
-    with_flags = f"{usual} {soak.flags}" if isinstance(usual, str) else [*usual, *soak.flags.split()]
-    changed = {**options, "command": soak.command or with_flags}
+    line = usual if isinstance(usual, str) else " ".join(map(quoted, usual))
+    changed = {**options, "command": soak.command or f"{line} {soak.flags}"}
     return open_trainer(bench.spec.trainer.model_copy(update={"options": changed}))
 
 
@@ -266,9 +266,8 @@ class SoakChooser:
         probes = [trial for trial in trials if not trial.soaks]
         first = self._first
         if first is None and not refused:  # once a config was refused, only its ladder is followed
-            first = _best_config(
-                trials if soaks else probes
-            )  # soaks with other flags do not count: then `soaks` is empty
+            # where the newest soaks had other flags, `soaks` is empty, and the soaks among the trials say nothing
+            first = _best_config(trials if soaks else probes)
         config: Config | None = None
         if first and launch_digest(first) not in long_enough:
             config = first

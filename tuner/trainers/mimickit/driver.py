@@ -71,7 +71,7 @@ def missing() -> str | None:
 
 
 def _lacks() -> Iterator[str]:
-    """Yield what the driver relies on and MimicKit lacks."""
+    """Yield what the driver relies on and MimicKit lacks; each check needs all before it to have found nothing."""
     for name in (*CALLED, *USED):
         if _find(name) is None:
             yield f"no {name.replace(':', '.')}"

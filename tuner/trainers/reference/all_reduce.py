@@ -48,7 +48,7 @@ def _agreed_steps(rank: TeamRank[RankTeam], buffer: torch.Tensor) -> int:
             torch.cuda.synchronize(rank.device)
     step_s = torch.tensor((time.monotonic() - start_s) / 3, device=rank.device)
     distributed.all_reduce(step_s, distributed.ReduceOp.MAX)
-    return min(20_000, math.ceil(ITERATION_S / step_s.item()))
+    return min(20_000, math.ceil(ITERATION_S / step_s.item()))  # should a step take almost no time
 
 
 if __name__ == "__main__":

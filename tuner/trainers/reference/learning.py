@@ -77,7 +77,7 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     backwards: list[Tensor] = []
     outcome = next_value = last_value
     for step in reversed(range(len(reward))):
-        rest = torch.lerp(next_value, outcome, TD_LAMBDA)  # part λ of it is the return of the next step
+        rest = torch.lerp(next_value, outcome, TD_LAMBDA)  # λ of the next step's return, 1 - λ of its value
         outcome = reward[step] + DISCOUNT * alive[step] * rest
         next_value = value[step]
         backwards.append(outcome)
@@ -166,7 +166,8 @@ def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir:
         networks = networks_of(rank, settings.config)
         for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
             if rank.leads:
-                with (out_dir / "log.txt").open("a" if iteration else "w", encoding="utf-8") as log:
+                mode = "a" if iteration else "w"  # the first iteration replaces an earlier log
+                with (out_dir / "log.txt").open(mode, encoding="utf-8") as log:
                     log.write(line)
                 show(line)
         if rank.leads:

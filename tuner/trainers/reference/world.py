@@ -215,7 +215,7 @@ class ClipStream:
                 prefetch_factor=prefetch_factor,
                 persistent_workers=num_workers > 0,
                 pin_memory=device.type == "cuda",
-                multiprocessing_context="fork" if num_workers else None,
+                multiprocessing_context="fork" if num_workers else None,  # a forked worker need not import torch
             )
         )
 
