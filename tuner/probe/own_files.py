@@ -358,6 +358,7 @@ class Store:
         new = Path(tempfile.mkdtemp(prefix="tuner-new-", dir=parent))
         self._handle: int | None = os.open(new, os.O_RDONLY)
         fcntl.flock(self._handle, fcntl.LOCK_EX)  # the kernel frees it when the process ends in any way
+        # named as a store only now: `clean_up` of another process removes stores without a lock
         self.path = new.rename(new.with_name(f"{_PREFIX}{os.getpid()}{new.name.removeprefix('tuner-new')}"))
         for path in (path for paths in _layers(self.path, folders).values() for path in paths):
             Path(path).mkdir(parents=True)

@@ -232,12 +232,12 @@ class Inner(calls.CallWatcher):
 
     @guarded("inner")
     def look(self, module, args, kwargs):
-        """Read the shape of the first input."""
+        """Read the number of samples from the shape of the first input, in the first call alone."""
         self.forget(module)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])
-        elif is_tensor(tensor) and tensor.dim() > 2:
+        elif is_tensor(tensor) and tensor.dim() > 2:  # with two, it is a single sequence
             self.batch = int(tensor.shape[0 if module.batch_first else 1])
 
 
