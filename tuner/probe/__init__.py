@@ -48,10 +48,8 @@ from tuner.probe.protocols import (
     OutputLine,
     Prober,
     Recorder,
-    RunningTrainer,
     Stop,
     ending_after_last,
-    never,
 )
 from tuner.probe.result import (
     STOPPED,
