@@ -5,7 +5,7 @@ import pytest
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Answer, Next
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import Change, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import State, Verdict, judge, judge_unlaunched, next_answer
@@ -210,6 +210,21 @@ def test_a_long_window_may_leave_a_speed_rough(
 ) -> None:
     so_far = replace(with_error(5.0, window_s=window_s), samples_per_s_se=45.0, start_up_s=start_up_s)
     assert next_answer(so_far, [objective], ProbeSpec(min_iterations=5, window_seconds=5)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed_after_s", "start_up_s", "expected"), [(100.0, 8.0, Next.GO), (100.0, 50.0, Next.MORE)]
+)
+def test_a_speed_that_never_settles_counts_after_two_minutes(
+    changed_after_s: float, start_up_s: float, expected: Next
+) -> None:
+    so_far = replace(
+        with_error(5.0, window_s=21.0),
+        samples_per_s_se=900.0,
+        start_up_s=start_up_s,
+        change=Change(iteration=90, seconds=changed_after_s, times=5.0),
+    )
+    assert next_answer(so_far, ["samples_per_s"], ProbeSpec(min_iterations=5, window_seconds=5)) == Answer(expected)
 
 
 def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> None:

@@ -127,7 +127,7 @@ def watch(
     processes = tuple(read_processes(plan.slot.counts))
     training, found = counted.training if counted.reports else None, printed.found
     if (found is None and training is None) or exit_code not in {None, 0}:
-        instead = f"; in place of your own words, this run had {rewritten}" if rewritten else ""
+        instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
         raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
     return Watched(
         found=None if training else found,

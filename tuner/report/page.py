@@ -19,8 +19,6 @@ from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.parallel import parallel
 
-MOST_OF_EACH_END = 5
-"""The best and the worst configs that a report lists, if there are more than twice as many (chosen)."""
 _FILTERS = {
     "winner": winner,
     "result": facts.result,
@@ -58,7 +56,7 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
             explained=facts.explained(study),
             commands=commands,
             with_error=with_error,
-            most=MOST_OF_EACH_END,
+            most=5,  # of the best and of the worst configs, if there are more than twice as many (chosen)
             live=live,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             plotly=_trusted(get_plotlyjs()),
@@ -108,8 +106,8 @@ def _trusted(text: str) -> Markup:
 
 def version(reader: StudyReader) -> str:
     """Return a word that changes with each trial that begins or ends."""
-    known = [(case.name, trial.number, str(trial.state)) for case in reader.cases for trial in case.trials]
-    return sha256(repr(known).encode()).hexdigest()[:16]
+    states = [(case.name, trial.number, str(trial.state)) for case in reader.cases for trial in case.trials]
+    return sha256(repr(states).encode()).hexdigest()[:16]
 
 
 def live_page(read: Callable[[], StudyReader], page: Callable[[StudyReader, str], str]) -> WSGIApplication:
@@ -119,11 +117,13 @@ def live_page(read: Callable[[], StudyReader], page: Callable[[StudyReader, str]
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Return the answer to a request."""
-        path, status, kind = environ.get("PATH_INFO", "/"), "200 OK", "text/plain"
+        """Return the answer to a request: the page for `/`, and its version for `/version`."""
+        path = environ.get("PATH_INFO", "/")
+        status, kind = "200 OK", "text/plain"
         try:
             if path == "/":
-                reader, kind = read(), "text/html"
+                kind = "text/html"
+                reader = read()
                 text = page(reader, version(reader))
             elif path == "/version":
                 text = version(read())

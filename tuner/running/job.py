@@ -165,7 +165,7 @@ class Budget:
 
         If it is not enough, the budget is over.
         """
-        left_s = self.left_s()
+        left_s = self.left_s()  # once, because time goes on
         if probe_s is not None and probe_s > left_s:
             self.shortage = Shortage(probe_s=probe_s, left_s=left_s)
         return self.shortage is None

@@ -26,6 +26,7 @@ from tuner.search.standing import (
     is_failure,
     leader,
     leads,
+    much_busier,
     ways,
 )
 from tuner.search.trials import since_mended, typed_trial
@@ -192,11 +193,18 @@ class History:
     def contradictory(self, own: Config) -> Config | None:
         """Return the user's own config or the best, where its readings are far apart; None where they agree.
 
-        None also where `MOST_READINGS` of them disagree: which are right then stays unknown.
+        It is also returned where other programs were much busier beside it than beside the other of the two, once they
+        are calm. None also where `MOST_READINGS` of them disagree: which are right then stays unknown.
         """
-        own_standing = ways(self._ended).cold.get(launch_digest(own))
-        for standing in (own_standing, best(self._ended, [own])):
-            if standing and far_apart(standing.trials) and self._may_be_repeated(standing):
+        own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
+        for standing, other in ((own_standing, best_standing), (best_standing, own_standing)):
+            if standing is None or not self._may_be_repeated(standing):
+                continue
+            # the newest probe shows whether the machine is quiet enough now for a better reading
+            was_busier = other is not None and all(
+                much_busier(standing.trials, calmer) for calmer in (other.trials, self._ended[-1:])
+            )
+            if was_busier or far_apart(standing.trials):
                 return standing.config
         return None
 

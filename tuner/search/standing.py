@@ -565,21 +565,22 @@ def _averaged(ran: Sequence[TrialRecord]) -> Standing:
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
-    They cannot in two cases:
+    They cannot in three cases:
 
     1. Two readings of one config are far apart.
-    2. The speed of one config changed for good by at least a factor of 1.5, and the other config ended before it came
+    2. Other programs were much busier beside one of the configs.
+    3. The speed of one config changed for good by at least a factor of 1.5, and the other config ended before it came
        as far. A smaller change may come from elsewhere.
 
     Args:
         first: The trials of one config, in their order.
         second: The trials of the other config, likewise.
     """
+    # 1 and 2
+    if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
+        return reason
     for trials, others in ((first, second), (second, first)):
-        # 1
-        if reason := far_apart(trials):
-            return reason
-        # 2
+        # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
@@ -588,8 +589,30 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
                 newest = others[-1]
                 at = f"iteration {change.iteration}, after {change.seconds:.1f} s"
                 end = f"#{newest.number} ended at iteration {newest.probe.iteration}, after {_trained_s(newest):.1f} s"
-                return f"#{trial.number} became {change.times:.2g} times as fast at {at}, and {end}"
+                return f"#{trial.number} went on at {change.times:.2g} times its speed from {at}, and {end}"
     return None
+
+
+MUCH_BUSIER_PCT = 30.0
+"""From this difference on, in percent of the processors, other programs make two speeds incomparable (chosen)."""
+
+
+def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
+    """Return a sentence if other programs were much busier beside the first config than beside the second.
+
+    The quietest reading of each counts. None if they were not.
+    """
+    busy, calm = (min(trials, key=lambda trial: trial.others_pct) for trials in (first, second))
+    if busy.others_pct - calm.others_pct < MUCH_BUSIER_PCT:
+        return None
+    return (
+        f"other programs used {busy.others_pct:.0f} % of the processors beside #{busy.number}, and "
+        f"{calm.others_pct:.0f} % beside #{calm.number}; {AGAIN}"
+    )
+
+
+AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
+"""What to do about readings that other programs have disturbed."""
 
 
 def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
@@ -632,8 +655,7 @@ def far_apart(trials: Sequence[TrialRecord]) -> str | None:
     if fast < 1.3 * slow or fast - slow <= 3.0 * _noise(slow_error, fast_error):
         return None
     readings = f"#{slowest.number} and #{fastest.number} read {slow:.4g} and {fast:.4g} {unit}"
-    again = "rerun when the machine is quiet, or let `tuner verify` measure anew"
-    return f"{readings} of one config, so another program may have been busy; {again}"
+    return f"{readings} of one config, so another program may have been busy; {AGAIN}"
 
 
 def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bool:

@@ -137,17 +137,6 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
             return Verdict(state=State.FAIL, status=status, retry=result.warm)
 
 
-USABLE = 3.0
-"""A value whose error is at most this many target errors is usable, although the probe should go on if it can."""
-USABLE_AFTER_LONG = 6.0
-"""The same for a speed after a long window.
-
-One more probe then takes no longer than going on, and also shows how much two runs differ.
-"""
-LONG_S = 30.0
-"""The seconds of a long window. It must also be as long as the start of the trainer."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _LiveProbe:
     """A probe that runs now, by its result so far."""
@@ -193,8 +182,13 @@ class _LiveProbe:
         if probe.value(self.so_far, objective) is None:  # more iterations would bring no value either
             return True
         is_speed = probe.full(objective) == math.inf  # the full value of a share is 100 %
-        is_long = (self.so_far.window_s or 0.0) >= max(LONG_S, self.so_far.start_up_s or 0.0)
-        factor = USABLE_AFTER_LONG if is_speed and is_long else USABLE
+        window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
+        trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
+        if is_speed and trained_s >= max(120.0, 3.0 * start_up_s):  # beside other programs it may never settle (chosen)
+            return True
+        is_long = window_s >= max(30.0, start_up_s)
+        # after a long window, one more probe takes no longer than going on, and also shows how much two runs differ
+        factor = 6.0 if is_speed and is_long else 3.0  # target errors (chosen)
         return self.is_known(objective, more=1, factor=factor)
 
 
