@@ -10,7 +10,7 @@ from tuner.errors import TrainerError
 from tuner.study import FORMS, Value, as_yaml, config_content, config_text
 
 
-def changed(path: Path, values: Mapping[str, Value]) -> str:
+def changed_text(path: Path, values: Mapping[str, Value]) -> str:
     """Return a file's text with other values; all else stays, comments too.
 
     Args:
@@ -76,7 +76,7 @@ def _set(path: Path, content: Any, keys: str, value: Value) -> None:
 def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
     """Return a text of TOML with other values, changed line by line, so that comments and order stay.
 
-    `values`: as in `changed`. Raises TrainerError where the text lacks one of them.
+    `values`: as in `changed_text`. Raises TrainerError where the text lacks one of them.
     """
     # of `[name]`, or of an array of tables, `[[name]]`: this name keeps its brackets, so no keys lead into it
     heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+|\[[^\[\]]+\])\]\s*(?:#.*)?$")

@@ -28,7 +28,7 @@ from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
 
-def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
+def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
     """Return the out-of-memory failure that the output of a training shows, or that its user reports.
 
     Args:
@@ -59,7 +59,7 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
     return probe.Failure(kind=kind, rule=probe.REPORTED, detail=detail)
 
 
-def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
+def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
     """Return the job that stores a trial of a config with this failure, and starts nothing.
 
     From then on, no config that needs as much memory may be the best. Memory grows with the values of `ladder`.
@@ -88,7 +88,7 @@ RUNG_RATIO = 1.015
 """From this ratio on, two rungs are worth a soak each."""
 
 
-def soaking(
+def soak_purpose(
     bench: Workbench, minutes: float, training: WholeTraining | None = None, first: Config | None = None
 ) -> Purpose:
     """Return the purpose of a soak: one config after another runs for up to `minutes`, until the memory of one lasts.
