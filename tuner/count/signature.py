@@ -96,9 +96,9 @@ def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),
     ):
-        are_known = own_samples and changed_samples
-        # an epoch's last batch may be smaller (2 % is chosen)
-        if are_known and abs(changed_samples - own_samples) > 0.02 * own_samples:
+        if not own_samples or not changed_samples:  # not known
+            continue
+        if abs(changed_samples - own_samples) > 0.02 * own_samples:  # an epoch's last batch may be smaller (chosen)
             return Difference(part="batch", own=f"{own_samples:g}", changed=f"{changed_samples:g}", what=what)
     return None
 

@@ -150,9 +150,8 @@ def _both(gain: BestGain) -> str:
 def measured_otherwise(row: CaseSummary) -> str:
     """Return a sentence, if the default was measured in another way than the best; otherwise empty."""
     best, default = row.best, row.default
-    if best and row.gain and row.gain.in_sessions:  # sessions have measured both, the plain command only the best
-        value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
-        return f"the gain is as sessions measured both; by the plain command alone the best makes {value}"
+    if best and row.gain and row.gain.in_sessions:  # the plain command has measured only the best
+        return f"the gain is that of sessions, which measured both: {_both(row.gain)} {unit(row.objective)}"
     if best and default and row.gain is None and default.measured != best.measured:
         ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
         return f"the gain is unknown: {ways[default.measured]} measured the default, and not the best"

@@ -157,13 +157,8 @@ class EpochCounter:
 
     def _begin_epoch(self, printed: float) -> None:
         """Keep the length of the epoch that is over, and begin the next one with its first count."""
-        if self._end is not None:
-            length = max(self._last, self._end)
-        elif self._first == 0:  # counted from 0, the last step of ten is 9
-            length = self._last + self._largest_step
-        else:
-            length = self._last
-        self.epoch_lengths.append(length)
+        one_more = self._largest_step if self._first == 0 else 0.0  # counted from 0, the last step of ten is 9
+        self.epoch_lengths.append(self._last + one_more if self._end is None else max(self._last, self._end))
         self._last, self._last_epochs_largest_step, self._largest_step = printed, self._largest_step, 0.0
 
     def _starts_again(self, printed: float, epoch: float | None) -> bool:
@@ -197,9 +192,7 @@ class EpochCounter:
     @property
     def _is_complete(self) -> bool:
         """Whether the epoch has come near its printed end, or the next count would be beyond it."""
-        if self._end is None:
-            return False
-        return self._last >= min(self.NEAR_END * self._end, self._end - self._largest_step)
+        return self._end is not None and self._last >= min(self.NEAR_END * self._end, self._end - self._largest_step)
 
 
 EVALUATES = re.compile(

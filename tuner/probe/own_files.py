@@ -109,11 +109,8 @@ class View:
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
         self._folders = folders
-        self._shown = [
-            path
-            for path in (out_dir.resolve(), *_mounts())
-            if path not in folders and any(path.is_relative_to(folder) for folder in folders)
-        ]
+        apart = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
+        self._shown = [path for path in apart if any(path.is_relative_to(folder) for folder in folders)]
         self._store = Store(parent, folders)
 
     @property

@@ -60,6 +60,7 @@ def level(readings: Sequence[MeanReading], piece: Piece) -> Estimate:
     if not inside:
         return Estimate()
     middles = [reading.middle_s for reading in inside]
+    # each reading has the part of the piece up to halfway to its neighbours
     cuts = [piece.begin_s, *(fmean(pair) for pair in pairwise(middles)), piece.end_s]
     seconds = piece.end_s - piece.begin_s
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]

@@ -277,7 +277,7 @@ def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
     if objective in export.SPEEDS and gain.times:
         speeds = f"{rounded(gain.before)} → {rounded(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
-        text = f"{gain.times:.3g} times as fast{of_what}"
+        text = f"{gain.times:.3g} times as fast{'' if gain.in_sessions else of_what}"
         below.append(f"{export.with_error(gain.times, gain.error, 2)} times {name}")
     else:
         unit = " %" if objective in PERCENT else ""
@@ -285,7 +285,8 @@ def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
         if gain.times:
             below.append(f"it makes {gain.times:.2g} times the samples/s of {name}")
     if gain.in_sessions:
-        below.append("as sessions have measured both")
+        speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)}"
+        below.append(f"as sessions have measured both ({speeds}); the plain command has measured only the best")
     return Headline(text, ", ".join(below))
 
 

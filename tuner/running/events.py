@@ -61,9 +61,7 @@ class BestSoFar:
         """Return the best config of a case so far; None where no config may be the best."""
         view = CaseView(name=case.case, record=case, trials=trials)
         best, gained = view.best, gain(view)
-        if best is None:
-            return None
-        return cls(
+        return best and cls(
             value=best.value,
             error=best.told_error,
             trial=best.trial,
@@ -271,10 +269,8 @@ KINDS: dict[str, type[Event]] = {word(kind): kind for kind in Event.__subclasses
 
 def to_json(event: Event, worker: str = "") -> str:
     """Return an event as a line of JSON; `worker` names the worker of a team that the event comes from."""
-    fields = {"event": word(type(event))}
-    if worker:
-        fields["worker"] = worker
-    return json.dumps(fields | to_jsonable_python(event, inf_nan_mode="null"))
+    source = {"event": word(type(event))} | ({"worker": worker} if worker else {})
+    return json.dumps(source | to_jsonable_python(event, inf_nan_mode="null"))
 
 
 def from_json(line: Mapping[str, Any]) -> Event | None:

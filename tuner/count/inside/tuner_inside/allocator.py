@@ -56,12 +56,8 @@ class Allocator:
 
     def _new_segment(self, size):
         """Take a segment for a block of `size` bytes from the card, and return its bytes and its start."""
-        if size <= SMALL:
-            length = SMALL_SEGMENT
-        elif size < LARGE:
-            length = LARGE_SEGMENT
-        else:
-            length = _multiple(size, SMALL_SEGMENT)
+        usual = SMALL_SEGMENT if size <= SMALL else LARGE_SEGMENT
+        length = usual if size < LARGE else _multiple(size, SMALL_SEGMENT)
         start = self._top
         self._top += length + 1  # a byte between segments: their blocks are no neighbours
         self.taken += length

@@ -115,7 +115,7 @@ def _wrapper_of(name, method):
 
 
 def _count_in_subclasses(kind, method):
-    """Let the classes count that are derived from now on, because the class itself has no step of its own."""
+    """Let classes count that are derived from `kind` later, because the step method of `kind` itself is abstract."""
     own = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
 
     def init_subclass(subclass, **kwargs):

@@ -87,7 +87,7 @@ class Loaders:
         if not batches:
             return
         self._maybe_training, self._pending = [], []
-        # all were fetched without gradients where the script switches these on later
+        # where none was fetched with gradients, the script switches these on later: all count
         batches = [batch for batch in batches if batch[LEARNS]] or batches
         datasets = {batch[FEED].dataset for batch in batches}
         self._training_datasets |= datasets & self._datasets_of_last_step
@@ -96,8 +96,7 @@ class Loaders:
         self.feeds += 1
         for feed, rows, wait_s, _, is_last in batches:
             if feed.dataset in self._training_datasets:
-                # of an earlier pass that has given its last batch
-                self.passes += self._pass_is_uncounted
+                self.passes += self._pass_is_uncounted  # this batch is of the pass after it
                 self.batches += 1
                 self.rows += rows
                 self.wait_s += wait_s

@@ -170,13 +170,15 @@ class Tally(calls.CallWatcher):
 
         They are the first dimension, unless an inner module has shown in its first call that they are the second one.
         """
+        if not inputs:  # the module takes nothing
+            return 0
         second_size = int(tensor.shape[1]) if tensor is not None and tensor.dim() > 1 else None
         if isinstance(inputs, dict) and len(inputs) > 1:
             count = samples(inputs)
         else:
             values = tuple(inputs.values()) if isinstance(inputs, dict) else inputs
             # of several positional inputs the first one counts, unless only all together are the samples
-            count = samples(values[0]) or samples(values) if values else 0
+            count = samples(values[0]) or samples(values)
         if self.inner is not None and self.inner.batch:
             inner_batch, self.inner = self.inner.batch, None  # needed once
             self.batch_is_second = inner_batch != count and inner_batch == second_size

@@ -32,9 +32,7 @@ def _after_parse(flags, leftover):
 
 def _options_of(flag):
     """Return a flag as a list with its option."""
-    names = ["--" + flag.name]
-    if flag.short_name:
-        names.append("-" + flag.short_name)
+    names = ["--" + flag.name] + (["-" + flag.short_name] if flag.short_name else [])
     off = ["--no" + flag.name] if flag.boolean else []
     choices = getattr(flag.parser, "enum_values", None)
     return [option(names, flag.value, flag.boolean, off, choices, bool(flag.present))]

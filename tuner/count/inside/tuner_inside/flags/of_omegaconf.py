@@ -52,10 +52,8 @@ def _tell(parser, config, words):
     """Tell the settings of a configuration, and which of them `words` name. `train={…}` names all under `train.`."""
     # with a dot, so that `batch` is no beginning of `batches`; `+` adds a setting, `~` removes it
     typed_paths = tuple(word.split("=", 1)[0].lstrip("+~") + "." for word in words)
-    options = []
-    for path, value in _leaves(config):
-        if not path.startswith("hydra."):
-            options.append(option([path], value, typed=(path + ".").startswith(typed_paths)))
+    leaves = [(path, value) for path, value in _leaves(config) if not path.startswith("hydra.")]
+    options = [option([path], value, typed=(path + ".").startswith(typed_paths)) for path, value in leaves]
     tell_options(parser, options)
 
 
