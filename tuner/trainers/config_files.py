@@ -35,7 +35,8 @@ def copy_name(path: Path, out_dir: Path | None = None) -> Path:
     """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
 
     Where several members of a front are trained, each member has an `out_dir` such as `best/CASE/0012`, and its copy
-    has the number, too: `train.tuner-0012.yaml`. In `best/CASE`, even a name such as 2024 is no number.
+    has the number, too: `train.tuner-0012.yaml`. A single member has the `out_dir` `best/CASE`, and its copy no number,
+    even where the case is named 2024.
     """
     is_member = out_dir and out_dir.parents[1].name == "best" and re.fullmatch(r"\d{4,}", out_dir.name)
     number = f"-{out_dir.name}" if out_dir and is_member else ""

@@ -346,7 +346,8 @@ class SoakChooser:
         """Return the rungs whose training is expected to need no more than the usable memory.
 
         1. With two soaks that are far apart, memory is a straight line over the rungs.
-        2. Otherwise, memory is that of a probe, and what a soak needs beyond that is proportional to the rung.
+        2. Otherwise, memory is that of a probe, and what a soak needs beyond that is proportional to the rung. Where no
+           probe has shown memory, all that a soak needs is proportional.
 
         Args:
             config: the config, whose rung does not matter.
@@ -360,7 +361,7 @@ class SoakChooser:
             expected = np.polyval(np.polyfit(nearest, [shares[rung] for rung in nearest], 1), rungs)
         else:  # 2
             amounts = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-            of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)
+            of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)  # as `search.resource_model` fits it
             soaked = nearest[0]
             probed = np.zeros(len(rungs) + 1)  # the shares of probes on the soaked rung, and on those to judge
             if of_probes:
