@@ -26,7 +26,7 @@ from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
-from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
+from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.typed_command import variables
 
@@ -218,7 +218,7 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
-            memory_mib = foretold(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
+            memory_mib = foretold_mib(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
         except TrainerError as error:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return

@@ -25,7 +25,7 @@ from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
-from tuner.tools.scaling.campaign import NAMES, built_in, of_study
+from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
@@ -206,15 +206,15 @@ def scale(
     counts = _counts(gpus, source, per_node)
     if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
-        subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
+        subjects = [subject_of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
-    results = campaign.begun(path, results)
+    results = campaign.earlier_results(path, results)
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
-    left = campaign.missing(planned, results)
+    left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
@@ -264,7 +264,7 @@ def _built_in(
     if sizes and len(names) > 1:
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
-    return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
+    return [built_in_subject(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
 def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
