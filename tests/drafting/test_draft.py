@@ -28,7 +28,7 @@ from tuner.probe.result import DeviceSample, Progress
 from tuner.study import launches, load
 from tuner.study.spec import StudySpec
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.registry import declined, open_trainer
+from tuner.trainers.registry import declined_parameters, open_trainer
 from tuner.trainers.typed_command import typed_command
 
 DATA = Path(__file__).parents[1] / "data/progress"
@@ -70,7 +70,7 @@ def text_of(command: str, watched: Watched, asked: Sequence[str] = ()) -> str:
 def study(command: str, watched: Watched, asked: Sequence[str] = ()) -> StudySpec:
     """Return the study that is written, as it is read."""
     spec = StudySpec.model_validate(YAML(typ="safe").load(text_of(command, watched, asked)))
-    assert declined(open_trainer(spec.trainer), spec.space) == {}
+    assert declined_parameters(open_trainer(spec.trainer), spec.space) == {}
     return spec
 
 
@@ -295,7 +295,7 @@ def test_a_command_is_needed() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_study_of_a_preset_is_accepted(name: str) -> None:
     spec = StudySpec.model_validate(YAML(typ="safe").load(preset_text("made", name)))
-    assert declined(open_trainer(spec.trainer), spec.space) == {}
+    assert declined_parameters(open_trainer(spec.trainer), spec.space) == {}
 
 
 @settings(max_examples=25)

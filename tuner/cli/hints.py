@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.probe import duration
+from tuner.probe import duration, number_of
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
@@ -59,8 +59,10 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
-    console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}")
-    console.print(f"devices {models}, measured by {bench.source.label}")
+    console.print(f"study {bench.spec.name}: {number_of(len(cases), 'case')}, trainer {bench.trainer.name}")
+    memory_mib = bench.spec.environment.memory_mib
+    limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
+    console.print(f"devices {models}{limit}, measured by {bench.source.label}")
     console.print(f"database {shown(url)}")
     if why := unguarded(url):
         console.print(f"warning: {why}; let one command at a time work on this database")
@@ -201,9 +203,9 @@ def safe_rungs(study: export.StudyReader) -> list[str]:
 def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
     """Return a line that says how many of the planned `configs` of a case are recorded; `table` is None for none."""
     if table is None:
-        return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
+        return f"{case.name}: nothing recorded yet, {number_of(len(configs), 'config')} left"
     left = sum(table.find(config) is None for config in configs)
-    return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
+    return f"{case.name}: {number_of(len(table.configs), 'config')} recorded, {left} of {len(configs)} left"
 
 
 def command_of_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:

@@ -18,7 +18,7 @@ from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
+from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -26,7 +26,7 @@ from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
-from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
+from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.typed_command import variables
 
@@ -152,7 +152,7 @@ def plan(
         options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
         options.print_to_copy(script(made, left_to_slurm=launcher == "slurm", typed=typed))
     if errors:
-        raise TrainerError("\n".join([f"no script for {len(errors)} of {len(chosen)} case(s):", *errors]))
+        raise TrainerError("\n".join([f"no script for {len(errors)} of {number_of(len(chosen), 'case')}:", *errors]))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
@@ -218,7 +218,7 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
-            memory_mib = foretold(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
+            memory_mib = foretold_mib(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
         except TrainerError as error:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return
@@ -259,7 +259,7 @@ def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standin
     measured_on = view.record.devices or present
     if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
         if len(measured_on) != len(present):
-            yield f"measured on {len(measured_on)} device(s), and a job has {len(present)}"
+            yield f"measured on {number_of(len(measured_on), 'device')}, and a job has {len(present)}"
     elif measured_on != present:
         yield f"measured on {', '.join(measured_on)}, launched here on {', '.join(present)}"
     elif not _is_launched_alike(bench, case, member):

@@ -20,12 +20,12 @@ from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptib
 from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
-from tuner.probe import MIB_PER_GIB, DeviceSource, over
+from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
-from tuner.tools.scaling.campaign import NAMES, built_in, of_study
+from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
@@ -206,15 +206,15 @@ def scale(
     counts = _counts(gpus, source, per_node)
     if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
-        subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
+        subjects = [subject_of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
-    results = campaign.begun(path, results)
+    results = campaign.earlier_results(path, results)
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
-    left = campaign.missing(planned, results)
+    left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
     # the measurements: each run on its part of the devices
     with interruptible(console) as interrupted:
@@ -266,7 +266,7 @@ def _built_in(
     if sizes and len(names) > 1:
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
-    return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
+    return [built_in_subject(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
 def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
@@ -290,8 +290,8 @@ def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tup
     visible = len(source.devices)
     asked = None if gpus is None else _numbers(gpus, "--counts")
     if asked and max(asked) > visible:
-        kind = "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
-        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {visible} {kind}; see --devices")
+        devices = number_of(visible, "GPU" if source.devices[0].is_gpu else "CPU rank")
+        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {devices}; see --devices")
     counts = campaign.counts(asked, visible)
     for count in counts:
         campaign.nodes_of(count, per_node)  # refuses a number that no whole nodes have

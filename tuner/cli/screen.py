@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tuner.cli.hints import batch_line, batch_to_come, ladder_line, rungs_to_come
 from tuner.export import SPEEDS, figure, in_words, with_error
-from tuner.probe import LOADED, WITHOUT_PAUSE, duration
+from tuner.probe import LOADED, WITHOUT_PAUSE, duration, number_of
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
 from tuner.study import Value
@@ -48,7 +48,8 @@ def line(event: events.Event) -> StyledLine | None:
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             again = f", {event.confirmed} to confirm" if event.confirmed else ""
-            text, style = f"case {event.case}: {event.ending}; {event.probed} trial(s) now{again}{why}", "bold"
+            trials = number_of(event.probed, "trial")
+            text, style = f"case {event.case}: {event.ending}; {trials} now{again}{why}", "bold"
         case _:
             return None
     return StyledLine(text, style)
@@ -65,7 +66,7 @@ def _progress_at_start(event: events.CaseStarted) -> str:
     has_target = event.target is not None and event.finished <= event.target  # it may be less than at an earlier call
     of_target = f" of {event.target}" if has_target else ""
     saved = f", {event.saved} of them saved only now" if event.saved else ""
-    retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
+    retried = f", {number_of(event.to_repeat, 'interrupted trial')} will be repeated" if event.to_repeat else ""
     since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
     verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
     return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"

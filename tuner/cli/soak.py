@@ -18,7 +18,7 @@ from tuner.records.urls import database_url
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
-from tuner.tools.soaking.long_soak import may_be_soaked, reported, soaking, telling, verdicts
+from tuner.tools.soaking.long_soak import job_of_failure, may_be_soaked, reported_failure, soak_purpose, verdicts
 from tuner.tools.soaking.whole_training import WholeTraining
 
 Minutes = Annotated[
@@ -69,7 +69,7 @@ def soak(
         named = _best_with(bench, one_case(bench, cases, "--set"), url, settings)
     else:
         chosen = _cases_to_soak(console, chosen, url, bench, study)
-    purpose = soaking(bench, minutes, training, named)
+    purpose = soak_purpose(bench, minutes, training, named)
     with at_work(console, bench, chosen, url) as job:
         outcomes = optimize(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
@@ -133,13 +133,13 @@ def failed(
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
     case = one_case(bench, cases)
-    failure = reported(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
+    failure = reported_failure(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
     if not settings and (view is None or view.best is None):
         raise StoreError(no_best(case.name))
     config = _best_with(bench, case, url, settings or [])
     with at_work(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
-        optimize(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
+        optimize(job_of_failure(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:
         raise StoreError(

@@ -14,7 +14,7 @@ from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
 from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
 from tuner.trainers.config_files import is_named
-from tuner.trainers.typed_command import TypedCommand, parsed, text_of
+from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
@@ -102,7 +102,7 @@ def _global_settings(command: TypedCommand) -> Iterator[Flag]:
 
 def _constants(source: str) -> Iterator[tuple[str, Value]]:
     """Yield the settings at the top of a script whose values are constants, or arithmetic such as `5 * 8`."""
-    top = parsed(source)
+    top = syntax_tree(source)
     for statement in top.body if top else ():
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=constant)):

@@ -222,7 +222,7 @@ def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds
     if not texts:
         return f"the command printed nothing in {took}; {WAYS}"
     last_lines = " | ".join(text.strip()[:200] for text in texts[-3:])
-    why = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {last_lines}"
+    why = f"nothing in {probe.number_of(len(texts), 'line')} of {took} counts iterations; the last lines: {last_lines}"
     return f"{why}; {WAYS} ({log})"
 
 

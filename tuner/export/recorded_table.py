@@ -16,7 +16,7 @@ from tuner.errors import StudyError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
-from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult, number_of
 from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
@@ -230,7 +230,9 @@ class Table:
             with pq.ParquetFile(path) as file:
                 rows = file.metadata.num_rows
                 if rows != header.rows or not rows:
-                    raise StudyError(f"table {path} holds {rows} row(s), its header says {header.rows}; copy both anew")
+                    raise StudyError(
+                        f"table {path} holds {number_of(rows, 'row')}, its header says {header.rows}; copy both anew"
+                    )
                 content = file.read()
             for name in set(METRIC_COLUMNS) - {header.objective, *content.column_names}:  # newer than the table
                 content = content.append_column(name, pa.nulls(len(content)))

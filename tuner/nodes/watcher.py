@@ -45,8 +45,8 @@ class NodeClock:
         The fastest message counts. An old one counts less and less, because the clocks may have moved apart since.
         """
         drift_s = MOST_DRIFT * (heard_s - self._heard_s)
-        longest_s = heard_s - sent_s  # with the time that this message travelled
-        self.behind_s = min(self.behind_s + drift_s, longest_s)
+        most_behind_s = heard_s - sent_s  # with the time that this message travelled
+        self.behind_s = min(self.behind_s + drift_s, most_behind_s)
         self._heard_s = heard_s
 
 
