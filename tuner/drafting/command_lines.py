@@ -44,9 +44,9 @@ class Setting:
         return as_parameter(self.full or self.name)
 
     def is_called(self, flag: str) -> bool:
-        """Return whether `flag` is a name of this setting, such as `num-workers` or `workers` of `data.num_workers`.
+        """Return whether `flag` is a name of this setting: in full, or its last part.
 
-        It may be the name in full or its last part.
+        Dashes and underscores are alike: `num_workers` is a name of `--data.num-workers`.
         """
         names = {self.full or self.name, self.name}
         spellings = {name.replace("-", "_") for name in names} | set(map(as_parameter, names))
