@@ -112,7 +112,8 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
         is_alike = default.measured == best.measured
         why = ", which cannot be compared with the best" if is_alike else f" {way}, which has not measured the best"
         return f"; {name}, has {with_error(default.value, default.error)}{why}"
-    where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
+    both = f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
+    where = f", as sessions have measured both: {both}" if gain.in_sessions else ""
     if row.objective in SPEEDS:
         return "" if gain.times is None else f", {_times(gain)} {name}{where}"
     points = gain.after - gain.before
@@ -124,11 +125,6 @@ def _times(gain: BestGain) -> str:
     """Return how many times as fast the best is, with its error."""
     over = " over a whole training" if gain.overall else ""
     return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
-
-
-def _both(gain: BestGain) -> str:
-    """Return the values of the default and of the best, with their errors."""
-    return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
 
 
 def measured_otherwise(row: CaseSummary) -> str:

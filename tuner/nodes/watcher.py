@@ -26,8 +26,6 @@ from tuner.probe.output import USUAL_BOUNDS
 
 MOST_DRIFT = 1e-3
 """How fast two clocks move apart at most: `adjtimex(2)` corrects each by up to 500 parts in a million."""
-_TIMES = ("t_s", "at_s", "thin_from_s")
-"""The fields of a trainer's message that are times on a node's clock."""
 
 
 class NodeClock:
@@ -52,7 +50,7 @@ class NodeClock:
 def on_our_clock(text: str, behind_s: float) -> str:
     """Return a message of a trainer with its times on our clock, which the node's clock is `behind_s` behind."""
     message = record(text)
-    sent = {name: message.get(name) for name in _TIMES}
+    sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}  # times on the node's clock
     times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
     return json.dumps(message | times) if times else text
 

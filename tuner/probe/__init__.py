@@ -48,7 +48,6 @@ from tuner.probe.protocols import (
     OutputLine,
     Prober,
     Recorder,
-    RunningTrainer,
     Stop,
     ending_after_last,
     never,

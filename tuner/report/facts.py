@@ -258,7 +258,7 @@ def result(case: CaseFacts) -> Headline:
         return Headline(f"{objective} {export.figure(best.value)}", export.sentences([*filter(None, [why]), *of_best]))
     way = ["as sessions have measured both"] if gain.in_sessions else []
     if objective in export.SPEEDS and gain.times:
-        speeds = f"{rounded(gain.before)} → {rounded(gain.after)} {export.SPEEDS[objective]}"
+        speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
         text = f"{export.with_error(gain.times, gain.error, 2)} times {name}"
         return Headline(
@@ -268,11 +268,6 @@ def result(case: CaseFacts) -> Headline:
     values = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
     speed = [f"it makes {gain.times:.2g} times the samples/s of {name}"] if gain.times else []
     return Headline(values, export.sentences([*filter(None, [", ".join([*speed, *way])]), *of_best]))
-
-
-def rounded(speed: float) -> str:
-    """Return a speed with three digits, or all before the decimal point."""
-    return f"{speed:,.0f}" if speed >= 1000.0 else f"{speed:.3g}"
 
 
 def default_name(case: CaseFacts) -> str:
