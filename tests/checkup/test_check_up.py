@@ -58,7 +58,7 @@ def test_cards_are_looked_at_one_by_one_and_in_pairs_and_cuda_is_asked_once() ->
         return uuids
 
     devices = opened("auto", lambda: nvml, cuda_order)
-    found = list(check_devices(devices, EnvironmentSpec(), lambda: nvml, cuda_order))
+    found = list(check_devices(devices, EnvironmentSpec(), lambda: nvml))
     assert any("tuner scale" in text for text in unchecked(devices, None, None))  # as there are two
     assert (asked, devices.has_gpus) == ([["GPU-a", "GPU-b"]], True)
     assert found[0].text.startswith("2 x NVIDIA Fake; driver 580.1")

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 width, batch = 1024, int(sys.argv[1])
 assert torch.cuda.is_available()
+assert (torch.cuda.get_device_name(), torch.cuda.mem_get_info(0)[1] >> 20) == ("NVIDIA A40", 46068)
 rates = torch.linspace(0.0, 0.7, 8, device="cuda")  # models read their shape from small tensors
 rates[0] += rates.max().item()
 layers = [nn.Linear(width, width, bias=False) for rate in rates.tolist() if rate > 0.05]
@@ -56,7 +57,7 @@ for step, samples in enumerate(loader):  # each a tuple of one tensor
 
 def plan(folder: Path, text: str, *words: str) -> ProbePlan:
     (folder / "train.py").write_text(text)
-    devices = (Device(name="cuda:0", model="x"),)
+    devices = (Device(name="cuda:0", model="NVIDIA A40", mem_total_mib=46068.0),)
     return ProbePlan(
         config={},
         argv=(sys.executable, "train.py", *words),

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.tools.diagnosis.study_times import KnownFact, Setup, StudyRecord, TrialEnd, TrialTimes, gather, with_n_jobs
+from tuner.tools.diagnosis.study_times import (
+    KnownFact,
+    Setup,
+    StudyRecord,
+    TrialEnd,
+    TrialTimes,
+    gather,
+    with_n_jobs_by_starts,
+)
 from tuner.tools.diagnosis.waits import IdleCause, Kind, causes
 
 
@@ -232,5 +240,5 @@ def test_the_first_starts_tell_threads_from_processes(starts_s: list[float], n_j
         for turn in range(5)
         for start_s in starts_s
     ]
-    known = with_n_jobs(StudyRecord(study="mine", trials=tuple(trials))).setup.n_jobs
+    known = with_n_jobs_by_starts(StudyRecord(study="mine", trials=tuple(trials))).setup.n_jobs
     assert (known and known.value) == n_jobs

@@ -20,7 +20,7 @@ for iteration in range(60):
     time.sleep(0.05)
     print("iteration", iteration, flush=True)
     for rank in range(2):
-        busy_s = (time.monotonic() - began_s) * envs / 200  # of the time that really passed, on a busy machine too
+        busy_s = (time.monotonic() - began_s) * envs / 200  # of the time that has really passed
         report(iteration=iteration, rank=rank, samples=envs * (iteration + 1), busy_s=busy_s, score=envs * iteration)
 """
 

@@ -314,7 +314,9 @@ def test_samples_are_not_counted_with_words():
     source = trainer(command="train {num_envs} {agent_variant}", samples_per_iteration="{num_envs}")
     source.check_value("num_envs", 8)
     source.check_value("agent_variant", "hiutil")
-    with pytest.raises(TrainerError, match="num_envs 'many': no number, but samples_per_iteration counts with"):
+    with pytest.raises(
+        TrainerError, match="num_envs 'many' is not a number, but samples_per_iteration is computed from"
+    ):
         source.check_value("num_envs", "many")
 
 

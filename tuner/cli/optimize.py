@@ -77,7 +77,10 @@ def optimize(
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
-    """Make a command faster, or run a study; rerun to resume."""
+    """Make a command faster, or run a study; rerun to resume.
+
+    Example: tuner optimize -- python train.py --batch-size 32
+    """
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     changes = Changes(settings or [], max_seconds)
@@ -98,7 +101,8 @@ def optimize(
         study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, ready.bench.folder)
-    to_train = None if ready.simulated else command_of_best(study, storage=storage, runs=runs)
+    searched = options.searched_study(ready.bench.spec, study)
+    to_train = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
     if len(groups) > 1:
@@ -121,7 +125,7 @@ def optimize(
     if command:
         _tell(tables, ready, url, outcomes, command, storage=storage, runs=runs)
     if not command and not ready.simulated and any(row.best for row in rows):
-        console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
+        console.print(script_of_best(searched, devices=own_devices, storage=storage, runs=runs, asked_for=study))
     conclude(outcomes, rows, interrupted=interrupted)
 
 

@@ -110,7 +110,10 @@ def plan(
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Print a shell script with the files, environment and command of one config per case. Nothing is started."""
+    """Print a shell script with the files, environment and command of one config per case. Nothing is started.
+
+    Example: tuner plan --study train --best
+    """
     if best and settings:
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
     if member is not None and not best:
@@ -224,7 +227,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 def _measured(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives as text."""
     metrics = pooled(member.trials).metrics
-    errors = (member.error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    errors = (member.told_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     of_several = f", mean of {member.readings}" if member.readings > 1 else ""

@@ -61,7 +61,10 @@ def race(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Train a few configs of a search for the same time, and say which learns most; rerun to resume."""
+    """Train a few configs of a search for the same time, and say which learns most; rerun to resume.
+
+    Example: tuner race --study pi_plus --train-hours 1
+    """
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = one_case(bench, [case] if case else None, "a race")

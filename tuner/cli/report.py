@@ -37,7 +37,10 @@ def report(
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
+    """Write one page about a study: the best configs, how certain they are, the failures, and the cost.
+
+    Example: tuner report --study train --serve
+    """
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
     lines = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
@@ -154,7 +157,10 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
 def dashboard(
     study: options.Study, storage: options.Storage = None, port: Port = 8080, runs: options.Runs = options.RUNS
 ) -> None:
-    """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
+    """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.
+
+    Example: tuner dashboard --study train
+    """
     console = options.open_console()
     spec, _, url = options.open_shown(console, study, storage, runs)
     _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study

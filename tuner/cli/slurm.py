@@ -27,14 +27,6 @@ from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
 
-_WARNING_S = 90
-"""The seconds before a job's time limit at which its worker ends the running probe and reports the trial.
-
-A job of a few minutes hears of its end a quarter of its time before. SLURM may send the signal a minute early
-(sbatch(1), --signal).
-"""
-_ON_THE_FIRST_NODE = ["--overlap", "--nodes=1", "--ntasks=1"]
-"""The options of `srun` for a worker whose probes run on all nodes of its job, in steps of their own."""
 _LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
 """The hosts in a database's URL that only programs of this machine reach."""
 
@@ -139,9 +131,11 @@ def submit(
         job_name=f"tuner-{spec.name}",
         time=spec.slurm.time_min,
         setup=list(spec.slurm.setup),
-        signal_delay_s=min(_WARNING_S, spec.slurm.time_min * MINUTE_S // 4),
+        # a worker then ends its probe and reports the trial; SLURM may signal a minute early: sbatch(1), --signal
+        signal_delay_s=min(90, spec.slurm.time_min * MINUTE_S // 4),
         stderr_to_stdout=True,
-        srun_args=_ON_THE_FIRST_NODE if spec.slurm.nodes > 1 else [],
+        # on several nodes, the probes of a worker on the first have steps of their own
+        srun_args=["--overlap", "--nodes=1", "--ntasks=1"] if spec.slurm.nodes > 1 else [],
         additional_parameters={**asked, **({"requeue": True} if spec.slurm.requeue else {})},
     )
     jobs: list[str] = []

@@ -55,6 +55,8 @@ def soak(
     """Run the best config, or another with --set, for minutes; say whether memory lasts for hours.
 
     Where the memory of a config does not last, configs with smaller sizes are tried.
+
+    Example: tuner soak --study train --minutes 10
     """
     console = open_console()
     need_own_study(study, storage, runs)
@@ -119,7 +121,10 @@ def failed(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Note that a training ran out of memory, and get the next config. Without --set, it was the best."""
+    """Note that a training ran out of memory, and get the next config. Without --set, it was the best.
+
+    Example: tuner failed --study train
+    """
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)

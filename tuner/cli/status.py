@@ -17,7 +17,10 @@ from tuner.trainers.registry import open_trainer
 
 
 def cases(study: options.Study, as_json: options.Json = False) -> None:
-    """List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`."""
+    """List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`.
+
+    Example: tuner cases --study pi_plus
+    """
     console = options.open_console(stderr=as_json)
     spec = options.load_shown(console, study)
     known = open_trainer(spec.trainer).cases()
@@ -48,7 +51,10 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
 
 
 def schema() -> None:
-    """Print the JSON schema of study files."""
+    """Print the JSON schema of study files.
+
+    Example: tuner schema
+    """
     options.print_document(StudySpec.model_json_schema())
 
 
@@ -74,7 +80,10 @@ def status(
     runs: options.Runs = options.RUNS,
     as_json: options.Json = False,
 ) -> None:
-    """Show where a study stands."""
+    """Show where a study stands.
+
+    Example: tuner status --study train
+    """
     console = options.open_console(stderr=as_json)
     spec, _, url = options.open_shown(console, study, storage, runs)
     reader = open_reader(url, spec.name)
@@ -113,7 +122,10 @@ def export(
     runs: options.Runs = options.RUNS,
     as_json: options.Json = False,
 ) -> None:
-    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives."""
+    """Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several objectives.
+
+    Example: tuner export --study train
+    """
     console = options.open_console(stderr=as_json)
     file = options.RECORDED if recorded else DATABASE
     spec, folder, url = options.open_shown(console, study, storage, runs, file)

@@ -188,7 +188,10 @@ def worker(
     cores: Cores = None,
     led: Led = False,
 ) -> None:
-    """Probe for a study that several workers share; start one for each set of cards, on any number of hosts."""
+    """Probe for a study that several workers share; start one for each set of cards, on any number of hosts.
+
+    Example: tuner worker --study train --devices 2,3
+    """
     if cores:
         os.sched_setaffinity(0, _core_numbers(cores))
     budget = Budget(MonotonicClock(), hours)

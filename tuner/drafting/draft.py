@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,6 @@ class Draft:
     """A command line as a study: what can be said before it runs."""
 
     command: TypedCommand
-    env: Mapping[str, str]
-    template: command_lines.Template
     searches: tuple[SearchedFlag, ...]
     devices: str
     """The devices to watch, as a study names them."""
@@ -35,6 +33,26 @@ class Draft:
     """The flags of the precision that nobody has confirmed, and that are not searched."""
     flags: tuple[Flag, ...] = ()
     """The flags of the command's script, as far as they are known."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables of the study, with placeholders: typed placeholders stay, and searched variables get them.
+
+        A variable is not searched where a word of the command is a setting of the same name.
+        """
+        of_preset = PRESETS[self.likely[0]].env if self.likely else {}
+        placeholders = {search.flag: search.placeholder for search in self.searches}
+        set_by_words = {setting.name for setting in command_lines.settings(self.command.words, self.flags)}
+        searched = {name: placeholders[name] for name in self.command.env.keys() & placeholders.keys() - set_by_words}
+        typed = {name: command_lines.literal_text(value, placeholders) for name, value in self.command.env.items()}
+        return {**of_preset, **typed, **searched}
+
+    @property
+    def template(self) -> command_lines.Template:
+        """The command line with placeholders for what is searched and for what the tuner decides."""
+        placeholders = {search.flag: search.placeholder for search in self.searches if not search.file}
+        folder = {"hydra.run.dir": "{out_dir}"} if self.command.uses_hydra else {}
+        return command_lines.template(self.command.words, {**placeholders, **folder}, self.env.values(), self.flags)
 
     @property
     def searched(self) -> tuple[SearchedFlag, ...]:
@@ -144,19 +162,13 @@ def draft(
     Raises:
         DeviceError: for unknown devices.
     """
-    python = python or python_beside(command.words[0])
-    likely = (preset,) if preset else command.presets
-    drafted = Draft(
+    return Draft(
         command=command,
-        env=PRESETS[likely[0]].env if likely else {},
-        template=command_lines.Template(words=(), replaced=()),
         searches=tuple(placed),
         devices=devices or _devices(command_lines.ranks(command.words)),
-        likely=likely,
-        python=python,
+        likely=(preset,) if preset else command.presets,
+        python=python or python_beside(command.words[0]),
     )
-    drafted = replace(drafted, env=_with_placeholders(drafted))
-    return replace(drafted, template=_template(drafted))
 
 
 def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
@@ -164,30 +176,8 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     chosen = {search.flag for search in searches}
     precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
-    drafted = replace(drafted, env=_with_placeholders(drafted))
-    drafted = replace(drafted, template=_template(drafted))
     _check_added(drafted.command.words, drafted.template)
     return drafted
-
-
-def _template(drafted: Draft) -> command_lines.Template:
-    """Return the command line with placeholders for what is searched and for what the tuner decides."""
-    placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
-    folder = {"hydra.run.dir": "{out_dir}"} if drafted.command.uses_hydra else {}
-    typed = drafted.command
-    return command_lines.template(typed.words, {**placeholders, **folder}, drafted.env.values(), drafted.flags)
-
-
-def _with_placeholders(drafted: Draft) -> dict[str, str]:
-    """Return the variables of a command with placeholders: typed placeholders stay, and searched variables get them.
-
-    A variable is not searched where a word of the command is a setting of the same name.
-    """
-    placeholders = {search.flag: search.placeholder for search in drafted.searches}
-    set_by_words = {setting.name for setting in command_lines.settings(drafted.command.words, drafted.flags)}
-    searched = {name: placeholders[name] for name in drafted.command.env.keys() & placeholders.keys() - set_by_words}
-    typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.command.env.items()}
-    return {**drafted.env, **typed, **searched}
 
 
 def _check_added(words: Sequence[str], template: command_lines.Template) -> None:

@@ -154,7 +154,7 @@ def _watched_text(
     on = re.sub(r"cpu:(\d+)", r"the CPU, as \1 rank(s)", drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, on {on}")
     if changes := drafted.template.changes:
-        say("in place of your own words, probes alone have these; your script and your command stay:")
+        say("probes replace these words; your script and your command stay as they are:")
         for line in changes:
             say(f"  {line}")
     watched = first_run(name, drafted, folder / "init", wanted.seconds)

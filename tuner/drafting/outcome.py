@@ -53,8 +53,10 @@ def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> Comm
     same = _compared_trainings(own, best) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}"
-    doubt = [f"  not sure: {why}" for why in islice(doubts(view, own), 1)]
-    lines = (own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
+    incomparable = view.unlike_best(own) or view.failed_again
+    unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(doubts(view, own), 1)]
+    lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 
 

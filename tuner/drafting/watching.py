@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -111,12 +111,14 @@ def watch(
             return counted.is_enough
         return (found := printed.found) is not None and _is_enough(found)
 
-    def is_late() -> bool:
-        return clock.now() - origin_s >= (3.0 * limit_s if counted.steps else limit_s)  # slow steps need longer
-
     try:
         recorder.start(trainer.pid, origin_s)
-        _follow(trainer, is_clear_with, is_late)
+        is_over = False
+        while not is_over:
+            exited = trainer.exit_code() is not None  # first, so that the last lines are read below
+            is_clear = is_clear_with(trainer.lines(0.0 if exited else 0.1))
+            longest_s = 3.0 * limit_s if counted.steps else limit_s  # slow steps need longer
+            is_over = is_clear or exited or clock.now() - origin_s >= longest_s
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
@@ -125,7 +127,7 @@ def watch(
     processes = tuple(read_processes(plan.slot.counts))
     training, found = counted.training if counted.reports else None, printed.found
     if (found is None and training is None) or exit_code not in {None, 0}:
-        instead = f"; in place of your own words, this run had {rewritten}" if rewritten else ""
+        instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
         raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
     return Watched(
         found=None if training else found,
@@ -180,18 +182,6 @@ def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
         return "no Python process of the command let the counting in, as with `python -I` or in a container"
     off = next((process.off[0] for process in processes if process.off), None)
     return off or "no optimizer of torch has made enough steps"
-
-
-def _follow(
-    trainer: probe.RunningTrainer,
-    is_clear_with: Callable[[Sequence[probe.OutputLine]], bool],
-    is_late: Callable[[], bool],
-) -> None:
-    """Read lines until they make the progress clear, the trainer has ended, or the time is over."""
-    while True:
-        exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-        if is_clear_with(trainer.lines(0.0 if exited else 0.1)) or exited or is_late():
-            return
 
 
 def _is_enough(printed: Found) -> bool:

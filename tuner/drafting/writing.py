@@ -212,24 +212,16 @@ def _objective(objective: str) -> list[str]:
 
 
 def origin_line(typed: Sequence[str]) -> str:
-    """Return the first line of the study file for a command, from which `command_of_text` reads the command again."""
+    """Return the first line of the study file for a command, from which `command_of_file` reads the command again."""
     return f"{_MADE}{literal_line(typed)}"
 
 
 def command_of_file(file: Path) -> list[str] | None:
     """Return the words of the command from which a study file was made; None without a file, or for another origin."""
     try:
-        return command_of_text(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def command_of_text(study: str) -> list[str] | None:
-    """Return the words of the command from which the text of a study file was made; None for another origin."""
-    first = study.partition("\n")[0]
-    try:
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
         return literal_words(first.removeprefix(_MADE)) if first.startswith(_MADE) else None
-    except ValueError:
+    except (OSError, ValueError):  # also a file that is not UTF-8
         return None
 
 

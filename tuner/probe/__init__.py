@@ -73,6 +73,7 @@ from tuner.probe.steady import (
     Block,
     Quantity,
     error_of_mean,
+    joint_error,
     known_well_enough,
     over,
     standard_error,

@@ -249,9 +249,14 @@ class TrialRecord:
         return (over(max, (device.delayed_mean_pct for device in self.devices)) or 0.0) / 100.0
 
     @property
+    def others_pct(self) -> float:
+        """The share of the processors that other programs used meanwhile, in percent; 0 if unknown."""
+        return over(max, (device.others_mean_pct for device in self.devices)) or 0.0
+
+    @property
     def is_disturbed(self) -> bool:
         """Whether other programs used so much of the processors that the probe has a note about it."""
-        return (over(max, (device.others_mean_pct for device in self.devices)) or 0.0) >= BUSY_PCT
+        return self.others_pct >= BUSY_PCT
 
     @property
     def failed(self) -> bool:

@@ -12,9 +12,6 @@ from tuner.errors import StudyError
 from tuner.study.spec import StudySpec
 from tuner.study.study_file import complaints
 
-LONGEST_NAME = 100
-"""The most letters of a study's name, as study files allow them."""
-
 
 def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float | None) -> StudySpec:
     """Return a study with other values of some parameters and another limit of a probe, and a name that says so.
@@ -45,7 +42,8 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
         names.append(f"{max_seconds:g}s")
     for key in ("fallback", "launch"):  # the study has what they stand for
         raw.pop(key, None)
-    raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))[:LONGEST_NAME]
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))
+    raw["name"] = name[:100]  # the most that study files allow
     try:
         return StudySpec.model_validate(raw)
     except ValidationError as error:

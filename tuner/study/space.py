@@ -53,8 +53,6 @@ NODES = "nodes"
 
 _DRAWS = 200_000
 """The most draws of a config, where few combinations of values can be measured: some seconds."""
-_UNCHANGED = 0.7
-"""The probability with which a drawn config keeps a value of a config that was found before."""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -321,7 +319,7 @@ class Space:
 
             def pick(parameter: Parameter, start: Config = start) -> Value:
                 """Return a random value, or often that of the config from which the draw starts."""
-                if parameter.name in start and generator.random() < _UNCHANGED:
+                if parameter.name in start and generator.random() < 0.7:
                     return start[parameter.name]
                 return generator.choice(parameter.values)
 
