@@ -156,7 +156,8 @@ class TableTrainer(Trainer):
     def session_key(self, case: Case, config: Config) -> str | None:
         """Return the key of the session in which the config was recorded; None where it was no session."""
         row = self._table.find(config)
-        return row.session_key if row and row.result.config.items() <= config.items() else None
+        is_of_config = row is not None and row.result.config.items() <= config.items()  # or of a smaller, too large one
+        return row.session_key if row and is_of_config else None
 
     def warm_plan(self, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan | None:
         """Return a plan for the same row in its session; None where the row was recorded without a session."""

@@ -204,6 +204,7 @@ class _Plain(Console):
         """Print texts, wrapped at words behind the indent of their line; with `soft_wrap`, lines stay whole."""
         if soft_wrap is None:
             objects = tuple(wrapped(text, self.width) if isinstance(text, str) else text for text in objects)
+        # rich itself breaks only what asks for it, such as a table: it would also break within commands
         super().print(*objects, soft_wrap=soft_wrap is not False, **how)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:

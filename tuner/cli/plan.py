@@ -49,7 +49,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     for path, text in plan.files.items():
         lines += _lines_that_write(text, literal_word(str(path)))
     lines.append(f"cd {literal_word(str(Path(plan.cwd)))}")
-    # the command, with its variables before it
+    # the command, with its variables before it: as a person typed it, or that of the plan
     env = dict(plan.env)
     if left_to_slurm:
         env.pop(VISIBLE_CARDS, None)
@@ -57,7 +57,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         typed_variables = variables(shlex.split(typed)).env
         before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
-    if plan.programs:
+    if plan.programs:  # the folder of the trainer's Python, for programs that the command starts
         env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:

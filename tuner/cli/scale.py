@@ -216,6 +216,7 @@ def scale(
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
+    # the measurements: each run on its part of the devices
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),
@@ -227,6 +228,7 @@ def scale(
         by_name = {scaled.subject.name: scaled for scaled in subjects}
         with closing(measuring):
             results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(tell, console))
+    # what they show
     show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -318,7 +320,7 @@ def compare(files: Files, prices: options.PricesFile = None, as_json: options.Js
     models = [(name, results.devices[0]) for name, results in machines.items()]
     costs = None if prices is None else read_prices(prices)
     if costs:
-        price_of_all(costs, models, prices)
+        price_of_all(costs, models, prices)  # refuses a device without a price
     currency = costs and costs.currency
     rows = comparing.all_rows(machines, costs)
     if not rows:

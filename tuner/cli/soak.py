@@ -138,7 +138,7 @@ def failed(
     if not settings and (view is None or view.best is None):
         raise StoreError(no_best(case.name))
     config = _best_with(bench, case, url, settings or [])
-    with at_work(console, bench, [case], url) as job:
+    with at_work(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
         optimize(job_of_failure(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:

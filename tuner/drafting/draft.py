@@ -71,7 +71,7 @@ class Draft:
         Without workers of the loader, it has no parameter that needs them.
         """
         config = {search.parameter: search.first for search in self.searched}
-        if self._workers and not config[self._workers]:
+        if self._workers_parameter and not config[self._workers_parameter]:
             return {name: value for name, value in config.items() if not self._needs_workers(name)}
         return config
 
@@ -119,14 +119,14 @@ class Draft:
         return {search.parameter: self._values(search) for search in self.searched}
 
     @property
-    def _workers(self) -> str:
+    def _workers_parameter(self) -> str:
         """The parameter with the number of the loader's workers, if 0 is among its values; otherwise empty."""
         with_zero = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
         return with_zero[0].parameter if with_zero else ""
 
     def _needs_workers(self, parameter: str) -> bool:
         """Return whether a parameter has an effect only beside workers of the loader, and some configs have none."""
-        return bool(self._workers) and Role.OF_WORKERS.has(parameter)
+        return bool(self._workers_parameter) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         """Return the values of a flag as the space of a study has them."""
@@ -135,14 +135,14 @@ class Draft:
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
         limit = growth_limit(search)
         growth = {"grow": limit} if limit else {}
-        condition = {"when": {self._workers: {"min": 1}}} if self._needs_workers(search.parameter) else {}
+        condition = {"when": {self._workers_parameter: {"min": 1}}} if self._needs_workers(search.parameter) else {}
         return {"choices": list(search.ordered), **growth, **condition}
 
 
 def growth_limit(search: SearchedFlag) -> int | None:
     """Return the size up to which the values of a flag may grow during a search: four times the largest.
 
-    Returns None for values that a person has chosen, and for those that are not at least two sizes alone.
+    Returns None for values that a person has chosen, for a single value, and where a value is not a size.
     """
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
     are_sizes_alone = len(sizes) == len(search.values)

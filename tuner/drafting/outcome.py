@@ -41,12 +41,14 @@ def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> Comm
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(own, view)}{_of_peak(own)}"
+    # it stays as it is: nothing is faster, or nobody knows what is
     is_own_best = own is not None and own.launch == best.launch
     has_speeds = view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
+    # it may become the best: both speeds, what changes, one doubt, and the line to copy
     gained = gain(view, own) if own else None
     faster = f", {_gain(gained)}" if gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)

@@ -47,8 +47,9 @@ class PrintedLines:
 
     def __init__(self, likely: Iterable[str] = ()) -> None:
         """`likely` names presets that go before the others; then come those of several patterns, which are surest."""
-        presets = dict.fromkeys((*likely, *sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)))
-        self._ways = [
+        surest_first = sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)
+        presets = dict.fromkeys((*likely, *surest_first))
+        self._ways = [  # the first that shows progress counts
             _Way(None, ()),
             *(_Way(name, PRESETS[name].progress) for name in presets),
             *(_Way(None, (form,)) for form in FORMS),

@@ -401,20 +401,20 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
     # 3
     if batch.grows or any(search.parameter == flag.parameter for search in chosen):
         return tuple(chosen)
-    computed = f"{total} / {{{batch.parameter}}}"
+    computed = f"{total} / {{{batch.parameter}}}"  # the batches of a step, for each size
     accumulation = SearchedFlag(flag=flag.names[0], values=(steps,), typed=steps, computed=computed)
     balanced_batch = replace(batch, values=sizes, is_balanced=True)
     return (*(balanced_batch if search is batch else search for search in chosen), accumulation)
 
 
 def _sizes_of_total(batch: int, steps: int, known: Known) -> tuple[int, ...]:
-    """Return the sizes of a batch with which `steps` batches keep their total, also where ranks share the steps.
+    """Return the sizes of a batch with which a step of the optimizer keeps its total of `steps` batches.
 
-    Some scripts divide the steps by their ranks, so that each rank takes `micro_batches`; then a number of steps must
-    be a multiple of the ranks.
+    Some scripts divide `steps` by their ranks. Then the number of batches must be a multiple of the ranks: a batch of 8
+    with 12 steps on 2 ranks may be 8, 16 or 48, with 12, 6 or 2 steps.
     """
     data_ranks = known.training.data_ranks if known.training else 1
-    is_divided = steps == data_ranks * known.micro_batches
+    is_divided = steps == data_ranks * known.micro_batches  # each rank was seen to take its share
     ranks = data_ranks if is_divided else 1
     total = batch * steps
     return tuple(size for size in balanced_sizes(batch, steps // ranks) if (total // size) % ranks == 0)

@@ -168,7 +168,8 @@ def counted_in_words(training: TrainingCounts) -> str:
 
 def _lines_of_counts(training: TrainingCounts, free: Collection[str]) -> list[str]:
     """Return the lines of the study file for a command whose steps are counted inside; `free` parts may change."""
-    keeps, flops = [part for part in PARTS if part not in free], training.flops_per_sample
+    keeps = [part for part in PARTS if part not in free]
+    flops = training.flops_per_sample
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
         "    count: inside",

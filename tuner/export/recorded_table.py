@@ -317,7 +317,7 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         failure = Failure(kind=FailureKind(kind), overshoot_mib=row["overshoot_mib"], **fields)
     result = ProbeResult(
         **{name: row[name] for name in (*_AMOUNTS, "started_at", "warm")}
-        | {"trained_s": row["trained_s"] or row["window_s"]},
+        | {"trained_s": row["trained_s"] or row["window_s"]},  # the former is missing in older tables
         config={name: _as_in_space(row[name], spec) for name, spec in space.items() if row[name] is not None},
         plan_digest="",
         busy_spread_pct=row["busy_spread"],
