@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from tuner.cli.main import Commands, Deferred, app
+from tuner.cli.main import Commands
 
 TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 """Handles SIGINT as a terminal would start the process, however these tests were started."""
@@ -58,8 +57,9 @@ def test_showing_and_exporting_load_no_package_of_the_search() -> None:
     assert HEAVY & loaded == set()
 
 
-@pytest.mark.parametrize("command", Commands(name="tuner").commands.values(), ids=lambda one: one.name)
-def test_the_list_of_commands_has_the_first_line_of_each_help(command: Deferred) -> None:
-    text = " ".join(CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "200"}).stdout.split())
-    assert command.help
-    assert command.help in text
+def test_the_list_of_commands_has_a_line_for_each() -> None:
+    commands = Commands(name="tuner").commands
+    assert commands["try"].help == (
+        "Probe one config and show what was matched, counted and measured. The study's results stay as they are."
+    )
+    assert [name for name, command in commands.items() if not command.help] == []

@@ -27,27 +27,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ERROR_ATTRIBUTE",
-    "MEMORY_CONSTRAINT",
-    "WAITED_ATTRIBUTE",
-    "Case",
-    "GainSampler",
-    "Parameter",
-    "ProbePlan",
-    "ReplayedProber",
-    "Result",
-    "Space",
-    "Table",
-    "Trainer",
-    "TunerError",
-    "check_trainer",
-    "load_study",
-    "open_trainer",
-    "optimize",
-    "suggest",
-]
-
 _HOMES = {
     "ERROR_ATTRIBUTE": "tuner.records.schema:ERROR",
     "MEMORY_CONSTRAINT": "tuner.records.schema:MEMORY",
@@ -68,6 +47,9 @@ _HOMES = {
     "optimize": "tuner.optimizing:optimize",
     "suggest": "tuner.search.trials:suggest",
 }
+"""Public name → where it is, as `module:attribute`."""
+
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -62,6 +62,7 @@ class OutputError(TunerError):
 
 def installs(extra: str, source: Path = SOURCE) -> str:
     """Return the command that installs an extra of this tuner. In a clone, it installs the clone's own package."""
-    if not (source / "pyproject.toml").is_file():
+    if not (source / "pyproject.toml").is_file():  # tuner was installed as a package
         return f"`pip install 'launch-tuner[{extra}]'`"
-    return f"`pip install -e '{'.' if source == Path.cwd() else source}[{extra}]'`"
+    folder = "." if source == Path.cwd() else source
+    return f"`pip install -e '{folder}[{extra}]'`"

@@ -12,10 +12,10 @@ from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import StudyError
-from tuner.export import SpeedGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
+from tuner.export import BestGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
-from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober
+from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, Watcher
@@ -83,9 +83,9 @@ def open_search(
         check_power(bench.spec, bench.devices)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             wanted = len(bench.devices)
-            workers = spare // wanted + 1
-            hint = f"; `tuner optimize --workers {workers}` searches on them, too" if spare >= wanted else ""
-            say(f"the study wants {wanted} card(s), so {spare} more stay free{hint}")
+            workers = 1 + spare // wanted
+            hint = f"; `tuner optimize --workers {workers}` searches on them, too" if workers > 1 else ""
+            say(f"the study wants {number_of(wanted, 'card')}, so {spare} more stay free{hint}")
         prober = open_prober(bench, say)
     elif cases or devices or prices:
         options = "--cases, --devices and --prices"
@@ -102,6 +102,7 @@ def check_energy(spec: StudySpec, source: DeviceSource) -> None:
     """Raise StudyError where a study needs the energy of devices that show none, before anything is measured."""
     needed = {*spec.needed} & {"energy_j", SAMPLES_PER_JOULE, "joules_per_sample"}
     samples = source.sample(0.0) if needed else ()
+    # energy is also computed from samples of power
     if lacking := [sample for sample in samples if sample.energy_j is None and sample.power_w is None]:
         device = source.devices[lacking[0].device]
         why = "it shows neither energy nor power" if device.is_gpu else f"{COUNTERS} has no counter that you may read"
@@ -116,7 +117,8 @@ def replaying(table: Table, path: Path) -> str:
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (
-        f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
+        f"replaying {path}: {number_of(len(table.configs), 'config')} of {header.case}, "
+        f"recorded on {machine} by {header.date}; "
         "space and devices come from the table; search, pruner, objective, constraints and limits come from the study"
     )
 
@@ -127,7 +129,7 @@ class Result:
 
     study: StudyReader
     outcomes: tuple[CaseOutcome, ...]
-    """How the work on each case ended."""
+    """How the search of each case ended."""
     lines: tuple[str, ...] = ()
     """Lines about the result for the person who typed a command; empty for a study."""
     command: str | None = None
@@ -140,13 +142,14 @@ class Result:
         return best.config if best else None
 
     @property
-    def gain(self) -> SpeedGain | None:
+    def gain(self) -> BestGain | None:
         """The gain of the best over the own command, or over a study's default; None where it is unknown.
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
         of_best = gain(self.study.cases[0]) if self.study.cases else None
-        return SpeedGain(of_best.times, of_best.error) if of_best and of_best.times else None
+        has_speeds = of_best is not None and of_best.times is not None
+        return of_best if has_speeds else None
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""
@@ -176,6 +179,8 @@ def optimize(
 ) -> Result:
     """Return what a search has found: of a command, which becomes a study, or of a study. A second call resumes it.
 
+    The database and the tables of the study are in its folder below `runs`.
+
     Args:
         command: the words of a training command, such as `["python", "train.py", "--batch-size", "32"]`.
         study: instead of a command, the name of a study in `studies/`, or the path to a study file.
@@ -204,8 +209,9 @@ def optimize(
         raise StudyError("name either a command or a study")
     runs = Path(runs)
     if command:
+        searched = [f"{flag}={','.join(map(value_text, values))}" for flag, values in (search or {}).items()]
         wanted = Wanted(
-            search=[f"{flag}={','.join(map(value_text, values))}" for flag, values in (search or {}).items()] or None,
+            search=searched or None,
             name=name,
             devices=devices,
             free_batch=free_batch,
@@ -213,7 +219,8 @@ def optimize(
             yes=True,
             runs=runs,
         )
-        study, devices = make_study(command, wanted, say, warn=say, to_search=True), None
+        study = make_study(command, wanted, say, warn=say, to_search=True)
+        devices = None  # the study file has them now
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     prepare_folder(ready.bench.folder)
@@ -229,5 +236,7 @@ def optimize(
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    for_command = outcome_of(ready.bench, study.cases[0], command) if command and study.cases else CommandOutcome()
+    for_command = CommandOutcome()
+    if command and study.cases:  # a command has one case
+        for_command = outcome_of(ready.bench, study.cases[0], command)
     return Result(study=study, outcomes=tuple(outcomes), lines=for_command.lines, command=for_command.command)

@@ -58,8 +58,8 @@ def report(
     `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s` counts the
     time of the whole work.
     """
-    fields = dict(locals())  # a copy: a debugger adds the new variable to `locals()` itself
-    for inbox in _opened:
+    fields = dict(locals())  # the arguments; a copy, because a debugger adds the new variable to `locals()` itself
+    for inbox in _opened:  # at most one, and none outside a session
         inbox.reported = iteration
     _tell("iteration", **fields, t_s=time.monotonic())
 
@@ -67,7 +67,7 @@ def report(
 def requests() -> Iterator[dict[str, Any]]:
     """Yield the request of each run of the session, until the tuner has no more runs.
 
-    A run ends when this is asked for the next run. By then every rank must have freed the memory of the run.
+    A run ends when the trainer asks for the next one. By then every rank must have freed the memory of the run.
     """
     inbox = _inbox()
     _tell("ready")
@@ -109,8 +109,10 @@ class _Inbox:
         """`path` is the named pipe of the tuner."""
         self._pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self._rest = b""
+        """The beginning of a line whose end is still to come."""
         self._messages: list[dict[str, Any]] = []
         self._open = True
+        """Whether the tuner may still write into the pipe."""
         self.reported = -1
         """The last iteration of the current run that this process has reported."""
 
@@ -119,30 +121,34 @@ class _Inbox:
         while self._open or self._messages:
             while self._messages:
                 message = self._messages.pop(0)
-                if message["type"] == "run":
+                if message["type"] == "run":  # a `stop` before it belongs to the run that has ended
                     self.reported = -1
                     return message
-            select.select([self._pipe], [], [])
+            select.select([self._pipe], [], [])  # waits for text, or for the end of the tuner
             self._read()
         return None
 
     def stopped(self, *, midway: bool) -> bool:
-        """Return whether the tuner wants the current run to end, also inside of an iteration if `midway`."""
+        """Return whether the tuner wants the current run to end.
+
+        With `midway`, the trainer is inside an iteration. Then only a stop `at_once` counts; otherwise also one `after`
+        an iteration that is reported.
+        """
         self._read()
-        stops = itertools.takewhile(lambda message: message["type"] == "stop", self._messages)
-        return not self._open or any(
-            stop.get("at_once") or (not midway and self.reported >= stop["after"]) for stop in stops
-        )
+        if not self._open:
+            return True
+        of_this_run = itertools.takewhile(lambda message: message["type"] == "stop", self._messages)
+        return any(stop.get("at_once") or (not midway and self.reported >= stop["after"]) for stop in of_this_run)
 
     def _read(self) -> None:
-        """Take in the whole lines that the pipe has by now, without waiting."""
+        """Take in the complete lines that the pipe has by now, without waiting."""
         try:
             while chunk := os.read(self._pipe, 1 << 16):
                 self._rest += chunk
-            self._open = False
+            self._open = False  # no text and no BlockingIOError: the tuner has closed the pipe
         except BlockingIOError:
             pass
-        *lines, self._rest = self._rest.split(b"\n")
+        *lines, self._rest = self._rest.split(b"\n")  # the last line is not complete yet
         self._messages += map(json.loads, lines)
 
 

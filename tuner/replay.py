@@ -30,24 +30,28 @@ def restated(result: probe.ProbeResult, objective: str, number: float, error: fl
     change = number - (probe.value(result, objective) or 0.0)
 
     def restated_device(device: probe.DeviceSummary) -> probe.DeviceSummary:
-        """Return the summary of a device with the change and the error; as it is where the device has no mean."""
+        """Return the summary of a device with its mean changed and the error; unchanged where it has no mean."""
         mean = getattr(device, mean_field)
-        return device if mean is None else replace(device, **{mean_field: mean + change, error_field: error})
+        if mean is None:
+            return device
+        return replace(device, **{mean_field: mean + change, error_field: error})
 
     return replace(result, devices=tuple(map(restated_device, result.devices)))
 
 
 def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
-    """Return the result as if its window had ended after this many iterations, all taken as equally long.
+    """Return the result as if its window had ended after `iterations` of its iterations, all equally long.
 
-    Means stay those of the whole window.
+    Means stay those of the whole window. A result with a window has at least one iteration.
     """
-    share, whole_s = iterations / result.iterations, result.window_s or 0.0
+    share = iterations / result.iterations
+    whole_s = result.window_s or 0.0
     window_s = whole_s * share
 
     def cut(device: probe.DeviceSummary) -> probe.DeviceSummary:
         """Return the summary of a device over the shorter window."""
-        return replace(device, window_s=window_s, energy_j=device.energy_j and device.energy_j * share)
+        energy_j = None if device.energy_j is None else device.energy_j * share
+        return replace(device, window_s=window_s, energy_j=energy_j)
 
     return replace(
         result,
@@ -55,7 +59,7 @@ def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
         window_s=window_s,
         trained_s=(result.trained_s or 0.0) * share,
         total_s=result.total_s - whole_s + window_s,
-        samples=None,
+        samples=None,  # they count from the start, also in the warm-up, so a share of the window does not give them
         devices=tuple(map(cut, result.devices)),
     )
 
@@ -67,10 +71,10 @@ def with_whole_iterations(result: probe.ProbeResult, warmup_iterations: int) -> 
     """
     if result.window_s is None or result.trained_s is None or result.start_up_s is None:
         return result
-    longer_s = (result.trained_s - result.window_s) / result.iterations
+    longer_s = (result.trained_s - result.window_s) / result.iterations  # than in the session, for each iteration
     return replace(
         result,
-        start_up_s=result.start_up_s + longer_s,
+        start_up_s=result.start_up_s + longer_s,  # the start-up ends with the first iteration
         window_s=result.trained_s,
         total_s=result.total_s + longer_s * (warmup_iterations + result.iterations),
     )
@@ -81,16 +85,18 @@ def error_of(series: Sequence[float | None], iteration_s: float, *, full: float)
 
     `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
     """
-    sums = {0: 0.0}  # iterations → the sum of the objective over them
+    sums = {0: 0.0}  # number of iterations → the sum of the objective over them; a block lies between two keys
     for count, mean in enumerate(series, start=1):
-        if mean is not None and (count - max(sums)) * iteration_s >= probe.LEAST_SPAN_S:
+        is_long_enough = (count - max(sums)) * iteration_s >= probe.LEAST_SPAN_S
+        if mean is not None and is_long_enough:
             sums[count] = count * mean
-    if len(sums) == 1 and series and series[-1] is not None:
+    has_no_block = len(sums) == 1
+    if has_no_block and series and series[-1] is not None:  # the whole series is one block, although a short one
         sums[len(series)] = len(series) * series[-1]
-    blocks = [
-        probe.Block((after - before) * iteration_s, (sums[after] - sums[before]) / (after - before))
-        for before, after in pairwise(sums)
-    ]
+    blocks: list[probe.Block] = []
+    for before, after in pairwise(sums):
+        iterations = after - before
+        blocks.append(probe.Block(iterations * iteration_s, (sums[after] - sums[before]) / iterations))
     return probe.standard_error(blocks, full=full)
 
 
@@ -183,8 +189,8 @@ class ReplayedProber:
         """Simulated seconds so far; a second on several devices counts once."""
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Return the recorded result of a probe; this takes no real time."""
-        if stop(None).next is probe.Next.INTERRUPTED:
+        """Return the recorded result of a probe; this takes no real time, but adds to `spent_s`."""
+        if stop(None).next is probe.Next.INTERRUPTED:  # before the first iteration
             return probe.unlaunched(plan.config, probe.STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
         if recorded is None:
@@ -193,8 +199,10 @@ class ReplayedProber:
             return probe.unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return probe.unlaunched(plan.config, recorded.result.failure, plan.digest)
-        result = self._walk(self._started(plan, recorded), recorded, plan.slot.limits, probe.ending_after_last(stop))
-        self.open_session = None if result.failure or plan.request is None else plan.session_key
+        started = self._started(plan, recorded)
+        result = self._walk(started, recorded, plan.slot.limits, probe.ending_after_last(stop))
+        keeps_session = plan.request is not None and not result.failure
+        self.open_session = plan.session_key if keeps_session else None
         self.spent_s += result.total_s
         return result
 
@@ -211,10 +219,14 @@ class ReplayedProber:
 
         A probe in the open session needs no start of a session. The start-up time of a plain command stays as recorded.
         """
-        result, warm, ready_s = recorded.result, plan.request is not None, recorded.result.ready_s
-        if ready_s is not None:
-            is_open = warm and plan.session_key == self.open_session
-            ready_s = 0.0 if is_open else self._table.session_s(recorded.session_key)
+        result = recorded.result
+        warm = plan.request is not None
+        if result.ready_s is None:  # a plain command was recorded
+            ready_s = None
+        elif warm and plan.session_key == self.open_session:
+            ready_s = 0.0
+        else:
+            ready_s = self._table.session_s(recorded.session_key)
         later_s = (ready_s or 0.0) - (result.ready_s or 0.0)  # than recorded
         started = replace(
             result,
@@ -230,9 +242,9 @@ class ReplayedProber:
     def _walk(
         self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
     ) -> probe.ProbeResult:
-        """Return the result where `stop`, which is called for each iteration, or the plan's limits end it."""
+        """Return the result of a probe that `stop`, asked after each iteration, or the plan's `limits` end."""
         if result.failure is not None or probe.value(result, self._objective) is None or result.window_s is None:
-            return result
+            return result  # it has no iterations to stop after
         has_series = self._has_one_objective and self._objective == self._table.header.objective
         series = recorded.series if has_series else ()
         for count, mean in enumerate(series[: result.iterations - 1], start=1):
@@ -240,12 +252,12 @@ class ReplayedProber:
                 continue
             error = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
             so_far = restated(cut_short(result, count), self._objective, mean, error)
-            if (final := _if_ended(so_far, stop(so_far), limits)) is not None:
+            if (final := _ended_result(so_far, stop(so_far), limits)) is not None:
                 return final
-        return _if_ended(result, stop(result), limits) or result
+        return _ended_result(result, stop(result), limits) or result  # the recording has no further iteration
 
 
-def _if_ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:
+def _ended_result(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:
     """Return the result of a probe that ends after an iteration, by the answer or by the limits; None if it goes on."""
     if answer.next is probe.Next.INTERRUPTED:
         return replace(so_far, failure=probe.STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
@@ -253,5 +265,6 @@ def _if_ended(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec
         return replace(so_far, stopped=answer.why)
     iterations = so_far.iterations + limits.warmup_iterations
     is_long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
-    ends_as_usual = iterations >= limits.iterations and is_long_enough and answer.next is not probe.Next.MORE
-    return so_far if answer.next is probe.Next.ENOUGH or ends_as_usual else None
+    reaches_limits = iterations >= limits.iterations and is_long_enough
+    ends = answer.next is probe.Next.ENOUGH or (reaches_limits and answer.next is not probe.Next.MORE)
+    return so_far if ends else None

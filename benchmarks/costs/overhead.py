@@ -33,7 +33,7 @@ from tuner.probe.protocols import Answer, DeviceSource, MonotonicClock, Next, Ou
 from tuner.probe.result import DeviceSample, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
-from tuner.probe.window import Mark, marks
+from tuner.probe.window import Mark, Marks
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.study.cases import select
 
@@ -102,7 +102,10 @@ def iteration_ends(slot: Slot) -> list[Mark]:
     """Read the trainer's own marks, on the system's clock."""
     reader = ProgressReader(LinePatterns(), 0.0)
     lines = [OutputLine(t_s=math.inf, text=text, stream="progress") for text in slot.progress.read_text().splitlines()]
-    return marks([mark for line in lines if (mark := reader.feed(line))], len(slot.devices))
+    marks = Marks(len(slot.devices))
+    for report in filter(None, map(reader.feed, lines)):
+        marks.add(report)
+    return marks.complete
 
 
 def by_round(turns: Sequence[tuple[float, str]], ends: Sequence[Mark]) -> list[dict[str, float]]:

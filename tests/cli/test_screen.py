@@ -144,7 +144,7 @@ def test_elsewhere_nothing_is_live(console: Console) -> None:
     assert isinstance(open_screen(console), LineScreen)
 
 
-def test_lines_say_once_what_holds_for_most_trials() -> None:
+def test_lines_say_once_what_holds_for_most_trials_and_then_how_busy_others_were() -> None:
     file = io.StringIO()
     screen = LineScreen(Console(file=file, width=300))
     for share in (74, 87, 91):
@@ -152,5 +152,6 @@ def test_lines_say_once_what_holds_for_most_trials() -> None:
         pause = f"an epoch's end costs 0.{share} s; the numbers are those without it"
         screen.show(replace(ended(), notes=(load, "a seed", pause)))
     told = file.getvalue().splitlines()
-    assert ["other processes" in one for one in told] == ["epoch's end" in one for one in told] == [True, False, False]
+    assert ["epoch's end" in one for one in told] == ["another run" in one for one in told] == [True, False, False]
+    assert all(f"used {share} %" in one for share, one in zip((74, 87, 91), told, strict=True))
     assert all("a seed" in one for one in told)

@@ -8,7 +8,7 @@ import pytest
 from tuner.errors import TrainerError
 from tuner.probe import Device, ProbePlan, Slot
 from tuner.study import ProbeSpec
-from tuner.tools.foretelling import CONTEXT_MIB, foretold
+from tuner.tools.foretelling import CONTEXT_MIB, foretold_mib
 
 SCRIPT = """
 import sys, torch
@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 width, batch = 1024, int(sys.argv[1])
 assert torch.cuda.is_available()
+assert (torch.cuda.get_device_name(), torch.cuda.mem_get_info(0)[1] >> 20) == ("NVIDIA A40", 46068)
 rates = torch.linspace(0.0, 0.7, 8, device="cuda")  # models read their shape from small tensors
 rates[0] += rates.max().item()
 layers = [nn.Linear(width, width, bias=False) for rate in rates.tolist() if rate > 0.05]
@@ -56,7 +57,7 @@ for step, samples in enumerate(loader):  # each a tuple of one tensor
 
 def plan(folder: Path, text: str, *words: str) -> ProbePlan:
     (folder / "train.py").write_text(text)
-    devices = (Device(name="cuda:0", model="x"),)
+    devices = (Device(name="cuda:0", model="NVIDIA A40", mem_total_mib=46068.0),)
     return ProbePlan(
         config={},
         argv=(sys.executable, "train.py", *words),
@@ -71,9 +72,9 @@ def plan(folder: Path, text: str, *words: str) -> ProbePlan:
 def test_memory_is_that_of_weights_gradients_states_and_activations(tmp_path: Path) -> None:
     """The data set of 4 GiB stays on the host. A layer has 4 MiB of weights, as much for each of gradients, buckets of
     these, and momentum, and an output of 32 MiB. With inputs and what is left free in segments it is 562 MiB in all."""
-    assert foretold(plan(tmp_path, SCRIPT, "256")) - CONTEXT_MIB == pytest.approx(562.0, abs=20.0)
+    assert foretold_mib(plan(tmp_path, SCRIPT, "256")) - CONTEXT_MIB == pytest.approx(562.0, abs=20.0)
 
 
 def test_a_script_that_makes_no_step_is_named_with_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match="no data to train on"):
-        foretold(plan(tmp_path, "import sys\nsys.exit('no data to train on')"))
+        foretold_mib(plan(tmp_path, "import sys\nsys.exit('no data to train on')"))

@@ -54,6 +54,7 @@ COUNTED = {
     "another_network_evaluates": "loader and module",
     "labelled_and_unlabelled": "loader and module",
     "sequence_before_batch": "module",
+    "module_without_inputs": "loader",
     "packed_sequences": "module",
     "sequences_without_padding": "loader; the module takes 0.125 times as many inputs",
     "points_of_all_samples_in_one": "loader; the module takes 64 times as many inputs",

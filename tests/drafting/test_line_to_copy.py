@@ -19,7 +19,7 @@ from tuner.drafting.printed import PrintedLines
 from tuner.drafting.run_flags import known_of
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import Used, Watched
-from tuner.drafting.writing import command_of_text, origin_line, study_text
+from tuner.drafting.writing import command_of_file, origin_line, study_text
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import OutputLine
@@ -153,10 +153,13 @@ def replace_root(spec: StudySpec, folder: Path) -> StudySpec:
 
 @given(st.lists(TEXTS, min_size=1))
 @example(["train", "--tag", "a  b", "\t", "\x01", " ", "\ufffd"])
-def test_a_study_is_known_again_by_the_words_of_its_command(typed: list[str]) -> None:
-    line = origin_line(typed)
+def test_a_study_is_known_again_by_the_words_of_its_command(
+    tmp_path_factory: pytest.TempPathFactory, typed: list[str]
+) -> None:
+    line, file = origin_line(typed), tmp_path_factory.getbasetemp() / "study.yaml"
     assert line.isprintable()
-    assert command_of_text(f"{line}\nname: x") == typed
+    file.write_text(f"{line}\nname: x", encoding="utf-8")
+    assert command_of_file(file) == typed
 
 
 @pytest.mark.parametrize("typed", [["train", "--tag", "a\udcff"], ["TAG=\udcff", "train"]])

@@ -73,8 +73,5 @@ def test_each_class_says_what_to_do_next() -> None:
     assert len(texts) == len(Bound) + 1
 
 
-def test_a_profile_is_read_from_metrics_and_shown() -> None:
-    metrics = {"min_avg_util": 97.0, "min_avg_sm": 88.6, "power_mean_w": 1240.0, "headroom_pct": 70.0}
-    profile = Profile.of(metrics)
-    assert str(profile) == "utilisation 97 %, SM 89 %, 1240 W"
-    assert profile.mem_share_pct == 30.0
+def test_a_profile_is_shown_without_what_is_unknown() -> None:
+    assert str(Profile(util_pct=97.0, sm_pct=88.6, power_w=1240.0)) == "utilisation 97 %, SM 89 %, 1240 W"

@@ -102,6 +102,8 @@ def test_each_member_has_a_row_with_its_samples_beside_the_default_s(database: "
     (best,) = best_by_case(study).rows
     assert (best["objective"], best["value"], best["trial"]) == (BOTH, 71.24, 1)
     assert (best["samples_per_s_vs_default"], best["changes_learning"]) == (0.25, "agent_variant")
+    assert (profile := study.rows[0].profile) is not None
+    assert (profile.util_pct, round(profile.mem_share_pct or 0.0, 3)) == (71.236, 66.667)
 
 
 def test_studies_of_one_objective_have_no_front(database: "FilledDatabase") -> None:

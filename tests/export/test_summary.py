@@ -108,15 +108,16 @@ def test_a_config_measured_beside_others_and_alone_has_one_mean_everywhere(datab
     assert (view.best.value, view.best.readings, [one.value for one in view.configs]) == (90.0, 2, [90.0])
 
 
-def test_a_default_of_another_rung_stands_in_for_one_that_was_not_measured(database: "FilledDatabase") -> None:
-    defaults = [{"num_envs": rung} for rung in (64, 128)]
+def test_the_default_of_the_nearest_rung_stands_in_for_one_that_was_not_measured(database: "FilledDatabase") -> None:
+    defaults = [{"num_envs": rung} for rung in (64, 1024, 4096)]
     case = database.case("add_pi_plus", defaults=defaults)
-    database.add(case, {"num_envs": 64}, utils=(50.0,), samples_per_s=100.0)
-    database.add(case, {"num_envs": 128, "batch": 2}, utils=(70.0,), samples_per_s=200.0)
+    database.add(case, {"num_envs": 64}, utils=(50.0,), samples_per_s=10.0)
+    database.add(case, {"num_envs": 1024}, utils=(60.0,), samples_per_s=100.0)
+    database.add(case, {"num_envs": 4096, "batch": 2}, utils=(70.0,), samples_per_s=200.0)
     (row,) = StudyReader(connect(database.url), "pi_plus").rows
     assert row.best is not None
     assert row.default is not None
-    assert (row.best.trial, row.best.vs_default, row.default.trial, row.default.times) == (1, None, 0, 0.5)
+    assert (row.best.trial, row.best.vs_default, row.default.trial, row.default.times) == (2, None, 1, 0.5)
 
 
 def test_a_replay_names_its_table(database: "FilledDatabase") -> None:

@@ -3,6 +3,7 @@
 import math
 import random
 from statistics import fmean
+from typing import Any
 
 import pytest
 from tests_probe import probe
@@ -11,7 +12,7 @@ from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 from tuner.probe.summaries import Estimate, rate
-from tuner.probe.window import find_window, marks, with_samples
+from tuner.probe.window import Marks, find_window
 from tuner.study.space import Config
 from tuner.trainers.command import loader_queue
 
@@ -52,12 +53,13 @@ def truth(seed: int) -> float:
 def told(seed: int) -> Estimate:
     """Return what a probe tells that ends once its error is below 3 %, or after two minutes."""
     patterns = LinePatterns(patterns=(BAR,), samples_per_iteration=BATCH)
-    reader, progress, found = ProgressReader(patterns, 0.0), [], Estimate()
+    reader, marks, found = ProgressReader(patterns, 0.0), Marks(1, BATCH), Estimate()
     for place, t_s in enumerate(batches(seed, count=3 * EPOCH)):
-        progress.append(reader.feed(OutputLine(t_s=t_s, text=f"{place % EPOCH + 1}/{EPOCH}")))
+        if report := reader.feed(OutputLine(t_s=t_s, text=f"{place % EPOCH + 1}/{EPOCH}")):
+            marks.add(report)
         if place % 16 == 0 or t_s > 120:
-            seen = with_samples(marks([one for one in progress if one], 1), BATCH)
-            window = find_window(seen, warmup_iterations=1, ran_out=False, least_s=5.0, least_iterations=7, queue=QUEUE)
+            limits: dict[str, Any] = {"least_s": 5.0, "least_iterations": 7}
+            window = find_window(marks.complete, warmup_iterations=1, ran_out=False, queue=QUEUE, **limits)
             found = rate(window) if window and not window.is_queued else found
         if t_s > 120 or (found.mean and found.error and found.error <= 0.03 * found.mean):
             break

@@ -3,11 +3,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_probe import marks
 
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress, Thin
 from tuner.probe.summaries import NVML_PAST_S, busy_shares, summarise
-from tuner.probe.window import Mark, Window, find_window, marks
+from tuner.probe.window import Mark, Window, find_window
 
 
 def at(times_s: list[float]) -> list[Mark]:

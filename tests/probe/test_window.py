@@ -1,9 +1,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_probe import marks
 
 from tuner.probe.result import Pause, Progress, Thin
-from tuner.probe.window import Mark, Window, find_window, marks, with_pauses, with_samples
+from tuner.probe.window import Mark, Window, find_window, with_pauses
 
 times = st.lists(st.floats(9.0, 11.0), min_size=2, max_size=12).map(
     lambda steps: [sum(steps[: count + 1]) for count in range(len(steps))]
@@ -84,12 +85,19 @@ def test_a_thin_window_stands_for_all_that_training_does() -> None:
 
 
 def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_none() -> None:
-    every_tenth = [Mark(iteration=10 * number, t_s=2.0 * number) for number in range(1, 4)]
-    found = with_samples(every_tenth, 6.4)
+    every_tenth = [Progress(iteration=10 * number, t_s=2.0 * number) for number in range(1, 4)]
+    found = marks(every_tenth, ranks=1, samples_per_iteration=6.4)
     assert [mark.samples for mark in found] == [64, 128, 192]
     assert Window(tuple(found)).samples_per_s == 32.0
-    assert with_samples(at([1.0, 2.0]), 6.4) == at([1.0, 2.0])
-    assert with_samples(every_tenth, None) == every_tenth
+    with_own_count = [*every_tenth, Progress(iteration=40, t_s=8.0, samples=7), Progress(iteration=50, t_s=9.0)]
+    found = marks(with_own_count, ranks=1, samples_per_iteration=6.4)
+    assert [mark.samples for mark in found] == [None, None, None, 7, None]
+
+
+def test_once_a_rank_reports_for_itself_reports_without_a_rank_do_not_count() -> None:
+    ranks = [None, None, 0, None, 7]
+    reports = [Progress(iteration=number, t_s=number, rank=rank) for number, rank in enumerate(ranks)]
+    assert [mark.iteration for mark in marks(reports, ranks=1)] == [2]
 
 
 def test_an_epoch_of_few_iterations_whose_last_is_short_has_no_pause() -> None:

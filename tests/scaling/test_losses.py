@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe import Quantity
-from tuner.tools.scaling.scaling_table import Loss, difference, losses, ratio
+from tuner.tools.scaling.scaling_table import Loss, losses
 
 ms = st.floats(0.1, 1000.0)
 measures = st.builds(Quantity, ms, st.none() | st.floats(0.0, 10.0))
@@ -49,5 +49,5 @@ def test_unknown_errors_stay_unknown() -> None:
     assert losses(joined=Quantity(20.0), ideal=Quantity(5.0), same_batch=Quantity(5.0)) == {
         Loss.WAITING: Quantity(15.0)
     }
-    assert ratio(Quantity(2.0), Quantity(1.0, 0.1)) == Quantity(2.0)
-    assert difference(Quantity(2.0, 0.3), Quantity(1.0, 0.4)) == Quantity(1.0, 0.5)
+    assert Quantity(2.0).over(Quantity(1.0, 0.1)) == Quantity(2.0)
+    assert Quantity(2.0, 0.3).minus(Quantity(1.0, 0.4)) == Quantity(1.0, 0.5)

@@ -1,12 +1,17 @@
 """Which measurements cannot stand beside each other."""
 
+from dataclasses import replace
 from typing import Any
 
+import optuna
 import pytest
+from tests_search import given
 
 from tuner.probe import Change, DeviceSummary
-from tuner.records.trial import ProbeRecord, TrialRecord
+from tuner.records.trial import ProbeRecord, TrialRecord, attributes
+from tuner.search.choosing import History
 from tuner.search.standing import agreeing, unlike
+from tuner.study.space import Parameter, Space
 
 STEPS = 100
 
@@ -75,3 +80,39 @@ def test_a_reading_that_is_contradicted_does_not_count(
     pairs = enumerate(zip(speeds, others_pct, strict=True))
     readings = [reading(number, speed, others_pct=others) for number, (speed, others) in pairs]
     assert [trial.number for trial in agreeing(readings)] == counted
+
+
+@pytest.mark.parametrize(
+    ("own_others_pct", "best_others_pct", "is_apart"),
+    [([59.0], [5.0], True), ([59.0, 8.0], [5.0], False), ([59.0], [40.0], False), ([5.0], [59.0], True)],
+)
+def test_a_speed_beside_much_busier_programs_cannot_be_compared(
+    own_others_pct: list[float], best_others_pct: list[float], is_apart: bool
+) -> None:
+    own = [reading(number, 100.0, others_pct=share) for number, share in enumerate(own_others_pct)]
+    best = [reading(9, 200.0, others_pct=share) for share in best_others_pct]
+    assert ("59 % of the processors" in (unlike(own, best) or "")) is is_apart
+
+
+@pytest.mark.parametrize(
+    ("others_pct", "wanted"),
+    [
+        ([59.0, 4.0], 0),
+        ([59.0, 4.0, 70.0], None),
+        ([4.0, 59.0, 3.0], 2),
+        ([20.0, 4.0], None),
+        ([59.0, 5.0, 4.0, 3.0], 0),
+    ],
+)
+def test_what_ran_beside_busy_programs_is_measured_again_once_they_are_calm(
+    others_pct: list[float], wanted: int | None
+) -> None:
+    space = Space((Parameter(name="workers", values=(0, 2, 4, 8)),))
+    study = optuna.create_study(direction="maximize")
+    for workers, share, speed in zip((0, 2, 4, 8), others_pct, (30.0, 100.0, 90.0, 80.0), strict=False):
+        trial = given(study, space, {"workers": workers})
+        probe = replace(reading(0, speed, others_pct=share).probe, digest="")
+        for name, value in attributes(probe, retry=False, error=1.0).items():
+            trial.set_user_attr(name, value)
+        study.tell(trial, speed)
+    assert History(study, space).contradictory({"workers": 0}) == (None if wanted is None else {"workers": wanted})

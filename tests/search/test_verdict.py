@@ -5,10 +5,10 @@ import pytest
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Answer, Next
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import Change, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.verdict import State, Verdict, foregone, judge, next_answer
+from tuner.search.verdict import State, Verdict, judge, judge_unlaunched, next_answer
 from tuner.study.spec import ProbeSpec, read_constraint
 
 TABLE = {
@@ -99,7 +99,7 @@ def test_a_probe_without_a_reading_fails() -> None:
 
 def test_what_lies_beyond_the_frontier_is_judged_without_a_launch() -> None:
     frontier = Frontier([OutOfMemory({"num_envs": 32, "agent_variant": "hiutil"}, 1.5)])
-    known = foregone({"num_envs": 64, "agent_variant": "hiutil"}, frontier)
+    known = judge_unlaunched({"num_envs": 64, "agent_variant": "hiutil"}, frontier)
     assert known is not None
     failure, verdict = known
     assert (failure.kind, failure.rule) == (FailureKind.GPU_OOM, "frontier")
@@ -109,7 +109,7 @@ def test_what_lies_beyond_the_frontier_is_judged_without_a_launch() -> None:
 
 @pytest.mark.parametrize("config", [{"num_envs": 16, "agent_variant": "hiutil"}, {"num_envs": 64}])
 def test_what_may_fit_is_launched(config: dict[str, Any]) -> None:
-    assert foregone(config, Frontier([OutOfMemory({"num_envs": 32, "agent_variant": "hiutil"}, 1.5)])) is None
+    assert judge_unlaunched(config, Frontier([OutOfMemory({"num_envs": 32, "agent_variant": "hiutil"}, 1.5)])) is None
 
 
 def with_memory(peak_mib: float, **changes: Any) -> ProbeResult:
@@ -210,6 +210,21 @@ def test_a_long_window_may_leave_a_speed_rough(
 ) -> None:
     so_far = replace(with_error(5.0, window_s=window_s), samples_per_s_se=45.0, start_up_s=start_up_s)
     assert next_answer(so_far, [objective], ProbeSpec(min_iterations=5, window_seconds=5)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed_after_s", "start_up_s", "expected"), [(100.0, 8.0, Next.GO), (100.0, 50.0, Next.MORE)]
+)
+def test_a_speed_that_never_settles_counts_after_two_minutes(
+    changed_after_s: float, start_up_s: float, expected: Next
+) -> None:
+    so_far = replace(
+        with_error(5.0, window_s=21.0),
+        samples_per_s_se=900.0,
+        start_up_s=start_up_s,
+        change=Change(iteration=90, seconds=changed_after_s, times=5.0),
+    )
+    assert next_answer(so_far, ["samples_per_s"], ProbeSpec(min_iterations=5, window_seconds=5)) == Answer(expected)
 
 
 def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> None:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests_devices import RecordedProbe, ReplayedSource
-from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 
 from tuner.probe.probe_plan import Device, LinePatterns
-from tuner.probe.protocols import OutputLine, Stop, never
-from tuner.probe.result import DeviceSample, ProbeResult
+from tuner.probe.protocols import OutputLine, Stop
+from tuner.probe.result import DeviceSample, ProbeResult, Progress
 from tuner.probe.run import run
+from tuner.probe.window import Mark, Marks
 from tuner.study.spec import ProbeSpec
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index}-1111") for index in range(2))
@@ -22,6 +23,14 @@ READINGS = tuple(
     for tick in range(6000)
     for device in range(2)
 )
+
+
+def marks(reports: Sequence[Progress], ranks: int, samples_per_iteration: float | None = None) -> list[Mark]:
+    """Return the iterations that these reports complete."""
+    known = Marks(ranks, samples_per_iteration)
+    for report in reports:
+        known.add(report)
+    return known.complete
 
 
 def probe(

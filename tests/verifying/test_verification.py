@@ -92,7 +92,7 @@ def test_equal_speeds_hold_and_the_configs_take_turns(bed: Bed) -> None:
     assert bed.ran[:4] == [0, 2, 2, 0]
     assert [len(subject.results) for subject in findings.subjects] == [findings.rounds] * 2
     assert findings.gain
-    assert findings.gain.times == pytest.approx(2.0)
+    assert findings.gain.value == pytest.approx(2.0)
     text = told(findings)
     assert "it holds: the best" in text
     assert "in the study 2.00 times" in text

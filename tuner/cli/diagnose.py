@@ -59,7 +59,10 @@ def diagnose(
     as_json: options.Json = False,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Say why the GPUs of any Optuna study wait, and what to change. The database is only read."""
+    """Say why the GPUs of any Optuna study wait, and what to change. The database is only read.
+
+    Example: tuner diagnose --study pi_plus
+    """
     given = locals()  # each measured fact that a person knows has an option of its name
     console = options.open_console(stderr=as_json)
     name, url = _study_of_options(console, study, study_name, storage, runs)

@@ -41,7 +41,7 @@ Name = Annotated[str | None, typer.Option(help="The name of the study; default: 
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
 Seconds = Annotated[float, typer.Option(min=1, callback=finite, help="The longest time to watch the command.")]
 Python = Annotated[
-    str | None, typer.Option(help="The Python of the trainer's environment; default: the one beside the program.")
+    str | None, typer.Option(help="The Python of the trainer's environment; default: the command's own.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 FreeBatch = Annotated[
@@ -69,7 +69,10 @@ def init(
     force: Force = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset."""
+    """Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.
+
+    Example: tuner init -- python train.py --batch-size 32
+    """
     wanted = Wanted.of({**locals(), "name": name or (None if command else preset)})
     console = open_console()
     if not command and preset is None:

@@ -1,6 +1,7 @@
 """The command `tuner`: its subcommands, each imported when it is called, and errors as exit code 2."""
 
 import errno
+import re
 import shlex
 import shutil
 import signal
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -20,45 +23,19 @@ from tuner import __version__
 from tuner.cli import ended_by_ctrl_c
 from tuner.errors import StudyError, TunerError
 
-_COMMANDS = {
-    "init": "Make a study file: run a command once for up to a minute and watch it, or take a trainer's preset.",
-    "try": "Probe one config and show what was matched, counted and measured. The study's results stay as they are.",
-    "doctor": "Check this machine, and a study or a command if named; nothing is trained. Exit code 2 for a problem.",
-    "optimize": "Make a command faster, or run a study; rerun to resume.",
-    "worker": "Probe for a study that several workers share; start one for each set of cards, on any number of hosts.",
-    "soak": "Run the best config, or another with --set, for minutes; say whether memory lasts for hours.",
-    "failed": "Note that a training ran out of memory, and get the next config. Without --set, it was the best.",
-    "verify": "Measure your command and the best again, in turns. Exit code 0: it holds, 1: slower, 2: unknown.",
-    "record": "Measure every config of a space, or a sample of it, and write tables; rerun to resume.",
-    "recover": "For each case without a success, find one config that runs. Then name a num_envs that is safe "
-    "for all cases.",
-    "race": "Train a few configs of a search for the same time, and say which learns most; rerun to resume.",
-    "status": "Show where a study stands.",
-    "export": "Write a study's tables: best_by_case, case_manifest, method_summary, trials; pareto for several "
-    "objectives.",
-    "report": "Write one page about a study: the best configs, how certain they are, the failures, and the cost.",
-    "diagnose": "Say why the GPUs of any Optuna study wait, and what to change. The database is only read.",
-    "cases": "List the cases that the study's trainer knows. The cases of the study that can run are marked with `*`.",
-    "plan": "Print a shell script with the files, environment and command of one config per case. Nothing is started.",
-    "dashboard": "Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.",
-    "scale": "Measure one GPU and several, alone and together, over each route; say how much is lost and where.",
-    "compare": "Compare machines: speed-up, efficiency, samples for the money, and what to choose.",
-    "decide": "Say whether a training on one card is worth a move to a job on several, and until when.",
-    "schema": "Print the JSON schema of study files.",
-}
-"""The name of each command → the first line of its help."""
 _HOMES = {
-    "try": "tuner.cli.attempt:attempt",
-    "failed": "tuner.cli.soak:failed",
-    "export": "tuner.cli.status:export",
-    "recover": "tuner.cli.record:recover",
-    "compare": "tuner.cli.scale:compare",
-    "decide": "tuner.cli.scale:decide",
-    "dashboard": "tuner.cli.report:dashboard",
-    "cases": "tuner.cli.status:cases",
-    "schema": "tuner.cli.status:schema",
+    "try": "attempt:attempt",
+    "failed": "soak:failed",
+    "told": "soak:failed",
+    "export": "status:export",
+    "recover": "record:recover",
+    "compare": "scale:compare",
+    "decide": "scale:decide",
+    "dashboard": "report:dashboard",
+    "cases": "status:cases",
+    "schema": "status:schema",
 }
-"""The homes of commands that are not `tuner.cli.NAME:NAME`."""
+"""The homes of commands that are not `NAME:NAME`: a file of this folder, and a function in it."""
 _GROUPS = {
     "Start": ("optimize", "status", "report", "plan"),
     "Set up": ("init", "try", "doctor", "cases", "schema"),
@@ -66,32 +43,9 @@ _GROUPS = {
     "Memory and learning": ("soak", "failed", "verify", "race", "recover"),
     "Several GPUs": ("scale", "decide", "worker"),
 }
-"""The groups of `tuner --help` → their commands, in this order. Any other command comes last."""
-_EXAMPLES = {
-    "init": "tuner init -- python train.py --batch-size 32",
-    "try": "tuner try --study train --set num_workers=4",
-    "doctor": "tuner doctor -- python train.py",
-    "optimize": "tuner optimize -- python train.py --batch-size 32",
-    "worker": "tuner worker --study train --devices 2,3",
-    "soak": "tuner soak --study train --minutes 10",
-    "failed": "tuner failed --study train",
-    "verify": "tuner verify --study train",
-    "record": "tuner record --study demo --devices cpu:2",
-    "recover": "tuner recover --study pi_plus",
-    "race": "tuner race --study pi_plus --train-hours 1",
-    "status": "tuner status --study train",
-    "export": "tuner export --study train",
-    "report": "tuner report --study train --serve",
-    "diagnose": "tuner diagnose --study pi_plus",
-    "cases": "tuner cases --study pi_plus",
-    "plan": "tuner plan --study train --best",
-    "dashboard": "tuner dashboard --study train",
-    "scale": "tuner scale --counts 1,2",
-    "compare": "tuner compare old.json new.json",
-    "decide": "tuner decide --steps-left 50000 --cards 4 --step-seconds 0.5 --cards-step-seconds 0.2",
-    "schema": "tuner schema",
-}
-"""The name of each command → an example, which its help ends with."""
+"""The groups of `tuner --help` → their commands, in this order."""
+_FORMER_COMMANDS = ("told",)
+"""The names of commands in older versions, which still work; `_HOMES` says what they are now."""
 _PANELS = {
     "The command": (
         *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
@@ -105,8 +59,6 @@ _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "faile
 """The commands about a study that has results, which take the only such study where none is named."""
 _OF_COMMANDS = ("optimize", "init", "doctor")
 """The commands that take a training command, after `--`."""
-_OF_REPLAYS = ("status", "report", "export", "dashboard")
-"""The commands that show the results of a replay, too."""
 _FORMER = {
     "race": {"--case": "--cases", "--hours": "--train-hours"},
     "soak": {"--hours": "--train-hours"},
@@ -114,8 +66,6 @@ _FORMER = {
     "scale": {"--case": "--cases", "--gpus": "--counts"},
 }
 """The command → its options' names of older versions, which still work, and the present ones."""
-_FORMER_COMMANDS = {"told": "failed"}
-"""The name of a command in older versions, which still works → the present one."""
 
 
 class _OneCommand(TyperCommand):
@@ -137,32 +87,37 @@ def _without_values(options: list[Any]) -> list[Any]:
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
-    def __init__(self, name: str, home: str, summary: str, *, hidden: bool = False) -> None:
-        """`home` is where the function of the command is, as `module:function`; `summary` is a line of help."""
-        group = next((group for group, names in _GROUPS.items() if name in names), "More")
-        super().__init__(name, help=summary, rich_help_panel=group, hidden=hidden)
-        self._home = home
+    def __init__(self, name: str, **place: Any) -> None:
+        """Read a line of help from the source of the command; `place` says where the list of commands shows it."""
+        file, _, self._function = _HOMES.get(name, f"{name}:{name}").partition(":")
+        self._module = f"tuner.cli.{file}"
+        source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
+        docstring = re.search(rf'^def {self._function}\(.*?"""(.*?)$', source, re.DOTALL | re.MULTILINE)
+        super().__init__(name, help=docstring and docstring[1], **place)
 
     def load(self) -> Any:
         """Return the command itself, after importing its file; its help has groups of options and an example."""
-        module, _, function = self._home.partition(":")
+        # the command, whose help is its docstring; the last paragraph of it is the example
         with ended_by_ctrl_c():
-            imported = import_module(module)
+            imported = import_module(self._module)
         app_of_one_command = typer.Typer(add_completion=False)
-        example = f"Example: {_EXAMPLES[_FORMER_COMMANDS.get(str(self.name), str(self.name))]}"
-        app_of_one_command.command(self.name, cls=_OneCommand, epilog=example)(getattr(imported, function))
+        body = getattr(imported, self._function)
+        text, _, example = cleandoc(body.__doc__).rpartition("\n\n")
+        app_of_one_command.command(self.name, cls=_OneCommand, help=text, epilog=example)(body)
         command = get_command(app_of_one_command)
-        takes_command = any(parameter.name == "command" for parameter in command.params)
-        panels = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
-        panel_of = {name: panel for panel, names in panels.items() for name in names}
-        if command.callback and {"study", "runs"} <= {parameter.name for parameter in command.params}:
+        parameters = {str(parameter.name): parameter for parameter in command.params}
+        # its study: found by its name, and left out where only one study has results
+        if command.callback and {"study", "runs"} <= parameters.keys():
             command.callback = partial(_with_its_study, str(self.name), command.callback)
-        for parameter in command.params:
-            if parameter.name == "study" and self.name in _OF_RESULTS:
-                parameter.required = False
-                parameter.help = f"{parameter.help} Default: the only study with results in runs/."  # pyright: ignore[reportAttributeAccessIssue]
-            if parameter.name in panel_of:
-                parameter.rich_help_panel = panel_of[parameter.name]  # pyright: ignore[reportAttributeAccessIssue]
+        if "study" in parameters and self.name in _OF_RESULTS:
+            study: Any = parameters["study"]
+            study.required = False
+            study.help = f"{study.help} Default: the only study with results in runs/."
+        # the groups of its options: a command without a training command has none about it
+        panels = {panel: names for panel, names in _PANELS.items() if "command" in parameters or panel != "The command"}
+        panel_of = {name: panel for panel, names in panels.items() for name in names}
+        for name in parameters.keys() & panel_of.keys():
+            parameters[name].rich_help_panel = panel_of[name]  # pyright: ignore[reportAttributeAccessIssue]
         return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -178,9 +133,9 @@ class Deferred(TyperCommand):
         try:
             return self.load().make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
-            is_unknown = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            takes_a_command = self.name in _OF_COMMANDS
-            if takes_a_command and is_unknown and "--" not in words and not words[0].startswith("-"):
+            is_unknown_option = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
+            begins_with_program = bool(words) and not words[0].startswith("-") and "--" not in words
+            if self.name in _OF_COMMANDS and is_unknown_option and begins_with_program:
                 raise TunerError(
                     f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
                     f"`tuner {self.name} -- {shlex.join(words)}`"
@@ -201,31 +156,34 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     A command about results takes the only study with results where none is named. Raises StudyError.
     """
     study, runs = options["study"], options["runs"]
-    names_any_study = command == "diagnose" and options["storage"]  # it lists what the database has, if not this study
-    if (study or command in _OF_RESULTS) and not names_any_study:
-        from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
-        from tuner.running.kept_file import origin_of  # noqa: PLC0415
+    if study is None and command not in _OF_RESULTS:
+        return function(**options)
+    if command == "diagnose" and options["storage"]:  # this may be any study, also one without a file
+        return function(**options)
+    from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+    from tuner.running.kept_file import origin_of  # noqa: PLC0415
 
-        replays = command in _OF_REPLAYS
-        if study is None and options["storage"]:
-            raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
-        if study is None:
-            study = only_study(runs, replays=replays)
-            typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
-        options["study"] = findable(study, runs, replays=replays)
-        if origin := origin_of(options["study"]):
-            typer.echo(
-                f"{options['study']} is {origin}; start tuner there, as relative paths in it begin here", err=True
-            )
+    replays = command in {"status", "report", "export", "dashboard"}  # they show the results of a replay, too
+    if study is None and options["storage"]:
+        raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
+    if study is None:
+        study = only_study(runs, replays=replays)
+        typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
+    options["study"] = findable(study, runs, replays=replays)
+    if origin := origin_of(options["study"]):
+        typer.echo(f"{options['study']} is {origin}; start tuner there, as relative paths in it begin here", err=True)
     return function(**options)
 
 
 def with_present_names(command: str, words: Sequence[str]) -> list[str]:
     """Return the words after a command, with the present names of older options; the words after `--` stay."""
-    former = _FORMER.get(command, {})
-    ours = list(words[: words.index("--")] if "--" in words else words)
-    pairs = (word.partition("=") for word in ours)
-    return ["".join((former.get(name, name), *value)) for name, *value in pairs] + list(words[len(ours) :])
+    present = _FORMER.get(command, {})
+    end = words.index("--") if "--" in words else len(words)
+    renamed: list[str] = []
+    for word in words[:end]:
+        name, equals, value = word.partition("=")  # `--hours 2` or `--hours=2`
+        renamed.append(f"{present.get(name, name)}{equals}{value}")
+    return [*renamed, *words[end:]]
 
 
 class Commands(TyperGroup):
@@ -234,26 +192,21 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         """Add each command once, and those of older versions without a line in the help; typer gives `attributes`."""
         super().__init__(**attributes)
-        grouped = [name for names in _GROUPS.values() for name in names]
-        for name in dict.fromkeys([*grouped, *_COMMANDS]):
-            self.add_command(Deferred(name, _home(name), _COMMANDS[name]))
-        for former, name in _FORMER_COMMANDS.items():
-            self.add_command(Deferred(former, _home(name), _COMMANDS[name], hidden=True))
+        for group, names in _GROUPS.items():
+            for name in names:
+                self.add_command(Deferred(name, rich_help_panel=group))
+        for name in _FORMER_COMMANDS:
+            self.add_command(Deferred(name, hidden=True))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options before the subcommand, `--help` included."""
         return _without_values(super().get_params(ctx))
 
 
-def _home(name: str) -> str:
-    """Return where the function of a command is, as `module:function`."""
-    return _HOMES.get(name, f"tuner.cli.{name}:{name}")
-
-
 app = typer.Typer(
     cls=Commands,
     help="Make a training faster, and its GPUs busier, without a change to its script.",
-    epilog=f"Example: {_EXAMPLES['optimize']}",
+    epilog="Example: tuner optimize -- python train.py --batch-size 32",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -289,13 +242,14 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
         raise KeyboardInterrupt
 
-    usual = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in usual:
+    # `nohup` ignores SIGHUP, and a caller may handle TERM: such signals are left as they are
+    unhandled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number in usual:
+        for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -307,7 +261,7 @@ def main() -> None:
     except TunerError as error:
         _refuse(str(error))
     except (OSError, RuntimeError, MemoryError, ImportError) as error:
-        if (reason := _fault_of_machine(error)) is None:
+        if (reason := _fault_of_machine(error)) is None:  # a fault of tuner: the traceback is needed
             raise
         if isinstance(error, OSError) and error.errno in _FULL:
             from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no other command's options
@@ -333,8 +287,9 @@ def _fault_of_machine(error: Exception) -> str | None:
         case MemoryError():
             text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
         case ImportError() if not (error.name or "").startswith("tuner"):
-            last = [line for line in str(error).splitlines() if line.strip()][-1]
-            text = f"a library cannot be loaded: {last}; install tuner anew, or raise the limit that `ulimit -a` shows"
+            last_line = [line for line in str(error).splitlines() if line.strip()][-1]  # numpy's has a page before it
+            remedy = "install tuner anew, or raise the limit that `ulimit -a` shows"
+            text = f"a library cannot be loaded: {last_line}; {remedy}"
         case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
             text = f"{error}; remove the link, or name another path"
         case OSError(filename=str() as name) if error.errno in out_of_reach:

@@ -39,7 +39,10 @@ def record(
     runs: options.Runs = options.RUNS,
     out: options.Out = None,
 ) -> None:
-    """Measure every config of a space, or a sample of it, and write tables; rerun to resume."""
+    """Measure every config of a space, or a sample of it, and write tables; rerun to resume.
+
+    Example: tuner record --study demo --devices cpu:2
+    """
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console()
     searched = open_workbench(study, devices=devices, runs=runs)
@@ -50,7 +53,7 @@ def record(
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
-        bench = with_fixed_values(bench, url)
+        bench = with_fixed_values(bench, url)  # those that an earlier call has recorded
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]
@@ -76,7 +79,10 @@ def recover(
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """For each case without a success, find one config that runs. Then name a num_envs that is safe for all cases."""
+    """For each case without a success, find one config that runs. Then name a num_envs that is safe for all cases.
+
+    Example: tuner recover --study pi_plus
+    """
     console = options.open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)

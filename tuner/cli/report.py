@@ -37,7 +37,10 @@ def report(
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
 ) -> None:
-    """Write one page about a study: the best configs, how certain they are, the failures, and the cost."""
+    """Write one page about a study: the best configs, how certain they are, the failures, and the cost.
+
+    Example: tuner report --study train --serve
+    """
     console = options.open_console()
     spec, folder, url = options.open_shown(console, study, storage, runs)
     lines = partial(lines_to_copy, command_of_best(study, storage=storage, runs=runs), _bench(study, spec, runs))
@@ -79,7 +82,7 @@ def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: Stu
     """
     if command is None:
         return {}
-    trainings = {case.summary.case: bench and _training_line(bench, case.view) for case in facts.cases}
+    trainings = {case.summary.case: _training_line(bench, case.view) if bench else None for case in facts.cases}
     return {name: line or literal_line([*command, "--cases", name]) for name, line in trainings.items()}
 
 
@@ -88,14 +91,16 @@ def _training_line(bench: Workbench, view: CaseView) -> str | None:
 
     None where there is no best, or the command needs files, a port or a folder that a script must make.
     """
-    trainer, best, case = bench.trainer, view.best, Case(name=view.name)
+    trainer, best = bench.trainer, view.best
+    case = Case(name=view.name)
     if best is None or not isinstance(trainer, CommandTrainer) or bench.spec.slurm.nodes > 1:
         return None
-    if trainer.copies(best.config):
+    if trainer.copies(best.config):  # changed copies of its configuration files
         return None
     folder = best_folder(case.name)
     if typed := typed_line(bench, case, best.config, folder):
         return typed
+    # no person has typed the command of this study: it is that of its file
     variables = bench.spec.trainer.options.get("env") or {}
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None
@@ -154,7 +159,10 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
 def dashboard(
     study: options.Study, storage: options.Storage = None, port: Port = 8080, runs: options.Runs = options.RUNS
 ) -> None:
-    """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C."""
+    """Serve optuna-dashboard on a study, to this machine only, until Ctrl-C.
+
+    Example: tuner dashboard --study train
+    """
     console = options.open_console()
     spec, _, url = options.open_shown(console, study, storage, runs)
     _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study

@@ -31,7 +31,10 @@ def verify(
     storage: Storage = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Measure your command and the best again, in turns. Exit code 0: it holds, 1: slower, 2: unknown."""
+    """Measure your command and the best again, in turns. Exit code 0: it holds, 1: slower, 2: unknown.
+
+    Example: tuner verify --study train
+    """
     console = open_console()
     need_own_study(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)

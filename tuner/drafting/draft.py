@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,6 @@ class Draft:
     """A command line as a study: what can be said before it runs."""
 
     command: TypedCommand
-    env: Mapping[str, str]
-    template: command_lines.Template
     searches: tuple[SearchedFlag, ...]
     devices: str
     """The devices to watch, as a study names them."""
@@ -37,6 +35,26 @@ class Draft:
     """The flags of the command's script, as far as they are known."""
 
     @property
+    def env(self) -> dict[str, str]:
+        """The variables of the study, with placeholders: typed placeholders stay, and searched variables get them.
+
+        A variable is not searched where a word of the command is a setting of the same name.
+        """
+        of_preset = PRESETS[self.likely[0]].env if self.likely else {}
+        placeholders = {search.flag: search.placeholder for search in self.searches}
+        set_by_words = {setting.name for setting in command_lines.settings(self.command.words, self.flags)}
+        searched = {name: placeholders[name] for name in self.command.env.keys() & placeholders.keys() - set_by_words}
+        typed = {name: command_lines.literal_text(value, placeholders) for name, value in self.command.env.items()}
+        return {**of_preset, **typed, **searched}
+
+    @property
+    def template(self) -> command_lines.Template:
+        """The command line with placeholders for what is searched and for what the tuner decides."""
+        placeholders = {search.flag: search.placeholder for search in self.searches if not search.file}
+        folder = {"hydra.run.dir": "{out_dir}"} if self.command.uses_hydra else {}
+        return command_lines.template(self.command.words, {**placeholders, **folder}, self.env.values(), self.flags)
+
+    @property
     def searched(self) -> tuple[SearchedFlag, ...]:
         """The flags that are parameters of the study."""
         return tuple(search for search in self.searches if not search.computed)
@@ -48,9 +66,14 @@ class Draft:
 
     @property
     def config(self) -> Config:
-        """The config with which the command is watched: its own values."""
+        """The config with which the command is watched: its own values.
+
+        Without workers of the loader, it has no parameter that needs them.
+        """
         config = {search.parameter: search.first for search in self.searched}
-        return {name: value for name, value in config.items() if not self._needs_workers(name) or config[self._workers]}
+        if self._workers and not config[self._workers]:
+            return {name: value for name, value in config.items() if not self._needs_workers(name)}
+        return config
 
     @property
     def trainer(self) -> dict[str, Any]:
@@ -65,11 +88,12 @@ class Draft:
         names = [search.flag for search in self.searched]
         typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
         typed |= {as_parameter(name) for name in self.command.env}
-        return {
-            search.parameter: search.typed
-            for search in self.searched
-            if search.typed is not None and not (search.is_switch or search.file) and search.parameter not in typed
-        }
+        unset: dict[str, Value] = {}
+        for search in self.searched:
+            is_flag_with_value = not search.is_switch and not search.file
+            if is_flag_with_value and search.parameter not in typed and search.typed is not None:
+                unset[search.parameter] = search.typed
+        return unset
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
@@ -107,11 +131,12 @@ class Draft:
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         """Return the values of a flag as the space of a study has them."""
         if search.auto:
-            typed = {"own": search.typed} if isinstance(search.typed, int) else {}
-            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **typed}
-        condition = {"when": {self._workers: {"min": 1}}} if self._needs_workers(search.parameter) else {}
+            own = {"own": search.typed} if isinstance(search.typed, int) else {}
+            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
         limit = growth_limit(search)
-        return {"choices": list(search.ordered), **({"grow": limit} if limit else {}), **condition}
+        growth = {"grow": limit} if limit else {}
+        condition = {"when": {self._workers: {"min": 1}}} if self._needs_workers(search.parameter) else {}
+        return {"choices": list(search.ordered), **growth, **condition}
 
 
 def growth_limit(search: SearchedFlag) -> int | None:
@@ -120,8 +145,8 @@ def growth_limit(search: SearchedFlag) -> int | None:
     Returns None for values that a person has chosen, and for those that are not at least two sizes alone.
     """
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
-    is_range = search.grows and len(sizes) >= max(2, len(search.values))
-    return 4 * max(sizes) if is_range else None
+    are_sizes_alone = len(sizes) == len(search.values)
+    return 4 * max(sizes) if search.grows and are_sizes_alone and len(sizes) > 1 else None
 
 
 def draft(
@@ -144,19 +169,13 @@ def draft(
     Raises:
         DeviceError: for unknown devices.
     """
-    python = python or python_beside(command.words[0])
-    likely = (preset,) if preset else command.presets
-    drafted = Draft(
+    return Draft(
         command=command,
-        env=PRESETS[likely[0]].env if likely else {},
-        template=command_lines.Template(words=(), replaced=()),
         searches=tuple(placed),
         devices=devices or _devices(command_lines.ranks(command.words)),
-        likely=likely,
-        python=python,
+        likely=(preset,) if preset else command.presets,
+        python=python or python_beside(command.words[0]),
     )
-    drafted = replace(drafted, env=_with_placeholders(drafted))
-    return replace(drafted, template=_template(drafted))
 
 
 def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
@@ -164,30 +183,8 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     chosen = {search.flag for search in searches}
     precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
-    drafted = replace(drafted, env=_with_placeholders(drafted))
-    drafted = replace(drafted, template=_template(drafted))
     _check_added(drafted.command.words, drafted.template)
     return drafted
-
-
-def _template(drafted: Draft) -> command_lines.Template:
-    """Return the command line with placeholders for what is searched and for what the tuner decides."""
-    placeholders = {search.flag: search.placeholder for search in drafted.searches if not search.file}
-    folder = {"hydra.run.dir": "{out_dir}"} if drafted.command.uses_hydra else {}
-    typed = drafted.command
-    return command_lines.template(typed.words, {**placeholders, **folder}, drafted.env.values(), drafted.flags)
-
-
-def _with_placeholders(drafted: Draft) -> dict[str, str]:
-    """Return the variables of a command with placeholders: typed placeholders stay, and searched variables get them.
-
-    A variable is not searched where a word of the command is a setting of the same name.
-    """
-    placeholders = {search.flag: search.placeholder for search in drafted.searches}
-    set_by_words = {setting.name for setting in command_lines.settings(drafted.command.words, drafted.flags)}
-    searched = {name: placeholders[name] for name in drafted.command.env.keys() & placeholders.keys() - set_by_words}
-    typed = {name: command_lines.literal_text(value, placeholders) for name, value in drafted.command.env.items()}
-    return {**drafted.env, **typed, **searched}
 
 
 def _check_added(words: Sequence[str], template: command_lines.Template) -> None:
@@ -203,10 +200,13 @@ def _check_added(words: Sequence[str], template: command_lines.Template) -> None
 def python_beside(program: str) -> str:
     """Return the Python beside a program that PATH finds in an environment of venv or conda; empty for any other."""
     path = shutil.which(program)
-    folder = Path(path).parent if path and os.sep not in program else Path()
-    marks = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]  # each kind of environment has its own
+    if path is None or os.sep in program:  # a path such as ./train.sh is not looked for in PATH
+        return ""
+    folder = Path(path).parent
+    marks = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]  # of venv, and of conda
     python = folder / "python"
-    return str(python.absolute()) if python.exists() and any(mark.exists() for mark in marks) else ""
+    is_environment = python.exists() and any(mark.exists() for mark in marks)
+    return str(python.absolute()) if is_environment else ""
 
 
 def _devices(count: int | None) -> str:

@@ -80,7 +80,8 @@ class _Way:
         """Take a line into account, if it is of the kind that this way reads."""
         is_printed = line.stream == "console"
         is_report = not is_printed and not record(line.text).get(COUNTED)  # otherwise it was counted inside
-        if (is_printed if self._patterns else is_report) and (report := self._reader.feed(line)):
+        is_of_this_way = is_printed if self._patterns else is_report
+        if is_of_this_way and (report := self._reader.feed(line)):
             self._reports.append(report)
             self._lines.append(line.text.strip())
 

@@ -1,6 +1,5 @@
 """What limits a case: its memory's bandwidth, its arithmetic, or what feeds the devices. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -64,28 +63,14 @@ class Profile:
     data_pct: float | None = None
     """The share of the time that waits for a loader, as it is counted inside the training."""
 
-    @classmethod
-    def of(cls, metrics: Mapping[str, float | None], *, on_gpu: bool = True, **shares: float | None) -> "Profile":
-        """Return the profile in the metrics of a trial; `shares` are `others_pct` and `data_pct`."""
-        headroom = metrics.get("headroom_pct")
-        return cls(
-            util_pct=metrics.get("min_avg_util"),
-            sm_pct=metrics.get("min_avg_sm"),
-            tensor_pct=metrics.get("min_avg_tensor"),
-            dram_pct=metrics.get("min_avg_dram"),
-            power_w=metrics.get("power_mean_w"),
-            joules_per_sample=metrics.get("joules_per_sample"),
-            mem_share_pct=None if headroom is None else 100.0 - headroom,
-            on_gpu=on_gpu,
-            **shares,
-        )
-
     def __str__(self) -> str:
         """Return what was measured as text, without what is unknown."""
-        known = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
-        parts = [f"{name} {share:.0f} %" for name, share in known.items() if share is not None]
-        parts += [f"{self.power_w:.0f} W"] if self.power_w is not None else []
-        parts += [f"{self.joules_per_sample:.3g} J/sample"] if self.joules_per_sample is not None else []
+        shares = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
+        parts = [f"{name} {share:.0f} %" for name, share in shares.items() if share is not None]
+        if self.power_w is not None:
+            parts.append(f"{self.power_w:.0f} W")
+        if self.joules_per_sample is not None:
+            parts.append(f"{self.joules_per_sample:.3g} J/sample")
         return ", ".join(parts)
 
 
@@ -95,25 +80,19 @@ def bound(profile: Profile) -> Bound | None:
     Utilisation alone says that a device waits. It does not say what a busy device is busy with. While other programs
     use the processors, it is unknown what a device waits for.
     """
-    waits = None if (profile.others_pct or 0.0) >= BUSY_PCT else Bound.HOST
+    others_are_busy = (profile.others_pct or 0.0) >= BUSY_PCT
+    waiting = None if others_are_busy else Bound.HOST  # the class of devices that wait
     dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
-    if dram >= DRAM_PCT and dram / DRAM_PCT >= tensor / TENSOR_PCT:
+    if dram >= DRAM_PCT and dram / DRAM_PCT >= tensor / TENSOR_PCT:  # the part that is nearest to its limit decides
         return Bound.MEMORY
     if tensor >= TENSOR_PCT:
         return Bound.COMPUTE
     if profile.sm_pct is None:
-        return waits if profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT else None
+        is_waiting = profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT
+        return waiting if is_waiting else None
     if profile.sm_pct >= SM_BUSY_PCT:
         return Bound.COMPUTE
-    return waits if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
-
-
-ROOM_FOR_TWO_PCT = 45.0
-"""A second job of the same size fits beside the first where the first uses at most this share of the memory."""
-DATA_PCT = 50.0
-"""From this share of the time on, the wait for data is what limits a training."""
-IDLE_TENSOR_PCT = 10.0
-"""Below this share the tensor cores count as unused."""
+    return waiting if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
 
 
 def advice(kind: Bound, profile: Profile) -> str:
@@ -122,7 +101,7 @@ def advice(kind: Bound, profile: Profile) -> str:
         case Bound.MEMORY:
             return "bf16 or fused kernels (torch.compile) move fewer bytes; a larger batch gains little"
         case Bound.COMPUTE:
-            if profile.tensor_pct is not None and profile.tensor_pct < IDLE_TENSOR_PCT:
+            if profile.tensor_pct is not None and profile.tensor_pct < 10.0:  # they count as unused
                 return "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain"
             return "the cards are near their limit; only less work per sample or more cards gain much"
         case Bound.HOST:
@@ -132,11 +111,11 @@ def advice(kind: Bound, profile: Profile) -> str:
 
 
 def _while_waiting(profile: Profile) -> str:
-    """Return what gives more to do to devices that wait."""
-    if (profile.data_pct or 0.0) >= DATA_PCT:
+    """Return what to do where devices wait: how to give them more work."""
+    if (profile.data_pct or 0.0) >= 50.0:  # the wait for data is what limits the training
         return f"{profile.data_pct:.0f} % of the time waits for data: more data workers or a faster loader gain most"
     if not profile.on_gpu:
         return "larger batches give the ranks more to do; they wait for data or for each other"
-    more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
-    fits = profile.mem_share_pct is not None and profile.mem_share_pct <= ROOM_FOR_TWO_PCT
-    return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more
+    more_work = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
+    fits_twice = profile.mem_share_pct is not None and profile.mem_share_pct <= 45.0
+    return f"{more_work}; two single-GPU jobs side by side fit into the memory" if fits_twice else more_work

@@ -113,7 +113,7 @@ class TrialQueries(NamedTuple):
 def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
     """Return the queries that read the trials which meet a condition, with their rows of the tables.
 
-    To build them takes about as long as to read a few trials. So who reads again and again builds them once.
+    To build the queries takes about as long as to read a few trials. So a caller that reads often builds them once.
     """
     columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
     times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
@@ -151,8 +151,6 @@ MOST = 2**63
 UNREADABLE = "\ufffd"
 """Stands for a character that no database and no file can store: half of a surrogate pair, and NUL."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_UNUSUAL = re.compile(r"NaN|Infinity|\\u|\d{19}|[eE]\+?\d{3}|[\0\ud800-\udfff]")
-"""What a JSON text has that holds a value which is not storable; a text may have it without that."""
 
 
 def storable(value: Any) -> Any:
@@ -184,13 +182,25 @@ def storable_text(text: str) -> str:
     return _UNSTORABLE.sub(UNREADABLE, text)
 
 
+_DECODER = json.JSONDecoder(
+    parse_float=lambda text: storable(float(text)),
+    parse_int=lambda text: storable(int(text)),
+    parse_constant=lambda _: None,
+)
+"""Reads JSON whose numbers are then storable."""
+
+
 def read_json(document: object) -> Any:
     """Return the storable value of a JSON text; None where it is no JSON, or nested too deeply."""
-    if not isinstance(document, str | bytes):
-        return None
     try:
-        is_storable = isinstance(document, str) and len(document) <= MOST_CHARACTERS and not _UNUSUAL.search(document)
-        return json.loads(document) if is_storable else storable(json.loads(document))
+        if isinstance(document, bytes):
+            return storable(json.loads(document))
+        if not isinstance(document, str):
+            return None
+        value = _DECODER.decode(document)
+        # Then each text in it can be stored as it is; the decoder has made the numbers storable.
+        has_usual_texts = len(document) <= MOST_CHARACTERS and document.isascii() and "\\u" not in document
+        return value if has_usual_texts else storable(value)
     except (ValueError, RecursionError):
         return None
 

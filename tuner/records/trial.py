@@ -79,7 +79,7 @@ def encode(probe: ProbeRecord) -> dict[str, Any]:
 def decode(attribute: object) -> ProbeRecord | None:
     """Return the probe that `encode` gave; None where the attribute is missing or not such a record.
 
-    Records of older versions may quote a key; it is left out.
+    Records of older versions may quote a secret key, such as an API key; `***` stands for it.
     """
     probe = record_of(ProbeRecord, attribute)
     if probe is None or probe.failure is None:
@@ -193,7 +193,7 @@ class TrialRecord:
     @property
     def failure(self) -> str | None:
         """The kind of the failure; None for a probe that ran, even if the pruner stopped it, or where it is unknown."""
-        if self.missing_gib > 0.0:
+        if self.missing_gib > 0.0:  # whatever the record says
             return FailureKind.GPU_OOM
         return None if self.probe.status in {OK, PRUNED} else self.probe.status
 
@@ -251,9 +251,14 @@ class TrialRecord:
         return (over(max, (device.delayed_mean_pct for device in self.devices)) or 0.0) / 100.0
 
     @property
+    def others_pct(self) -> float:
+        """The share of the processors that other programs used meanwhile, in percent; 0 if unknown."""
+        return over(max, (device.others_mean_pct for device in self.devices)) or 0.0
+
+    @property
     def is_disturbed(self) -> bool:
         """Whether other programs used so much of the processors that the probe has a note about it."""
-        return (over(max, (device.others_mean_pct for device in self.devices)) or 0.0) >= BUSY_PCT
+        return self.others_pct >= BUSY_PCT
 
     @property
     def failed(self) -> bool:
@@ -304,16 +309,19 @@ def read(
         objective: The name of the first objective, whose error a record may say.
         **facts: The other fields of the trial.
     """
-    bounds, stored = constraints or {}, attributes.get(schema.PROBE)
+    stored = attributes.get(schema.PROBE)
     record = stored if isinstance(stored, ProbeRecord) else decode(stored)
-    missing_gib = _number(bounds.get(schema.MEMORY)) or 0.0
+    violations = constraints or {}
+    missing_gib = _number(violations.get(schema.MEMORY)) or 0.0
     probe = record or _substitute(attributes, state, missing_gib)
     error = _number(attributes.get(schema.ERROR))
-    barring = (schema.INELIGIBLE, schema.INELIGIBLE_BEFORE)
+    if error is None:
+        error = _number(probe.metrics.get(f"{objective}_se"))
+    is_barred = violations.get(schema.INELIGIBLE) or violations.get(schema.INELIGIBLE_BEFORE)
     return TrialRecord(
         state=state,
         config=probe.config if config is None else config,
-        error=_number(probe.metrics.get(f"{objective}_se")) if error is None else error,
+        error=error,
         probe=probe,
         retry=schema.RETRY in attributes,
         confirms=schema.CONFIRMS in attributes,
@@ -324,7 +332,7 @@ def read(
         origin=_text(attributes.get(schema.ORIGIN)),
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,
-        is_barred=probe.ineligible is not None or any(map(bounds.get, barring)),
+        is_barred=probe.ineligible is not None or bool(is_barred),
         took=None if record else _amounts(attributes.get(schema.COST)),
         waited=_waited(record) if record else _share(attributes.get(schema.WAITED)),
         **facts,
@@ -343,7 +351,7 @@ def _substitute(attributes: Mapping[str, Any], state: str, missing_gib: float) -
     )
 
 
-def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
+def was_stored_by_tuner(attributes: Mapping[str, Any], *, finished: bool) -> bool:
     """Return whether the tuner stored a trial, rather than another program.
 
     Args:
@@ -358,7 +366,7 @@ def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
 def cost(probe: ProbeRecord) -> dict[str, float]:
     """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
     headroom_pct = probe.metrics.get("headroom_pct")
-    start_s = probe.ready_s if probe.warm else probe.start_up_s
+    start_s = probe.ready_s if probe.warm else probe.start_up_s  # a session has started its trainer before
     took = {
         MEMORY_SHARE: None if headroom_pct is None else 1.0 - headroom_pct / 100.0,
         START_S: start_s,
@@ -395,17 +403,20 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     newest = trials[-1]
     if len(trials) == 1:
         return newest
-    metrics = [trial.metrics for trial in trials]
-    means = {metric.name: over(metric.over, [of_trial.get(metric.name) for of_trial in metrics]) for metric in METRICS}
-    known = {name: number for name, number in means.items() if number is not None}
-    # an error is replaced even by None: the error of the newest trial alone is not that of a mean
-    errors = {f"{metric.name}_se": _error(metric.name, metrics) for metric in METRICS if metric.error_of}
-    alike = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
+    metrics_of_trials = [trial.metrics for trial in trials]
+    metrics = dict(newest.metrics)
+    for metric in METRICS:
+        number = over(metric.over, [of_trial.get(metric.name) for of_trial in metrics_of_trials])
+        if number is not None:
+            metrics[metric.name] = number
+        if metric.error_of:  # replaced even by None: the error of the newest trial alone is not that of a mean
+            metrics[f"{metric.name}_se"] = _error(metric.name, metrics_of_trials)
+    with_as_many_devices = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
     probe = replace(
         newest.probe,
         samples_per_s=over(fmean, [trial.samples_per_s for trial in trials]),
-        metrics={**newest.metrics, **known, **errors},
-        devices=tuple(map(_pooled_device, zip(*alike, strict=True))),
+        metrics=metrics,
+        devices=tuple(map(_pooled_device, zip(*with_as_many_devices, strict=True))),
     )
     return replace(newest, probe=probe)
 
@@ -423,13 +434,21 @@ def _pooled_device(summaries: Sequence[DeviceSummary]) -> DeviceSummary:
 
 def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | None:
     """Return the standard error of the mean of a metric over some trials; None where none is known."""
-    known = [(value, of_trial.get(f"{name}_se")) for of_trial in metrics if (value := of_trial.get(name)) is not None]
-    return error_of_mean([value for value, _ in known], [error for _, error in known])
+    values: list[float] = []
+    errors: list[float | None] = []
+    for of_trial in metrics:
+        value = of_trial.get(name)
+        if value is not None:
+            values.append(value)
+            errors.append(of_trial.get(f"{name}_se"))
+    return error_of_mean(values, errors)
 
 
 def _amounts(attribute: object) -> dict[str, float]:
     """Return the positive numbers of a mapping, by name; empty for anything else."""
-    numbers = {name: _number(amount) for name, amount in attribute.items()} if isinstance(attribute, dict) else {}
+    if not isinstance(attribute, dict):
+        return {}
+    numbers = {name: _number(amount) for name, amount in attribute.items()}
     return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
 
 

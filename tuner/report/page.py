@@ -6,7 +6,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -20,8 +19,6 @@ from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.parallel import parallel
 
-MOST_OF_EACH_END = 5
-"""The best and the worst configs that a report lists, if there are more than twice as many (chosen)."""
 _FILTERS = {
     "winner": winner,
     "result": facts.result,
@@ -49,7 +46,6 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
         commands: a case → its command to train with the best config.
         live: the `version` of the study, for a page that loads itself anew when it changes; None for a file.
     """
-    own_files = {"plotly": _trusted(get_plotlyjs()), **_own_files()} if form == "html" else {}
     return (
         _templates(in_markdown=form == "md")
         .get_template(f"report.{form}")
@@ -60,10 +56,10 @@ def render(study: StudyFacts, *, form: str, commands: Mapping[str, str], live: s
             explained=facts.explained(study),
             commands=commands,
             with_error=with_error,
-            most=MOST_OF_EACH_END,
+            most=5,  # of the best and of the worst configs, if there are more than twice as many (chosen)
             live=live,
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            **own_files,
+            plotly=_trusted(get_plotlyjs()),
         )
     )
 
@@ -87,15 +83,6 @@ def _in_markdown(value: object) -> object:
     return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _own_files() -> dict[str, Markup]:
-    """Return the style and the script of the page."""
-    templates = files("tuner.report") / "templates"
-    return {
-        name: _trusted((templates / file).read_text(encoding="utf-8"))
-        for name, file in (("style", "report.css"), ("script", "report.js"))
-    }
-
-
 def _drawn(picture: Picture) -> Markup:
     """Return what plotly needs of a picture."""
     return _data({"data": picture.data, "layout": picture.layout})
@@ -113,14 +100,14 @@ def _data(document: dict[str, object]) -> Markup:
 
 
 def _trusted(text: str) -> Markup:
-    """Return a text marked as HTML: our own files, plotly's script, and JSON without the character that opens a tag."""
+    """Return a text marked as HTML: plotly's script, and JSON without the character that opens a tag."""
     return Markup(text)  # noqa: S704
 
 
 def version(reader: StudyReader) -> str:
     """Return a word that changes with each trial that begins or ends."""
-    known = [(case.name, trial.number, str(trial.state)) for case in reader.cases for trial in case.trials]
-    return sha256(repr(known).encode()).hexdigest()[:16]
+    states = [(case.name, trial.number, str(trial.state)) for case in reader.cases for trial in case.trials]
+    return sha256(repr(states).encode()).hexdigest()[:16]
 
 
 def live_page(read: Callable[[], StudyReader], page: Callable[[StudyReader, str], str]) -> WSGIApplication:
@@ -130,11 +117,13 @@ def live_page(read: Callable[[], StudyReader], page: Callable[[StudyReader, str]
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Return the answer to a request."""
-        path, status, kind = environ.get("PATH_INFO", "/"), "200 OK", "text/plain"
+        """Return the answer to a request: the page for `/`, and its version for `/version`."""
+        path = environ.get("PATH_INFO", "/")
+        status, kind = "200 OK", "text/plain"
         try:
             if path == "/":
-                reader, kind = read(), "text/html"
+                kind = "text/html"
+                reader = read()
                 text = page(reader, version(reader))
             elif path == "/version":
                 text = version(read())

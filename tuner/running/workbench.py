@@ -8,36 +8,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tuner import study
 from tuner.devices.found import describe_machine, launch_variables, open_devices
 from tuner.errors import StudyError
 from tuner.nodes.source import open_nodes
-from tuner.probe import Device, DeviceSource, Slot, check_metrics
+from tuner.probe import Device, DeviceSource, Slot, check_metrics, number_of
 from tuner.records.case_record import FOLDER
 from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
-from tuner.study import (
-    LADDER,
-    NODES,
-    RANKS,
-    BatchFit,
-    Case,
-    Config,
-    DeviceKind,
-    Parameter,
-    Rule,
-    Space,
-    StudySpec,
-    Value,
-    described,
-    every,
-    first_size,
-    lending_order,
-    load,
-    narrowed,
-    price_of_all,
-    read_prices,
-    select,
-)
 from tuner.trainers.base import LadderEnd, Trainer
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 
@@ -46,7 +24,7 @@ from tuner.trainers.registry import check_values, not_searched, open_trainer
 class Workbench:
     """Everything a study needs to probe; opened once, before any probe."""
 
-    spec: StudySpec
+    spec: study.StudySpec
     asked_for: str
     """The study that the user named; it differs from `spec.name` where the fallback study is used."""
     trainer: Trainer
@@ -57,9 +35,9 @@ class Workbench:
     """The environment variables of the trainer's processes: visible cards, NCCL settings, the study's own variables."""
     rungs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Case → the rungs of its `auto` ladder, where the rungs are fixed."""
-    batches: Mapping[str, BatchFit] = field(default_factory=dict)
+    batches: Mapping[str, study.BatchFit] = field(default_factory=dict)
     """Case → its batch size that is `auto`, where the size is known."""
-    holds: Callable[[Config], bool] = every
+    holds: Callable[[study.Config], bool] = study.every
     """Returns whether a config can be measured at all."""
 
     @property
@@ -103,38 +81,37 @@ class Workbench:
         return file and f"{file.name} {sha256(file.read_bytes()).hexdigest()[:12]}"
 
     @property
-    def kind(self) -> DeviceKind:
+    def kind(self) -> study.DeviceKind:
         """What the devices are."""
         return "gpu" if self.devices[0].is_gpu else "cpu"
 
-    def spec_for(self, case: Case) -> StudySpec:
-        """Return the study's settings for this case on these devices; a study of several objectives has no pruner.
-
-        On several nodes each probe is cold, whatever an override says: requests reach no session there.
-        """
-        spec = narrowed(self.spec, case.name, self.kind)
-        if spec.slurm.nodes > 1:
+    def spec_for(self, case: study.Case) -> study.StudySpec:
+        """Return the study's settings for this case on these devices."""
+        spec = study.narrowed(self.spec, case.name, self.kind)
+        if spec.slurm.nodes > 1:  # requests reach no session there, whatever an override says
             spec = spec.model_copy(update={"probe": spec.probe.model_copy(update={"warm": False})})
-        if len(spec.objectives) == 1:
-            return spec
-        return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
+        if len(spec.objectives) > 1:  # a pruner compares a single value
+            spec = spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
+        return spec
 
-    def space_for(self, case: Case) -> Space:
-        """Return the space that is really searched for a case.
+    def space_for(self, case: study.Case) -> study.Space:
+        """Return the space that is searched for a case.
 
-        It lacks the parameters of `not_searched`, and the configs that `holds`, the study's rules or the trainer
-        refuse. Its ladder, the sizes that decide memory, ends where `cut_for` says. An `auto` ladder has the sizes in
-        `rungs` or, before these are worked out, its first doublings. Raises StudyError when no parameter is left,
-        TrainerError for a value that the trainer cannot use.
+        1. It lacks the parameters of `not_searched`.
+        2. It lacks the configs that `holds`, the study's rules or the trainer refuse.
+        3. An `auto` ladder or batch size has the values that were worked out, or its first doublings before that.
+        4. Its ladder, the sizes that decide memory, ends where `cut_for` says.
+
+        Raises StudyError when no parameter or no config is left, TrainerError for a value that the trainer cannot use.
         """
         spec = self.spec_for(case)
         space = spec.build_space()
-        left_out = not_searched(spec, self.trainer)
+        left_out = not_searched(spec, self.trainer)  # 1
         searched = replace(space.restricted_to(set(space.names) - left_out.keys()), holds=self.holds)
-        rules = spec.build_rules()
+        rules = spec.build_rules()  # 2
         refusal = self._refusal_of(rules)
         if rules or self.trainer.has_rules:
-            searched = Space(
+            searched = study.Space(
                 tuple(self._without_refused_values(parameter, rules) for parameter in searched.parameters),
                 holds=lambda config: self.holds(config) and refusal(config) is None,
             )
@@ -144,97 +121,97 @@ class Workbench:
                 f"nothing to search for {case.name}: every parameter is left out ({reasons}); add one to `space`"
             )
         check_values(self.trainer, searched.parameters)
-        if searched.auto_bounds and case.name in self.rungs:
+        if searched.auto_bounds and case.name in self.rungs:  # 3
             searched = searched.with_rungs(self.rungs[case.name])
         if searched.auto_batch and case.name in self.batches:
             searched = searched.with_batch(self.batches[case.name].size)
-        cut = self.cut_for(case)
-        searched = searched.up_to(cut.num_envs) if cut else searched
+        if cut := self.cut_for(case):  # 4
+            searched = searched.up_to(cut.num_envs)
         if searched.example() is None:
-            config = next(replace(searched, holds=every).configs())
+            config = next(replace(searched, holds=study.every).configs())  # any one, to quote why it is refused
             raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {refusal(config)}")
         return searched
 
-    def _refusal_of(self, rules: Sequence[Rule]) -> Callable[[Config], str | None]:
+    def _refusal_of(self, rules: Sequence[study.Rule]) -> Callable[[study.Config], str | None]:
         """Return a function that says why a config cannot run, by a rule or the trainer; it returns None if it can."""
         ranks = len(self.devices)
 
-        def refusal(config: Config) -> str | None:
+        def refusal(config: study.Config) -> str | None:
             """Return why a config cannot run; None if it can."""
-            values = {**config, RANKS: ranks}
+            values = {**config, study.RANKS: ranks}
             broken = next((rule for rule in rules if not rule.holds(values)), None)
             return f"the rule {broken.text!r} leaves it out" if broken else self.trainer.refusal(config, ranks)
 
         return refusal
 
-    def _without_refused_values(self, parameter: Parameter, rules: Sequence[Rule]) -> Parameter:
+    def _without_refused_values(self, parameter: study.Parameter, rules: Sequence[study.Rule]) -> study.Parameter:
         """Return a parameter without the values that a rule refuses whatever the others are.
 
         Such a value is a degree of parallelism above the number of cards. Raises StudyError if no value is left.
         """
         ranks = len(self.devices)
 
-        def can_run(value: Value) -> bool:
-            return all(rule.holds({parameter.name: value, RANKS: ranks}) for rule in rules)
+        def can_run(value: study.Value) -> bool:
+            return all(rule.holds({parameter.name: value, study.RANKS: ranks}) for rule in rules)
 
         values = tuple(filter(can_run, parameter.values))
         if not values:
-            raise StudyError(f"the rules leave no value of {parameter.name} on {ranks} device(s)")
+            raise StudyError(f"the rules leave no value of {parameter.name} on {number_of(ranks, 'device')}")
         return replace(parameter, values=values, grown=tuple(filter(can_run, parameter.grown)))
 
-    def cut_for(self, case: Case) -> LadderEnd | None:
-        """Return where the trainer cuts the case's ladder; None if the whole ladder of the study can run.
+    def cut_for(self, case: study.Case) -> LadderEnd | None:
+        """Return the largest size that the trainer can run, with the reason; None if all rungs of the study can run.
 
         Raises StudyError when even the smallest rung is too large.
         """
         end = self.trainer.ladder_end(case)
-        rungs = [rung for rung in self.spec_for(case).build_space().values(LADDER) if not isinstance(rung, str)]
+        rungs = [rung for rung in self.spec_for(case).build_space().values(study.LADDER) if not isinstance(rung, str)]
         if end is None or not rungs or max(rungs) <= end.num_envs:
             return None
         if min(rungs) > end.num_envs:
             raise StudyError(
                 f"no rung is left for {case.name}: the smallest is {min(rungs)}, and {self.trainer.name} can run "
-                f"{LADDER} up to {end.num_envs}: {end.reason}; add a smaller rung"
+                f"{study.LADDER} up to {end.num_envs}: {end.reason}; add a smaller rung"
             )
         return end
 
-    def calibrates(self, case: Case) -> bool:
+    def calibrates(self, case: study.Case) -> bool:
         """Return whether the case has an `auto` ladder whose rungs this bench does not know."""
         return case.name not in self.rungs and self.space_for(case).auto_bounds is not None
 
-    def with_rungs(self, case: Case, rungs: tuple[int, ...]) -> "Workbench":
+    def with_rungs(self, case: study.Case, rungs: tuple[int, ...]) -> "Workbench":
         """Return the bench with the rungs of the case's `auto` ladder."""
         return replace(self, rungs={**self.rungs, case.name: rungs})
 
-    def batch_to_fit(self, case: Case) -> BatchToFit | None:
+    def batch_to_fit(self, case: study.Case) -> BatchToFit | None:
         """Return the case's batch size that is `auto` and not worked out yet; None if there is none.
 
-        The samples at hand are the number in the study file, or else the number that the trainer knows. They limit a
-        batch: in the small probes those of the usual config, which these probes run, and later the most of any rung.
+        The samples that an iteration has at hand limit a batch. Their number stands in the study file, or else the
+        trainer knows it for a config. The small probes run the usual config; later, any rung may run.
         Raises TrainerError if the parameter does not count the samples of a batch.
         """
         space = self.space_for(case)
         if case.name in self.batches or not (parameter := space.auto_batch):
             return None
-        of_study = self.spec_for(case).space[parameter].samples
-        of_usual = self.trainer.samples_at_hand(parameter, usual(space))
-        of_defaults = [self.trainer.samples_at_hand(parameter, config) for config in space.defaults()]
-        by_trainer = [count for count in (of_usual, *of_defaults) if count is not None]
+        study_samples = self.spec_for(case).space[parameter].samples
+        usual_samples = self.trainer.samples_at_hand(parameter, usual(space))
+        rung_samples = [self.trainer.samples_at_hand(parameter, config) for config in space.defaults()]
+        known_samples = [count for count in (usual_samples, *rung_samples) if count is not None]
         return BatchToFit(
             parameter=parameter,
             space=space,
             # only of the trainer's number it is known that an iteration goes through all these samples
-            first=first_size(None if of_study else of_usual),
-            probed_samples=of_study or of_usual,
-            samples=of_study or max(by_trainer, default=None),
+            first=study.first_size(None if study_samples else usual_samples),
+            probed_samples=study_samples or usual_samples,
+            samples=study_samples or max(known_samples, default=None),
             total_mib=min((device.mem_total_mib for device in self.devices if device.mem_total_mib), default=None),
         )
 
-    def with_batch(self, case: Case, batch: BatchFit) -> "Workbench":
+    def with_batch(self, case: study.Case, batch: study.BatchFit) -> "Workbench":
         """Return the bench with the case's batch size that is `auto`."""
         return replace(self, batches={**self.batches, case.name: batch})
 
-    def started(self, cases: Sequence[Case]) -> StudyStarted:
+    def started(self, cases: Sequence[study.Case]) -> StudyStarted:
         """Return the event with which the work on the study begins."""
         return StudyStarted(
             study=self.spec.name,
@@ -244,9 +221,9 @@ class Workbench:
             objectives=self.spec.objectives,
         )
 
-    def slot(self, case: Case, folder: str | Path, config: Config) -> Slot:
+    def slot(self, case: study.Case, folder: str | Path, config: study.Config) -> Slot:
         """Return where a probe of a config runs, in a folder of the study's folder; `run_in` reserves its port."""
-        nodes = config.get(NODES)
+        nodes = config.get(study.NODES)
         prices, models = self.spec.prices, [("", device.model) for device in self.devices]
         return Slot(
             devices=self.devices,
@@ -254,19 +231,19 @@ class Workbench:
             limits=self.spec_for(case).probe,
             variables=self.variables,
             nodes=nodes if isinstance(nodes, int) else self.spec.slurm.nodes,
-            price_per_hour=prices and price_of_all(prices, models, "`prices`"),
+            price_per_hour=prices and study.price_of_all(prices, models, "`prices`"),
         )
 
-    def study_name(self, case: Case) -> str:
+    def study_name(self, case: study.Case) -> str:
         """Return the name of the case's study in the database."""
         return f"{self.spec.name}/{case.name}"
 
-    def identity_for(self, case: Case) -> dict[str, Any]:
+    def identity_for(self, case: study.Case) -> dict[str, Any]:
         """Return the settings that make trials of this case comparable; a resumed study must have the same."""
         spec = self.spec_for(case)
         constraints = spec.build_constraints()
         return {
-            "space": described(self.space_for(case)),
+            "space": study.described(self.space_for(case)),
             "trainer": self.trainer.fingerprint(),
             **({"rules": list(spec.rules)} if spec.rules else {}),
             **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
@@ -279,7 +256,7 @@ class Workbench:
         }
 
 
-def open_source(spec: StudySpec) -> DeviceSource:
+def open_source(spec: study.StudySpec) -> DeviceSource:
     """Open the devices of a study: of this machine, or of all nodes of a trial. Raises DeviceError."""
     if spec.slurm.nodes > 1:
         return open_nodes(spec)
@@ -287,25 +264,25 @@ def open_source(spec: StudySpec) -> DeviceSource:
 
 
 def open_workbench(
-    study: str,
+    asked_for: str,
     *,
     devices: str | None = None,
     prices: Path | None = None,
     runs: Path = Path("runs"),
-    source_of: Callable[[StudySpec], DeviceSource] = open_source,
+    source_of: Callable[[study.StudySpec], DeviceSource] = open_source,
 ) -> Workbench:
     """Open a study with its trainer and devices, and return it. Raises StudyError, TrainerError or DeviceError.
 
     Args:
-        study: the name or the file of the study.
+        asked_for: the name or the file of the study.
         devices: replaces the devices of the study file; see `devices_for`.
         prices: a file whose prices replace those of the study.
         runs: the folder of the studies' folders.
         source_of: opens the devices.
     """
-    spec = load(study)
+    spec = study.load(asked_for)
     if prices:
-        spec = spec.model_copy(update={"prices": read_prices(prices)})
+        spec = spec.model_copy(update={"prices": study.read_prices(prices)})
     check_metrics(spec)
     trainer, nodes = open_trainer(spec.trainer), spec.slurm.nodes
     if nodes > 1 and not trainer.spans_nodes:
@@ -316,10 +293,10 @@ def open_workbench(
         )
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
     if spec.prices:  # before anything is measured that would lack its price
-        price_of_all(spec.prices, [("", device.model) for device in source.devices], prices or study)
+        study.price_of_all(spec.prices, [("", device.model) for device in source.devices], prices or asked_for)
     return Workbench(
         spec=spec,
-        asked_for=study,
+        asked_for=asked_for,
         trainer=trainer,
         source=source,
         folder=(runs / spec.name).resolve(),
@@ -328,16 +305,17 @@ def open_workbench(
     )
 
 
-def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
+def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
     globs = [glob.strip() for option in cases or () for glob in option.split(",")]
-    return select(bench.trainer.cases(), [glob for glob in globs if glob] or bench.spec.cases)
+    return study.select(bench.trainer.cases(), [glob for glob in globs if glob] or bench.spec.cases)
 
 
-def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[Case]:
-    """Return the chosen cases in the order of the search. If a study asks for all, cases that help others come first.
+def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
+    """Return the chosen cases in the order of the search: as asked for, unless the study asks for all cases.
 
-    A case helps a similar one with its best config; see `lending_order`.
+    Of all cases, those come first that help similar ones with their best config; see `lending_order`.
     """
     chosen = chosen_cases(bench, cases)
-    return lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
+    has_no_order = not cases and bench.spec.cases == ("*",)
+    return study.lending_order(chosen) if has_no_order else chosen

@@ -23,18 +23,22 @@ LARGEST_SHARE = 1.10
 """The most of what a training takes, as a share of what is foretold. Source: as above."""
 
 
-def foretold(plan: ProbePlan) -> float:
+def foretold_mib(plan: ProbePlan) -> float:
     """Return about how many MiB of a card a plan's command would take.
 
-    The command is started without a card, in the trainer's own Python, and ends with its second optimizer step.
-    Raises TrainerError where it makes none, with its last line, and the errors of `Process`.
+    The command is started without a card, in the trainer's own Python, and ends with its second optimizer step. It is
+    told the plan's card, or an H100 of 80 GiB where the card is not known, as in a job.
+    Raises TrainerError with the command's last line where it makes no second step, and the errors of `Process`.
     """
     answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
     path = path_inside(plan.environment(os.environ))
-    variables = {"PYTHONPATH": escaped(path), "TUNER_PREDICT": escaped(str(answer)), "CUDA_VISIBLE_DEVICES": ""}
-    # what takes longer than three minutes computes with real data
+    device = plan.slot.devices[0]
+    card = f"{device.mem_total_mib:.0f} {device.model}" if device.mem_total_mib else f"{80 * 1024} NVIDIA H100"
+    variables = {"PYTHONPATH": path, "TUNER_PREDICT": str(answer), "TUNER_CARD": card, "CUDA_VISIBLE_DEVICES": ""}
+    variables = {name: escaped(value) for name, value in variables.items()}
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
-    last, end_s, has_ended = "it says nothing", clock.now() + 180.0, False
+    last, has_ended = "it says nothing", False
+    end_s = clock.now() + 180.0  # what takes longer computes with real data
     try:
         while not has_ended:
             has_ended = process.exit_code() is not None or clock.now() >= end_s

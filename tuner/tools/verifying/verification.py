@@ -7,22 +7,10 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from tuner import probe
 from tuner.count import differences
 from tuner.errors import StudyError, TrainerError
-from tuner.export import SPEEDS, CaseView, SpeedGain, figure, in_words, no_best, with_error
-from tuner.probe import (
-    SAMPLES_PER_S,
-    Answer,
-    FailureKind,
-    Next,
-    ProbeResult,
-    Quantity,
-    duration,
-    error,
-    error_of_mean,
-    over,
-    value,
-)
+from tuner.export import SPEEDS, CaseView, figure, in_words, no_best, with_error
 from tuner.records.case_record import FACTS, changes
 from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
@@ -49,36 +37,36 @@ class RepeatedConfig:
     """A config that is measured again."""
 
     name: str
-    then: Standing
+    in_study: Standing
     """What the study knows of the config."""
     metric: str
     """The speed that is compared."""
-    results: list[ProbeResult] = field(default_factory=list)
+    results: list[probe.ProbeResult] = field(default_factory=list)
     """The runs of now."""
 
     @property
     def config(self) -> Config:
         """The values of the config, those without effect included."""
-        return self.then.trials[-1].config
+        return self.in_study.trials[-1].config
 
     @property
-    def reading(self) -> Quantity:
+    def study_speed(self) -> probe.Quantity:
         """The speed that the study has measured."""
-        if self.metric == SAMPLES_PER_S:
-            return Quantity(self.then.samples_per_s or 0.0, self.then.told_speed_error)
-        return Quantity(self.then.value, self.then.told_error)
+        if self.metric == probe.SAMPLES_PER_S:
+            return probe.Quantity(self.in_study.samples_per_s or 0.0, self.in_study.told_speed_error)
+        return probe.Quantity(self.in_study.value, self.in_study.told_error)
 
     @property
-    def readings(self) -> list[Quantity]:
+    def speeds(self) -> list[probe.Quantity]:
         """The speeds of the runs of now."""
-        speeds = ((value(result, self.metric), error(result, self.metric)) for result in self.results)
-        return [Quantity(speed, spread) for speed, spread in speeds if speed]
+        speeds = ((probe.value(result, self.metric), probe.error(result, self.metric)) for result in self.results)
+        return [probe.Quantity(speed, spread) for speed, spread in speeds if speed]
 
     @property
     def waits(self) -> float:
-        """The mean share of the time in which the runs of now waited for a processor that others used."""
-        shares = [over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
-        return min((over(fmean, shares) or 0.0) / 100.0, 0.9)
+        """The mean share of the time in which the runs of now waited for a processor that others used; 0.9 at most."""
+        waits_pct = [probe.over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
+        return min((probe.over(fmean, waits_pct) or 0.0) / 100.0, 0.9)
 
 
 def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
@@ -91,17 +79,18 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
         raise StudyError(no_best(view.name))
     if best.is_warm:
         raise StudyError(f"only sessions have measured the best of {view.name}; `tuner optimize` confirms it first")
-    metric = view.objectives[0] if view.objectives[0] in SPEEDS else SAMPLES_PER_S
-    if metric == SAMPLES_PER_S and not best.samples_per_s:
+    metric = view.objectives[0] if view.objectives[0] in SPEEDS else probe.SAMPLES_PER_S
+    if metric == probe.SAMPLES_PER_S and not best.samples_per_s:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
     base = measured.get(launch_digest(own)) if own else view.default
-    subject, name = partial(RepeatedConfig, metric=metric), "your command" if own else "the default"
-    if base is None or (metric == SAMPLES_PER_S and not base.samples_per_s):
-        return [subject(name="the best", then=best)]
+    name = "your command" if own else "the default"
+    subject = partial(RepeatedConfig, metric=metric)
+    if base is None or (metric == probe.SAMPLES_PER_S and not base.samples_per_s):
+        return [subject(name="the best", in_study=best)]
     if base.launch == best.launch:
-        return [subject(name=f"{name} (the best)", then=base)]
-    return [subject(name=name, then=base), subject(name="the best", then=best)]
+        return [subject(name=f"{name} (the best)", in_study=base)]
+    return [subject(name=name, in_study=base), subject(name="the best", in_study=best)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,17 +107,17 @@ class Findings:
 
     def slowdown(self, subject: RepeatedConfig) -> Slowdown:
         """Return how a config compares with its speed in the study."""
-        spread = scatter(each.readings for each in self.subjects)
-        return Slowdown.of(subject.readings, subject.reading, subject.then.readings, spread)
+        spread = scatter(each.speeds for each in self.subjects)
+        return Slowdown.of(subject.speeds, subject.study_speed, subject.in_study.readings, spread)
 
     @property
-    def gain(self) -> SpeedGain | None:
+    def gain(self) -> probe.Quantity | None:
         """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
         if len(self.subjects) < 2:
             return None
-        base, best = (subject.readings for subject in self.subjects)
+        base, best = (subject.speeds for subject in self.subjects)
         ratios = [fast.value / slow.value for slow, fast in zip(base, best, strict=True)]
-        return SpeedGain(fmean(ratios), error_of_mean(ratios, ()))
+        return probe.Quantity(fmean(ratios), probe.error_of_mean(ratios, ()))
 
     @property
     def verdict(self) -> Outcome:
@@ -137,10 +126,10 @@ class Findings:
         slowdown = self.slowdown(best)
         if slowdown.is_below(self.at_least, best.waits):
             return Outcome.SLOWER
-        is_explained = slowdown.is_below(self.at_least)
-        # a test that would not see even a slowdown 5 % larger than the one that is allowed says nothing (chosen)
+        is_slow_by_waits = slowdown.is_below(self.at_least)  # only its waits explain that
+        # a test that would not see even a slowdown 5 % larger than the allowed one says nothing (chosen)
         is_coarse = slowdown.visible > 0.05 and not slowdown.is_above(self.at_least)
-        return Outcome.UNKNOWN if is_explained or is_coarse else Outcome.HOLDS
+        return Outcome.UNKNOWN if is_slow_by_waits or is_coarse else Outcome.HOLDS
 
     @property
     def is_fine(self) -> bool:
@@ -152,21 +141,23 @@ class Verification:
     """The verification of one case: a few runs that the study does not keep."""
 
     def __init__(self, job: Job, case: Case, view: CaseView, budget: Budget, say: Callable[[str], None]) -> None:
-        """`budget`: the time in which all runs are to end, but the first four; `say` shows a line."""
+        """`budget`: the time in which all runs but the first four are to end. `say` shows a line."""
         self._job, self._case, self._budget, self._say = job, case, budget, say
         self.subjects = subjects(view, job.bench.space_for(case).own)
 
     def run(self, at_least: float) -> Findings | None:
-        """Return what the runs show, which alternate between the configs; None where the user stopped them.
+        """Run the configs in turns, and return what the runs show; None where the user stopped them.
 
-        There are four at least, however long they take: fewer do not show how far runs scatter.
+        There are four runs at least, however long they take: fewer do not show how far runs scatter.
         Raises TrainerError where a run fails, or trains something else than in the study.
         """
         findings = Findings(subjects=self.subjects, at_least=at_least)
         taken_s = 0.0
-        while findings.rounds * len(self.subjects) < 4 or (
-            not findings.is_fine and self._budget.grant(taken_s / findings.rounds)
-        ):
+        while True:
+            has_four = findings.rounds * len(self.subjects) >= 4
+            if has_four and (findings.is_fine or not self._budget.grant(taken_s / findings.rounds)):
+                return findings
+            # every second round runs backwards, so that a slow drift of the machine concerns both alike
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
             for subject in turn:
                 result = self._measure(subject)
@@ -175,30 +166,30 @@ class Verification:
                 subject.results.append(result)
                 taken_s += result.total_s
             self._say(f"  round {findings.rounds}: {'; '.join(map(_newest, self.subjects))}")
-        return findings
 
-    def _measure(self, subject: RepeatedConfig) -> ProbeResult | None:
-        """Return the result of one run; None where the user stopped it."""
+    def _measure(self, subject: RepeatedConfig) -> probe.ProbeResult | None:
+        """Run a config once, and return the result; None where the user stopped it. Raises TrainerError as `run`."""
         bench, spec = self._job.bench, self._job.bench.spec_for(self._case)
         slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
 
-        def stop(so_far: ProbeResult | None) -> Answer:
+        def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
             """Return whether the run goes on: as long as a probe of the study."""
             if self._job.interrupted():
-                return Answer(Next.INTERRUPTED)
-            return next_answer(so_far, spec.objectives, slot.limits) if so_far else Answer(Next.GO)
+                return probe.Answer(probe.Next.INTERRUPTED)
+            return next_answer(so_far, spec.objectives, slot.limits) if so_far else probe.Answer(probe.Next.GO)
 
         result = run_in(
             slot, partial(bench.trainer.plan, self._case, subject.config), lambda plan: self._job.probe(plan, stop)
         )
-        if result.failure and result.failure.kind is FailureKind.INTERRUPTED:
+        if result.failure and result.failure.kind is probe.FailureKind.INTERRUPTED:
             return None
         if result.failure:
             raise TrainerError(f"{subject.name} fails now: {result.failure.kind}: {result.failure.detail}")
-        if not value(result, subject.metric):
+        if not probe.value(result, subject.metric):
             raise TrainerError(f"{subject.name} ran, and its {subject.metric} could not be measured")
-        before = next((trial.probe.training for trial in reversed(subject.then.trials) if trial.probe.training), None)
-        now = result.training
+        # a training is known where it was counted inside
+        trainings = (trial.probe.training for trial in reversed(subject.in_study.trials))
+        before, now = next(filter(None, trainings), None), result.training
         if before and now and (changed := differences(before.signature, now.signature)):
             raise TrainerError(
                 f"{subject.name} trains something else than in the study, so speeds do not compare: "
@@ -209,12 +200,12 @@ class Verification:
 
 def _newest(subject: RepeatedConfig) -> str:
     """Return the speed of a config's newest run."""
-    last = subject.readings[-1]
+    last = subject.speeds[-1]
     return f"{subject.name} {with_error(last.value, last.error)} {SPEEDS[subject.metric]}"
 
 
 def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which settings differ from those with which a case was measured; `identity` has those of now."""
+    """Yield which settings differ from those with which a case was measured; `identity` has the settings of now."""
     stored = view.facts.identity
     for line in opening.differences(stored, dict(identity)) if stored else ():
         yield f"changed in the study file: {line.strip()}"
@@ -223,10 +214,10 @@ def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[st
 def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: float) -> Iterator[str]:
     """Yield what is measured, and for how long."""
     for subject in subjects:
-        yield f"{subject.name}: {in_words(subject.then.config)}"
+        yield f"{subject.name}: {in_words(subject.in_study.config)}"
     slower = 1.0 - at_least + FINE
     turns = "in turns" if len(subjects) > 1 else "again and again"
-    yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {duration(60 * minutes)}"
+    yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
 
 
 def report(findings: Findings) -> Iterator[str]:
@@ -234,15 +225,16 @@ def report(findings: Findings) -> Iterator[str]:
     *_, best = findings.subjects
     yield _since(best)
     for subject in findings.subjects:
-        slowdown, then = findings.slowdown(subject), subject.reading
+        slowdown, before = findings.slowdown(subject), subject.study_speed
         yield (
-            f"{subject.name}: {with_error(slowdown.times, slowdown.error, 3)} times the study's {figure(then.value)} "
-            f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.then.readings} of the study"
+            f"{subject.name}: {with_error(slowdown.times, slowdown.error, 3)} times the study's {figure(before.value)} "
+            f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.in_study.readings} of the study"
         )
     if gain := findings.gain:
-        base, gain_in_study = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
+        base = findings.subjects[0]
+        gain_in_study = best.study_speed.value / base.study_speed.value
         yield (
-            f"the best makes {with_error(gain.times, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
+            f"the best makes {with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
             f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
         )
     slowdown_of_best = findings.slowdown(best)
@@ -276,7 +268,7 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
 
 def _since(best: RepeatedConfig) -> str:
     """Return what has changed since the study has measured the best, and what may have."""
-    trial = best.then.trials[-1]
+    trial = best.in_study.trials[-1]
     before, now = trial.probe.facts, best.results[-1].facts
     same = [what for name, what in FACTS.items() if name in before and before[name] == now.get(name)]
     unknown = [what for name, what in FACTS.items() if name in now and name not in before]
