@@ -44,8 +44,6 @@ _GROUPS = {
     "Several GPUs": ("scale", "decide", "worker"),
 }
 """The groups of `tuner --help` → their commands, in this order."""
-_FORMER_COMMANDS = ("told",)
-"""The names of commands in older versions, which still work; `_HOMES` says what they are now."""
 _PANELS = {
     "The command": (
         *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
@@ -195,7 +193,7 @@ class Commands(TyperGroup):
         for group, names in _GROUPS.items():
             for name in names:
                 self.add_command(Deferred(name, rich_help_panel=group))
-        for name in _FORMER_COMMANDS:
+        for name in _HOMES.keys() - self.commands.keys():  # of older versions
             self.add_command(Deferred(name, hidden=True))
 
     def get_params(self, ctx: Any) -> list[Any]:

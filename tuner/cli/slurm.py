@@ -27,9 +27,6 @@ from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
 
-_LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
-"""The hosts in a database's URL that only programs of this machine reach."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunInJob:
@@ -156,7 +153,8 @@ def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
     check_guarded(url)
     parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
+    # only programs of this machine reach these hosts
+    if parsed.get_backend_name() != "sqlite" and parsed.host not in {None, "", "localhost", "127.0.0.1", "::1"}:
         return
     where = ["--partition", slurm.partition] if slurm.partition else []
     nodes = sum(int(line) for line in ask_slurm("sinfo", "--noheader", "--format=%D", *where).split())
