@@ -148,8 +148,7 @@ class Result:
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
         of_best = gain(self.study.cases[0]) if self.study.cases else None
-        has_speeds = of_best is not None and of_best.times is not None
-        return of_best if has_speeds else None
+        return of_best if of_best and of_best.times else None  # without speeds, only the objective is compared
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""

@@ -119,16 +119,10 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
     best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
         best = best_configs.get(case.name, {})
-        values: list[str] = []
-        for parameter in bench.space_for(case).parameters:
-            if not _is_at_the_top(parameter, best):
-                continue
-            if parameter.is_ladder:
-                top = int(best[parameter.name])
-                yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
-            else:
-                values.append(f"{parameter.name}, {best[parameter.name]}")
-        if values:
+        largest = [parameter for parameter in bench.space_for(case).parameters if _is_at_the_top(parameter, best)]
+        for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # there is one at most
+            yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
+        if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
             yield (
                 f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
                 "larger values may be better, in a study with another name"

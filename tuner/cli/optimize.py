@@ -207,9 +207,8 @@ def _show(
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
-    if not is_typed:
-        print_tables(tables, gains_table(rows))
-    print_tables(tables, *front_tables(reader))
+    gains = [] if is_typed else [gains_table(rows)]
+    print_tables(tables, *gains, *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
     if not is_typed:

@@ -243,10 +243,9 @@ def _measured(view: export.CaseView, member: Standing) -> str:
     metrics = pooled(member.trials).metrics
     errors = (member.told_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
-    text = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
-    if member.readings > 1:
-        text += f", mean of {member.readings}"
-    return f"trial #{member.trial}: {text}"
+    values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
+    mean_of = f", mean of {member.readings}" if member.readings > 1 else ""
+    return f"trial #{member.trial}: {values}{mean_of}"
 
 
 def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standing) -> Iterator[str]:

@@ -103,8 +103,7 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
     for entrant in configs:
         measured = "".join(f", {name} {figure(value)}" for name, value in entrant.measured.items())
         yield f"{entrant.words}: {entrant.kind}{measured}"
-    any_entrant = configs[0]
-    if shared := {name: value for name, value in any_entrant.config.items() if name in any_entrant.shared}:
+    if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
         yield f"each config has {in_words(shared)}"
     for number, turn in enumerate(rounds, start=1):
         seeds = number_of(len(turn.seeds), "seed")

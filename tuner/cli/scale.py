@@ -301,8 +301,8 @@ def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tup
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     """Return the whole numbers of an option in ascending order, each once. Raises StudyError for anything else."""
     parts = [part.strip() for part in text.split(",")]
-    most_digits = 12  # far more than any size; a number of thousands of digits cannot even be converted
-    if not all(part.isdecimal() and len(part) <= most_digits and int(part) > 0 for part in parts):
+    # 12 digits are more than any size has; thousands of digits cannot even be converted
+    if not all(part.isdecimal() and len(part) <= 12 and int(part) > 0 for part in parts):
         raise StudyError(f"{option} {text[:40]!r}: write whole numbers of at least 1, separated by commas")
     return tuple(sorted({int(part) for part in parts}))
 

@@ -265,11 +265,10 @@ def used(
 ) -> list[Used]:
     """Return how a command used each device, from its first iteration on; from its start where there is only one."""
     begin_s = reports[0].t_s if len(reports) > 1 else 0.0
-    uses: list[Used] = []
-    for place, device in enumerate(devices):
-        of_device = [sample for sample in samples if sample.device == place]
-        uses.append(_used(device, of_device, begin_s))
-    return uses
+    return [
+        _used(device, [sample for sample in samples if sample.device == place], begin_s)
+        for place, device in enumerate(devices)
+    ]
 
 
 def _used(device: probe.Device, samples: Sequence[probe.DeviceSample], begin_s: float) -> Used:

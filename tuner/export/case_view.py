@@ -254,9 +254,7 @@ class CaseView:
             config = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None
-        if not speed or not any(default_speeds):
-            return None
-        return speed / fmean(default_speeds)
+        return speed / fmean(default_speeds) if speed and any(default_speeds) else None
 
     @property
     def largest_ok(self) -> int | None:
