@@ -12,7 +12,7 @@ def test_findings_on_a_sound_machine_are_plain_lines(tuner: Tuner, tmp_path: Pat
     code, out, err = tuner("doctor", "--study", study_file(tmp_path))
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert any("devices: no GPU: 2 CPU rank(s)" in line for line in lines)  # a warning on one core
+    assert any("devices: no GPU: 2 CPU ranks" in line for line in lines)  # a warning on one core
     assert all(line.split()[0] in {"ok", "warning", "not"} for line in lines)
     assert not (tmp_path / "runs").exists()
 
@@ -24,7 +24,7 @@ def test_problems_are_listed_and_counted(tuner: Tuner, tmp_path: Path) -> None:
     code, out, err = tuner("doctor", "--study", study, "--devices", "0,97", "--storage", f"sqlite:///{other}")
     assert code == 2
     assert [line.split()[1] for line in out.splitlines() if line.startswith("problem")] == ["devices:", "storage:"]
-    for words in ("2 problem(s) with study demo", "0,97", "notes.db"):
+    for words in ("2 problems with study demo", "0,97", "notes.db"):
         assert words in err
     assert "Traceback" not in out + err
 

@@ -106,7 +106,7 @@ def test_for_a_case_without_a_best_the_hint_says_what_to_do() -> None:
 
 def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
     (line,) = notes([replace(summary(None), status="missing_dependency", ok=0)])
-    assert line.startswith("walk: no config has run (missing_dependency); install it into the trainer's environment")
+    assert line.startswith("walk: no config has run (missing_dependency); install what is missing")
     assert "recover" not in line
 
 

@@ -210,6 +210,25 @@ def sequence_before_batch() -> Iterator[int]:
         yield 20
 
 
+class Table(nn.Module):
+    """Takes nothing: its values are compared with the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.zeros(8))
+
+    def forward(self) -> torch.Tensor:
+        return self.values * 2.0
+
+
+def module_without_inputs() -> Iterator[int]:
+    model = Table()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for given, _ in DataLoader(TensorDataset(X, Y), 32):
+        step(optimizer, (model() - given).pow(2).mean())
+        yield 32
+
+
 def packed_sequences() -> Iterator[int]:
     model = nn.LSTM(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -11,7 +11,7 @@ from tuner.tools.diagnosis.study_times import (
     TrialEnd,
     TrialTimes,
     estimate,
-    with_startups,
+    with_estimated_startups,
 )
 
 
@@ -58,13 +58,13 @@ def test_trials_without_a_start_up() -> None:
 
 def test_an_option_goes_before_the_durations_and_a_record_before_an_option() -> None:
     shown = [trial(45.0 + 10 * reports, reports) for reports in (1, 2, 3, 4) * 5]
-    read = with_startups(study(*shown, trial(60.0, 3, startup_s=20.0), startup_s=30.0))
+    read = with_estimated_startups(study(*shown, trial(60.0, 3, startup_s=20.0), startup_s=30.0))
     assert {one.startup_s for one in read.trials} == {30.0, 20.0}
-    estimated = with_startups(study(*shown))
+    estimated = with_estimated_startups(study(*shown))
     assert estimated.setup.startup_s is not None
     assert estimated.setup.startup_s.value == pytest.approx(45.0)
     assert estimated.setup.startup_s.source.startswith("estimated from 20 trials")
-    assert with_startups(study(*shown, is_ours=True)).setup.startup_s is None
+    assert with_estimated_startups(study(*shown, is_ours=True)).setup.startup_s is None
 
 
 def test_a_trial_that_ends_during_its_start_up_never_trains() -> None:

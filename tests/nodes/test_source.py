@@ -162,8 +162,8 @@ def test_a_clock_is_known_to_within_the_fastest_message_however_it_drifts(
 def test_a_clock_that_drifts_is_followed_and_a_slow_message_changes_little() -> None:
     """It loses 500 parts in a million."""
     clock = NodeClock()
-    for told_s, heard_s, behind_s in ((0.0, 10.0, 10.0), (100.0, 110.05, 10.05), (200.0, 219.0, 10.158_95)):
-        clock.hear(told_s, heard_s)
+    for sent_s, heard_s, behind_s in ((0.0, 10.0, 10.0), (100.0, 110.05, 10.05), (200.0, 219.0, 10.158_95)):
+        clock.hear(sent_s, heard_s)
         assert clock.behind_s == pytest.approx(behind_s)
 
 

@@ -142,7 +142,7 @@ def test_a_rank_that_is_not_in_the_plan_stands_for_nobody_and_is_named(ranks: tu
     assert failure is not None
     assert (failure.kind, failure.rank) == (FailureKind.CRASH, ranks[-1])
     assert failure.detail.startswith(
-        f"rank {ranks[-1]} reports iterations, but the ranks of 2 device(s) are counted from 0"
+        f"rank {ranks[-1]} reports iterations, but the ranks of 2 devices are counted from 0"
     )
 
 

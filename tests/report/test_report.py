@@ -112,7 +112,7 @@ def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> 
     (drawn,) = [one for one in pictures(raced) if one.name == "race"]
     assert [trace["name"] for trace in drawn.data] == ["num_envs=128"] * 2 + ["num_envs=64"] * 2
     assert [trace["showlegend"] for trace in drawn.data] == [True, False, True, False]
-    assert "In the race num_envs=128 learnt most: score 1.833 ± 0.333 after 60 s of training, mean of 2 run(s)." in (
+    assert "In the race num_envs=128 learnt most: score 1.833 ± 0.333 after 60 s of training, mean of 2 runs." in (
         drawn.caption
     )
 
@@ -203,7 +203,7 @@ def test_a_case_of_a_speed_begins_with_how_many_times_as_fast_it_is(database: Fi
     ("shares", "said"),
     [
         ((0.5, 0.25), "Over the whole training the best is 1.50 times as fast as your command; steps are 50 % of the "),
-        ((None, None), "This is of training steps alone, and unknown with pauses: an epoch's end costs 1.3 s. "),
+        ((None, None), "The gain is that of training steps alone; with pauses it is unknown: an epoch's end costs 1.3"),
     ],
 )
 def test_what_pauses_make_of_a_gain_and_all_its_doubts_are_told(

@@ -8,7 +8,7 @@ from tests_search import Searched
 
 from tuner.records.schema import COST, FAILURE, MEMORY, RETRY, RUNGS
 from tuner.records.trial import MEMORY_SHARE, START_S
-from tuner.search.calibration import calibration_configs, of_ladder, rungs_after
+from tuner.search.calibration import calibration_configs, ladder_calibration, rungs_after
 from tuner.search.trials import distribution
 from tuner.study.parameter import AUTO, ParameterSpec
 from tuner.study.space import LADDER, VARIANT, Config, Parameter, Space
@@ -130,7 +130,7 @@ class Calibrated(Searched):
     """A study in memory with a calibration."""
 
     def __init__(self) -> None:
-        super().__init__(SPACE, of_ladder(SPACE))
+        super().__init__(SPACE, ladder_calibration(SPACE))
 
     def rest(self, **fails_from: int) -> list[object]:
         """Calibrate to the end. Rungs from `fails_from` on run out of memory."""

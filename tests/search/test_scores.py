@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.records.case_record import RunRecord
-from tuner.search.scores import MOST_POINTS, Lead, ahead, constant, means, score_at, standings, thinned
+from tuner.search.scores import MOST_POINTS, Lead, ahead, are_constant, means, score_at, standings, thinned
 
 
 def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> RunRecord:
@@ -55,7 +55,7 @@ def test_each_mean_has_its_own_error_and_two_means_share_their_variance() -> Non
     ],
 )
 def test_returns_that_never_change_say_nothing(scores: list[list[float]], is_constant: bool) -> None:
-    assert constant([[(float(at), score) for at, score in enumerate(one)] for one in scores]) is is_constant
+    assert are_constant([[(float(at), score) for at, score in enumerate(one)] for one in scores]) is is_constant
 
 
 def test_short_and_failed_runs_do_not_count_and_one_seed_has_no_error() -> None:

@@ -3,7 +3,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSummary
@@ -264,7 +264,8 @@ def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() ->
     assert cold["a"].error == pytest.approx(10.0)
 
 
-@given(st.floats(0.0, 99.0))
+@given(st.floats(0.0, 100.0))
+@example(100.0)
 def test_a_single_reading_beside_others_is_told_with_what_the_next_one_may_be(delayed: float) -> None:
     once = reading(0, "a", 60.0, error=1.0, speed=30.0, speed_error=0.5, delayed=delayed)
     (alone,) = all_measured([once])

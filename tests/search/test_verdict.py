@@ -8,7 +8,7 @@ from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import Change, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.verdict import State, Verdict, foregone, judge, next_answer
+from tuner.search.verdict import State, Verdict, judge, judge_unlaunched, next_answer
 from tuner.study.spec import ProbeSpec, read_constraint
 
 TABLE = {
@@ -99,7 +99,7 @@ def test_a_probe_without_a_reading_fails() -> None:
 
 def test_what_lies_beyond_the_frontier_is_judged_without_a_launch() -> None:
     frontier = Frontier([OutOfMemory({"num_envs": 32, "agent_variant": "hiutil"}, 1.5)])
-    known = foregone({"num_envs": 64, "agent_variant": "hiutil"}, frontier)
+    known = judge_unlaunched({"num_envs": 64, "agent_variant": "hiutil"}, frontier)
     assert known is not None
     failure, verdict = known
     assert (failure.kind, failure.rule) == (FailureKind.GPU_OOM, "frontier")
@@ -109,7 +109,7 @@ def test_what_lies_beyond_the_frontier_is_judged_without_a_launch() -> None:
 
 @pytest.mark.parametrize("config", [{"num_envs": 16, "agent_variant": "hiutil"}, {"num_envs": 64}])
 def test_what_may_fit_is_launched(config: dict[str, Any]) -> None:
-    assert foregone(config, Frontier([OutOfMemory({"num_envs": 32, "agent_variant": "hiutil"}, 1.5)])) is None
+    assert judge_unlaunched(config, Frontier([OutOfMemory({"num_envs": 32, "agent_variant": "hiutil"}, 1.5)])) is None
 
 
 def with_memory(peak_mib: float, **changes: Any) -> ProbeResult:

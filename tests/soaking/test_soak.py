@@ -320,12 +320,14 @@ def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_g
     assert kept.most_mib > 1.1 * given_back.most_mib
 
 
-def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path) -> None:
-    study = spec(soak={"flags": "--eval-steps 5"}, **LADDER)
+@pytest.mark.parametrize("command", ["train 'a b' {num_envs}", ["train", "a b", "{num_envs}"]])
+def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path, command: str | list[str]) -> None:
+    own = {"name": "command", "options": {"command": command, "cases": ["walk"]}}
+    study = spec(soak={"flags": "--eval-steps 5 --split 'a long text'"}, trainer=own, **LADDER)
     trainer = soaking(bench(tmp_path, study), 15.0).trainer
     assert trainer is not None
     plan = trainer.plan(CASE, {"num_envs": 64}, bench(tmp_path, study).slot(CASE, "x", {}))
-    assert plan.argv[-2:] == ("--eval-steps", "5")
+    assert plan.argv == ("train", "a b", "64", "--eval-steps", "5", "--split", "a long text")
     other = study.model_copy(update={"trainer": study.trainer.model_copy(update={"options": {}})})
     with pytest.raises(StudyError, match="soak: the trainer command takes no flags"):
         soaking(replace(bench(tmp_path, study), spec=other), 15.0)

@@ -20,7 +20,7 @@ for iteration in range(60):
     time.sleep(0.05)
     print("iteration", iteration, flush=True)
     for rank in range(2):
-        busy_s = (time.monotonic() - began_s) * envs / 20  # of the time that really passed, however busy the machine is
+        busy_s = (time.monotonic() - began_s) * envs / 200  # of the time that has really passed
         report(iteration=iteration, rank=rank, samples=envs * (iteration + 1), busy_s=busy_s, score=envs * iteration)
 """
 
@@ -53,7 +53,10 @@ def shorten(study: Path) -> None:
 
 
 def study_file(folder: Path, **changes: object) -> Path:
-    """Write a study of a trainer whose reported busy share grows with num_envs. `changes` replace whole keys."""
+    """Write a study of a trainer whose reported busy share grows with num_envs. `changes` replace whole keys.
+
+    The share is a few percent, so that three iterations know it to a point, and a probe is short.
+    """
     trainer = folder / "train.py"
     trainer.write_text(TRAINER)
     package = Path(sys.modules["tuner"].__file__ or "").parent

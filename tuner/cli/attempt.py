@@ -38,14 +38,14 @@ def matched(plan: probe.ProbePlan) -> Matched:
     splitter = probe.LineSplitter()
     texts = [*splitter.feed(output), *splitter.close()]
     reader = probe.ProgressReader(plan.progress, 0.0)
-    hits: list[str] = []
+    matches: list[str] = []
     for text in texts:
         before = reader.matched
         reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
-            hits.append(text)
-    shown = (hits or texts)[-3:]
-    return Matched(printed=len(texts), matched=len(hits), shown=tuple(text.strip()[-140:] for text in shown))
+            matches.append(text)
+    shown = (matches or texts)[-3:]
+    return Matched(printed=len(texts), matched=len(matches), shown=tuple(text.strip()[-140:] for text in shown))
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
@@ -54,7 +54,8 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
     An error up to twice the target is small enough to go on with.
     """
     limits = spec.probe
-    if result.samples_per_s is None and not any(probe.NO_RATE in note for note in result.notes):
+    has_told_why = any(probe.NO_RATE in note for note in result.notes)
+    if result.samples_per_s is None and not has_told_why:
         how = "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
         yield f"no samples were counted, so samples/s are unknown: add {how}, or `samples_per_iteration` to the options"
     if len(plan.slot.devices) == 1 < cards:
@@ -67,7 +68,7 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
             yield f"{name} has no error: raise probe.window_seconds above {limits.window_seconds:g}"
         elif error > 2 * probe.target_error(result, name, limits.target_error_pct):
             yield f"the error of {name} is large: raise probe.iterations or probe.window_seconds"
-    if result.start_up_s is not None and result.start_up_s > limits.max_seconds / 2:
+    if result.start_up_s is not None and result.start_up_s > limits.max_seconds / 2:  # larger configs may start later
         yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
 
 
@@ -116,9 +117,12 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _A
         console.print(f"case {case.name}: {in_words(config)}")
         print_to_copy(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
-            result = prober(
-                plan, lambda _: probe.Answer(probe.Next.INTERRUPTED) if asked.is_set() else probe.Answer(probe.Next.GO)
-            )
+
+            def stop(_: probe.ProbeResult | None) -> probe.Answer:
+                """Return that the probe goes on until Ctrl-C."""
+                return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
+
+            result = prober(plan, stop)
         return _Attempt(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))
 
     return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
@@ -134,7 +138,9 @@ def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
     output = matched(plan)
-    console.print(f"output: {output.printed} line(s), {_counter(plan, output.matched)}; {plan.slot.console}")
+    console.print(
+        f"output: {probe.number_of(output.printed, 'line')}, {_counter(plan, output.matched)}; {plan.slot.console}"
+    )
     for line in output.shown:
         console.print(f"  {line}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
@@ -143,12 +149,14 @@ def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: pro
         console.print(f"  the first after {probe.duration(result.start_up_s)}")
     if result.window_s and result.iterations:
         console.print(f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next")
-    for use, device in zip(result.devices, bench.devices, strict=False):
-        mean, peak = use.util_mean_pct, use.mem_peak_mib
-        util = "utilisation unknown" if mean is None else f"{with_error(mean, use.util_se_pct)} %"
-        console.print(f"{device.label}: {util}{'' if peak is None else f', at most {peak:.0f} MiB'}")
+    for used, device in zip(result.devices, bench.devices, strict=False):  # a failed probe has no summaries
+        mean_pct, peak_mib = used.util_mean_pct, used.mem_peak_mib
+        util = "utilisation unknown" if mean_pct is None else f"{with_error(mean_pct, used.util_se_pct)} %"
+        memory = "" if peak_mib is None else f", at most {peak_mib:.0f} MiB"
+        console.print(f"{device.label}: {util}{memory}")
     for name in dict.fromkeys((*bench.spec.objectives, "samples_per_s")):
         number = probe.value(result, name)
-        console.print(f"{name}: {'-' if number is None else with_error(number, probe.error(result, name))}")
+        value = "-" if number is None else with_error(number, probe.error(result, name))
+        console.print(f"{name}: {value}")
     for note in result.notes:
         console.print(f"note: {note}")

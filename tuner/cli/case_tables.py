@@ -1,7 +1,7 @@
 """The tables of a study's cases and of their Pareto fronts, printed on a terminal of any width."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rich.cells import cell_len
@@ -20,11 +20,12 @@ def print_tables(console: Console, *tables: Table) -> None:
     """
     for table in tables:
         for column in table.columns:
-            widths = map(cell_len, map(str, column.cells))
-            longest = None if column.header == "config" else 40  # a longer cell is a text, whose lines break at words
-            column.min_width = max((width for width in widths if width <= (longest or width)), default=0)
+            widths = [cell_len(str(cell)) for cell in column.cells]
+            if column.header != "config":  # a cell of more than 40 characters is a text, whose lines break at words
+                widths = [width for width in widths if width <= 40]
+            column.min_width = max(widths, default=0)
         below = _take_out(console, table)
-        if not fits(console, table):
+        if not fits(console, table):  # the two columns that stay are still too wide
             for column in table.columns:
                 column.min_width = None
         _set_widths(_spare_width(console, table), table.columns)
@@ -40,7 +41,7 @@ def fits(console: Console, table: Table) -> bool:
 
 def _spare_width(console: Console, table: Table) -> int:
     """Return the terminal's width minus the smallest width that the table may have."""
-    unbounded = console.options.update_width(sys.maxsize)
+    unbounded = console.options.update_width(sys.maxsize)  # else the smallest width is at most the terminal's
     return console.width - Measurement.get(console, unbounded, table).minimum
 
 
@@ -54,9 +55,10 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
         column.overflow = "fold"
         if spare >= 0:
             cells = [str(cell) for cell in (column.header, *column.cells)]
-            words = (cell_len(word) for cell in cells for word in cell.split())
-            least = max([column.min_width or 0, *words])
-            more = min(spare, max(map(cell_len, cells)) - least)
+            word_widths = [cell_len(word) for cell in cells for word in cell.split()]
+            least = max([column.min_width or 0, *word_widths])
+            widest = max(map(cell_len, cells))
+            more = min(spare, widest - least)
             column.width = least + more
             spare -= more
 
@@ -66,15 +68,16 @@ def _take_out(console: Console, table: Table) -> list[str]:
 
     The config goes first, or without a config the second column; then the columns go from the right. The first stays.
     """
-    names, *more = table.columns
+    names, *others = table.columns
+    first = next((column for column in others if column.header == "config"), others[0] if others else None)
+    order = [first, *others[:0:-1]] if first else []  # the config comes again from the right, and is passed over
     taken: list[Column] = []
-    configs = [column for column in more if column.header == "config"] or more
-    for column in [*configs[:1], *more[:0:-1]]:
+    for column in order:
         if fits(console, table):
             break
-        if column.header not in {other.header for other in taken}:
-            left = [other for other in table.columns if other.header != column.header]
-            table.columns = [replace(other, _index=place) for place, other in enumerate(left)]
+        if column.header not in {earlier.header for earlier in taken}:
+            left = [stays for stays in table.columns if stays.header != column.header]
+            table.columns = [replace(stays, _index=place) for place, stays in enumerate(left)]  # rich needs the places
             taken.append(column)
     rows = zip(names.cells, *(_labelled_cells(column) for column in taken), strict=True)
     return [f"{name}: {'; '.join(filter(None, cells))}" for name, *cells in rows if any(cells)]
@@ -90,13 +93,16 @@ def summary_table(rows: Iterable[export.CaseSummary]) -> Table:
     """Return a table with one row per case, and one more where another config is faster with the same training."""
     shown = list(rows)
     objectives = dict.fromkeys(row.objective for row in shown)
-    speed = [] if objectives.keys() <= export.SPEEDS.keys() else ["samples/s"]
+    has_speed = not objectives.keys() <= export.SPEEDS.keys()  # otherwise the column of the best is a speed
+    speed = ["samples/s"] if has_speed else []
     table = plain_table("case", "status", best_of(objectives), "config", *speed, "trial", "trials", "gain")
     for row in shown:
-        cells = _best_cells(row.best, speed) if row.best else [""] * (3 + len(speed))
+        no_cells = ["", "", *("" for _ in speed), ""]  # as many as `_best_cells` has
+        cells = _best_cells(row.best, has_speed=has_speed) if row.best else no_cells
         table.add_row(row.case, row.status, *cells, export.trials(row), export.gain_text(row))
         if row.fastest:
-            table.add_row(f"{row.case}, fastest", "as default", *_best_cells(row.fastest, speed), "", "")
+            cells = _best_cells(row.fastest, has_speed=has_speed)
+            table.add_row(f"{row.case}, fastest", "as default", *cells, "", "")
     return table
 
 
@@ -110,11 +116,15 @@ def best_of(objectives: Iterable[str]) -> str:
     return " ".join(["best", *map(export.unit, objectives)])
 
 
-def _best_cells(best: export.ConfigRow, speed: Sequence[str]) -> list[str]:
-    """Return the cells of a config: its objective, values, samples/s where `speed` names a column for it, and trial."""
-    value = export.with_error(best.value, best.error) + (f" (mean of {best.readings})" if best.readings > 1 else "")
-    per_s = ["" if best.samples_per_s is None else export.figure(best.samples_per_s)] if speed else []
-    return [value, export.in_words(best.config, best.total_batch), *per_s, f"#{best.trial}"]
+def _best_cells(config: export.ConfigRow, *, has_speed: bool) -> list[str]:
+    """Return the cells of a config: its objective, its values, its samples/s where the table `has_speed`, its trial."""
+    value = export.with_error(config.value, config.error)
+    if config.readings > 1:
+        value += f" (mean of {config.readings})"
+    cells = [value, export.in_words(config.config, config.total_batch)]
+    if has_speed:
+        cells.append("" if config.samples_per_s is None else export.figure(config.samples_per_s))
+    return [*cells, f"#{config.trial}"]
 
 
 def front_tables(study: export.StudyReader) -> Iterator[Table]:
@@ -145,8 +155,8 @@ def _front_table(case: export.CaseView) -> Table:
 
 def _is_shown(column: str, rows: Iterable[export.Row]) -> bool:
     """Return whether a column has a value in any row. The usual single reading of a config is not worth a column."""
-    empty = {None, "", 1} if column == "readings" else {None, ""}
-    return any(row.get(column) not in empty for row in rows)
+    not_shown = {None, "", 1} if column == "readings" else {None, ""}
+    return any(row.get(column) not in not_shown for row in rows)
 
 
 def _cell(value: object) -> str:

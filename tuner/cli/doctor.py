@@ -8,6 +8,7 @@ from rich.console import Console
 from tuner.cli.init import Command
 from tuner.cli.options import RUNS, STUDY, Devices, Json, Runs, Storage, open_console, print_document
 from tuner.errors import StudyError, TunerError
+from tuner.probe import number_of
 from tuner.records.urls import database_url
 from tuner.study import load
 from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
@@ -42,20 +43,26 @@ def doctor(
         typed = typed_command(command) if command else None
         checks = check_up_machine(source, storage, runs, typed)
         left = unchecked(source, storage, typed)
-    findings = list(checks) if as_json else _show(console, checks)
-    not_checked = list(left)
     if as_json:
-        print_document({"study": spec and spec.name, "findings": findings, "not_checked": not_checked})
-    for text in () if as_json else not_checked:
-        console.print(f"not checked: {text}")
+        findings = list(checks)
+        print_document({"study": spec and spec.name, "findings": findings, "not_checked": list(left)})
+    else:
+        findings = _show(console, checks)
+        for text in left:
+            console.print(f"not checked: {text}")
     if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
-        about = f"study {spec.name}" if spec else "this machine or the command" if command else "this machine"
-        raise TunerError("\n  ".join([f"{len(problems)} problem(s) with {about}", *problems]))
+        about = "this machine"
+        if spec:
+            about = f"study {spec.name}"
+        elif command:
+            about = "this machine or the command"
+        raise TunerError("\n  ".join([f"{number_of(len(problems), 'problem')} with {about}", *problems]))
 
 
 def _show(console: Console, checks: Iterable[Finding]) -> list[Finding]:
     """Return the findings, after printing each as soon as it is known."""
-    styles, findings = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}, []
+    styles = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "bold red"}
+    findings: list[Finding] = []
     with console.status("checking"):  # the imports of a trainer can take a minute
         for finding in checks:
             findings.append(finding)

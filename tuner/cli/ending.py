@@ -36,19 +36,19 @@ DOUBTS = (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, 
 def gains_table(rows: Sequence[CaseSummary]) -> Table:
     """Return a table with one row per case: its default, its best, and how much the best gains.
 
-    Both are as they were measured in the same way, so that the columns agree with the gain.
+    A gain that sessions have measured stands without their values, because the best's is that of the plain command.
     """
     objectives = dict.fromkeys(row.objective for row in rows)
-    is_speed = objectives.keys() <= SPEEDS.keys()  # then no other column need show samples/s
     in_points = not objectives.keys() & SPEEDS.keys()
-    head = ["case", best_of(objectives), "default", "points" if in_points else "gain"]
-    table = plain_table(*head, *([] if is_speed else ["samples/s"]))
+    has_speed = not objectives.keys() <= SPEEDS.keys()  # otherwise the column of the best is a speed
+    heads = ["case", best_of(objectives), "default", "points" if in_points else "gain"]
+    table = plain_table(*heads, *(["samples/s"] if has_speed else []))
     for row in rows:
-        speed = [] if is_speed else [_speed(row.best, row.gain)]
+        speed = [_speed(row.best, row.gain)] if has_speed else []
         table.add_row(row.case, *_best_and_default(row), _gain(row, in_points=in_points), *speed)
-        if fast := row.fastest:
-            value = with_error(fast.value, fast.error)
-            table.add_row(f"  #{fast.trial} as default", value, "", "", *([] if is_speed else [_speed(fast)]))
+        if fastest := row.fastest:
+            speed = [_speed(fastest)] if has_speed else []
+            table.add_row(f"  #{fastest.trial} as default", with_error(fastest.value, fastest.error), "", "", *speed)
     return table
 
 
@@ -56,11 +56,12 @@ def _best_and_default(row: CaseSummary) -> tuple[str, str]:
     """Return the cells with the values of the best and of the default, the latter only where they can be compared."""
     if row.best is None:
         return row.status, ""
-    if gain := row.gain:
-        return with_error(gain.after, gain.after_error), with_error(gain.before, gain.before_error)
     best = with_error(row.best.value, row.best.error)
-    is_default = row.default is not None and row.default.config == row.best.config
-    return best, best if is_default else ""
+    if row.gain:
+        return best, "" if row.gain.in_sessions else with_error(row.gain.before, row.gain.before_error)
+    best_is_default = row.default is not None and row.default.config == row.best.config
+    default = best if best_is_default else ""
+    return best, default
 
 
 def _gain(row: CaseSummary, *, in_points: bool) -> str:
@@ -74,8 +75,10 @@ def _gain(row: CaseSummary, *, in_points: bool) -> str:
 
 def _speed(config: ConfigRow | None, gain: BestGain | None = None) -> str:
     """Return the samples/s of a config, with how many times those of the default they are where that is known."""
+    if config is None or not config.samples_per_s:
+        return ""
     times = f" ({gain.times:.2g} times)" if gain and gain.times else ""
-    return f"{figure(config.samples_per_s)}{times}" if config and config.samples_per_s else ""
+    return f"{figure(config.samples_per_s)}{times}"
 
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
@@ -87,14 +90,16 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummar
     yield from merged_lines(failed)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"limited by: {rows[0].bound.limit}"
-    doubts = chain.from_iterable(
-        merged_lines((row.case, str(found)) for row, found in known if found.topic is topic) for topic in DOUBTS
-    )
+    doubts: list[str] = []
+    for topic in DOUBTS:  # the largest doubt first
+        doubts += merged_lines((row.case, str(found)) for row, found in known if found.topic is topic)
     if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
         yield doubt
 
 
 def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
     """Return a line that says where the report and the tables are."""
-    more = f"{tables[0].name} and {len(tables) - 1} more tables"
-    return f"report: {beside_here(report)}; beside it {more}" if report else f"{beside_here(tables[0].parent)}: {more}"
+    names = f"{tables[0].name} and {len(tables) - 1} more tables"
+    if report is None:
+        return f"{beside_here(tables[0].parent)}: {names}"
+    return f"report: {beside_here(report)}; beside it {names}"

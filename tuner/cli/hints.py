@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.probe import duration
+from tuner.probe import duration, number_of
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
@@ -59,8 +59,10 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
-    console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}")
-    console.print(f"devices {models}, measured by {bench.source.label}")
+    console.print(f"study {bench.spec.name}: {number_of(len(cases), 'case')}, trainer {bench.trainer.name}")
+    memory_mib = bench.spec.environment.memory_mib
+    limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
+    console.print(f"devices {models}{limit}, measured by {bench.source.label}")
     console.print(f"database {shown(url)}")
     if why := unguarded(url):
         console.print(f"warning: {why}; let one command at a time work on this database")
@@ -72,7 +74,9 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
         console.print(f"overrides: no case matches {glob!r}")
     reasons = [item for case in cases for item in not_searched(bench.spec_for(case), bench.trainer).items()]
-    for line in (*(f"not searched: {line}" for line in export.merged_lines(reasons)), *cut_ladders(bench, cases)):
+    for line in export.merged_lines(reasons):
+        console.print(f"not searched: {line}")
+    for line in cut_ladders(bench, cases):
         console.print(line)
 
 
@@ -84,7 +88,7 @@ def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
 
 def complaint(outcome: CaseOutcome) -> str | None:
     """Return what the user must fix where a case stopped early; None where there is nothing to fix."""
-    if outcome.why and outcome.stopped:
+    if outcome.why and outcome.stopped:  # its probes ran, and did not measure the objective
         return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:
         return None
@@ -102,22 +106,29 @@ def notes(rows: Iterable[export.CaseSummary]) -> list[str]:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """Return texts as sentences behind the name of a case, so that the first begins small; empty without a text."""
+    """Return texts as sentences behind the name of a case, so the first has no capital; empty without a text."""
     first, *more = [*texts] or [""]
     return ". ".join([first, *(f"{text[0].upper()}{text[1:]}" for text in more)])
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
-    """Yield whether larger values may be better, for each case whose best has a parameter's largest value."""
+    """Yield whether larger values may be better, for each case whose best has a parameter's largest value.
+
+    There is a sentence about the ladder, and one about all other parameters.
+    """
     best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
         best = best_configs.get(case.name, {})
-        largest = [parameter for parameter in bench.space_for(case).parameters if _is_at_the_top(parameter, best)]
-        for parameter in largest:
+        values: list[str] = []
+        for parameter in bench.space_for(case).parameters:
+            if not _is_at_the_top(parameter, best):
+                continue
             if parameter.is_ladder:
                 top = int(best[parameter.name])
                 yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
-        if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
+            else:
+                values.append(f"{parameter.name}, {best[parameter.name]}")
+        if values:
             yield (
                 f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
                 "larger values may be better, in a study with another name"
@@ -125,20 +136,24 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
 
 
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
-    """Return the command that searches larger values, where the best of a typed command has a parameter's largest one.
+    """Return a sentence with the command that searches larger values, where the best has a parameter's largest one.
 
-    Returns None where no larger value can be searched: a rule of the space may refuse the double of a size, such as a
-    degree of parallelism above the number of cards, or a batch that no accumulation balances.
+    It is for the best of a typed command. Returns None where no larger value can be searched: a rule of the space may
+    refuse the double of a size, such as a degree of parallelism above the number of cards, or a batch that no
+    accumulation balances.
     """
     config = row.best.config if row.best else {}
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _is_at_the_top(parameter, config)]
-    sizes = {name: size for name in largest if isinstance(size := config[name], int) and size > 0}
-    sizes = {name: size for name, size in sizes.items() if space.holds({**config, name: 2 * size})}
+    sizes: dict[str, int] = {}
+    for parameter in largest:
+        size = config[parameter]
+        if isinstance(size, int) and size > 0 and space.holds({**config, parameter: 2 * size}):
+            sizes[parameter] = size
     if not sizes:
         return None
     name = "-".join([bench.spec.name, *map(str, sizes.values())])
-    searches = [f"{name}={size},{2 * size},{4 * size}" for name, size in sizes.items()]
+    searches = [f"{parameter}={size},{2 * size},{4 * size}" for parameter, size in sizes.items()]
     options = as_words({"name": name, "search": searches, **_database(storage, runs)})
     return f"the best has the largest {' and '.join(sizes)}; to go on, optimize it with `{literal_line(options)}`"
 
@@ -149,17 +164,19 @@ def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
     It does not for the tuner's own patience, for a single rung, and for a switch: one of two values, such as 0 and 1.
     """
     numbers = [value for value in parameter.values if not isinstance(value, str | bool)]
-    if parameter.name == PATIENCE or len(numbers) < len(parameter.values):
+    has_words = len(numbers) < len(parameter.values)
+    least_count = 2 if parameter.is_ladder else 3
+    if parameter.name == PATIENCE or has_words or len(numbers) < least_count:
         return False
-    return len(numbers) > (1 if parameter.is_ladder else 2) and config.get(parameter.name) == max(numbers)
+    return config.get(parameter.name) == max(numbers)
 
 
 def _beyond(bench: "Workbench", case: Case, top: int) -> str:
     """Return in words whether a rung above `top`, the largest rung, may be better."""
     space = bench.space_for(case)
-    more = "larger `max`" if space.auto_bounds else "longer ladder"
-    end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None
-    longer = f"a {more} may be better, in a study with another name"
+    change = "larger `max`" if space.auto_bounds else "longer ladder"  # what the study file has to say
+    longer = f"a {change} may be better, in a study with another name"
+    end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None  # None: the trainer knows no largest rung
     if end is None:
         return longer
     if top >= end.num_envs:
@@ -186,9 +203,9 @@ def safe_rungs(study: export.StudyReader) -> list[str]:
 def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
     """Return a line that says how many of the planned `configs` of a case are recorded; `table` is None for none."""
     if table is None:
-        return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
+        return f"{case.name}: nothing recorded yet, {number_of(len(configs), 'config')} left"
     left = sum(table.find(config) is None for config in configs)
-    return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
+    return f"{case.name}: {number_of(len(table.configs), 'config')} recorded, {left} of {len(configs)} left"
 
 
 def command_of_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
@@ -196,33 +213,39 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
 
     With `--cases` and the name of a case after it, it prints that of the case alone.
     """
-    own = Path(study)
-    name = own.parent.name
-    if own.name == STUDY_FILE and own.parent.parent == runs and name and not is_known(name):  # the name finds it, too
-        study = name
+    file = Path(study)
+    folder = file.parent
+    is_kept_in_runs = file.name == STUDY_FILE and folder.parent == runs and bool(folder.name)
+    if is_kept_in_runs and not is_known(folder.name):  # then the folder's name finds the file, and is shorter
+        study = folder.name
     options = {"study": study, "devices": devices, **_database(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
 
 
 def _database(storage: str | None, runs: Path) -> dict[str, object]:
     """Return the options that name the same database; None for an option that the defaults or the environment set."""
-    is_needed = storage and storage != os.environ.get(STORAGE_VARIABLE)
-    return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
+    options: dict[str, object] = {"storage": None, "runs": None if runs == RUNS else runs}
+    if storage and storage != os.environ.get(STORAGE_VARIABLE):
+        options["storage"] = shown(storage)  # without a password
+    return options
 
 
-def script_of_best(study: str, *, devices: str | None, storage: str | None, runs: Path) -> str:
-    """Return a line that says which command prints the best config."""
-    command = command_of_best(study, devices=devices, storage=storage, runs=runs)
-    return f"train with the best: `{literal_line(command)}` prints a script"
+def script_of_best(
+    study: str, *, devices: str | None, storage: str | None, runs: Path, asked_for: str | None = None
+) -> str:
+    """Return a line that says which command prints the best config; `study` may stand in for the one `asked_for`."""
+    command = literal_line(command_of_best(study, devices=devices, storage=storage, runs=runs))
+    whose = f" of {study}, which stood in for {asked_for}" if asked_for not in {None, study} else ""
+    return f"train with the best{whose}: `{command}` prints a script"
 
 
 def out_of_time(budget: "Budget") -> str:
     """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
-    limit, resume = duration(budget.total_s), "rerun to resume"
+    limit = duration(budget.total_s)
     if budget.shortage is None:
-        return f"the time of {limit} is over; {resume}"
+        return f"the time of {limit} is over; rerun to resume"
     probe, left = map(duration, budget.shortage)
-    return f"the next probe takes about {probe}, but only {left} of {limit} are left; {resume}"
+    return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
 
 
 def progress_of_cases(
@@ -234,11 +257,11 @@ def progress_of_cases(
     """
     if len(cases) < 2:
         return ""
+    needs_no_more = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}
+    done = {outcome.case.name for outcome in outcomes if outcome.ending in needs_no_more}
+    left = [case.name for case in cases if case.name not in done]
+    rest = f"{len(left)} left: {', '.join(left)}" if left else "all are done"
     wanted = {case.name for case in cases}
-    last = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}  # no more probes are needed
-    ended = {outcome.case.name for outcome in outcomes if outcome.ending in last}
     begun = [row for row in rows if row.case in wanted]
     taken_s = sum(row.probe_s for row in begun)
-    left = [case.name for case in cases if case.name not in ended]
-    still = f"{len(left)} left: {', '.join(left)}" if left else "all are done"
-    return f"{len(begun)} of {len(cases)} cases in {export.in_use(taken_s, devices)}; {still}"
+    return f"{len(begun)} of {len(cases)} cases in {export.in_use(taken_s, devices)}; {rest}"

@@ -41,7 +41,7 @@ Name = Annotated[str | None, typer.Option(help="The name of the study; default: 
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
 Seconds = Annotated[float, typer.Option(min=1, callback=finite, help="The longest time to watch the command.")]
 Python = Annotated[
-    str | None, typer.Option(help="The Python of the trainer's environment; default: the one beside the program.")
+    str | None, typer.Option(help="The Python of the trainer's environment; default: the command's own.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 FreeBatch = Annotated[

@@ -102,7 +102,8 @@ def optimize(
         study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, ready.bench.folder)
-    to_train = None if ready.simulated else command_of_best(study, storage=storage, runs=runs)
+    searched = options.searched_study(ready.bench.spec, study)
+    to_train = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
     if len(groups) > 1:
@@ -125,7 +126,7 @@ def optimize(
     if command:
         _tell(tables, ready, url, outcomes, command, storage=storage, runs=runs)
     if not command and not ready.simulated and any(row.best for row in rows):
-        console.print(script_of_best(study, devices=own_devices, storage=storage, runs=runs))
+        console.print(script_of_best(searched, devices=own_devices, storage=storage, runs=runs, asked_for=study))
     conclude(outcomes, rows, interrupted=interrupted)
 
 

@@ -151,6 +151,11 @@ def _replaced_with_results(study: str, storage: str | None, runs: Path) -> Study
     return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
+def searched_study(spec: StudySpec, asked_for: str) -> str:
+    """Return the name of the study whose results a search for the requested study stores; its fallback has its own."""
+    return spec.name if stands_in(spec, asked_for) else asked_for
+
+
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
     """Yield lines that say which fallback stands in for the requested study, and which keys have no effect."""
     if stands_in(spec, asked_for):
@@ -160,7 +165,7 @@ def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
         )
     if keys := without_effect(asked_for):
         instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
-        yield f"warning: {spec.name} has key(s) without effect, take them out: {instead}"
+        yield f"warning: {spec.name} has keys without effect, take them out: {instead}"
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:

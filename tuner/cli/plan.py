@@ -18,7 +18,7 @@ from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
+from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -142,7 +142,7 @@ def plan(
         options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
         options.print_to_copy(script(made, left_to_slurm=launcher == "slurm", typed=typed))
     if broken:
-        raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
+        raise TrainerError("\n".join([f"no script for {len(broken)} of {number_of(len(chosen), 'case')}:", *broken]))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
@@ -227,7 +227,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 def _measured(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives as text."""
     metrics = pooled(member.trials).metrics
-    errors = (member.error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    errors = (member.told_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     of_several = f", mean of {member.readings}" if member.readings > 1 else ""
@@ -244,7 +244,7 @@ def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standin
     measured_on = view.record.devices or present
     if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
         if len(measured_on) != len(present):
-            yield f"measured on {len(measured_on)} device(s), and a job has {len(present)}"
+            yield f"measured on {number_of(len(measured_on), 'device')}, and a job has {len(present)}"
     elif measured_on != present:
         yield f"measured on {', '.join(measured_on)}, launched here on {', '.join(present)}"
     elif not _is_launched_alike(bench, case, member):

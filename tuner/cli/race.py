@@ -14,7 +14,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, complet
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, figure, in_words
 from tuner.optimizing import patient
-from tuner.probe import HOUR_S, MonotonicClock
+from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.records.urls import database_url
 from tuner.running.job import Budget, within
 from tuner.running.workbench import open_workbench
@@ -106,7 +106,8 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
     if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
         yield f"each config has {in_words(shared)}"
     for number, turn in enumerate(rounds, start=1):
-        yield f"round {number}: {turn.configs} configs, {len(turn.seeds)} seed(s) of {turn.seconds:.0f} s each"
+        seeds = number_of(len(turn.seeds), "seed")
+        yield f"round {number}: {turn.configs} configs with {seeds}, {turn.seconds:.0f} s each"
 
 
 def _table(places: Sequence[Place]) -> Table:

@@ -20,7 +20,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptib
 from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
-from tuner.probe import MIB_PER_GIB, DeviceSource, over
+from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped, price_of_all, read_prices
@@ -39,9 +39,11 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
     for line in comparing.topology(results.links):
         console.print(line)
     devices = f"{len(results.devices)} x {results.devices[0]}"
-    console.print(f"{len(planned)} measurements on {devices}, {left} of them to make")
+    console.print(f"{len(planned)} measurements on {devices}, {left} of them still to make")
+    if not left:
+        return
     for mode, meaning in comparing.MODES.items():
-        if left and any(run.mode == mode for run in planned):
+        if any(run.mode == mode for run in planned):
             console.print(f"{mode}: {meaning}")
 
 
@@ -51,8 +53,10 @@ def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> 
     route = comparing.over(run.teams[0].route)
     for point in points:
         where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
-        speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
-        outcome = f"{point.failure}: {point.detail}" if point.failure else speed
+        if point.failure:
+            outcome = f"{point.failure}: {point.detail}"
+        else:
+            outcome = f"{comparing.number(scaling_table.rate(point))} samples/s"
         console.print(f"  {run.subject}{size} {where}: {outcome}")
 
 
@@ -64,11 +68,13 @@ def show_scaling(console: Console, results: Results) -> None:
     console.print(SHORT_NUMBERS)
     for subject in results.subjects:
         of_subject = [row for row in rows if row.workload == subject.name]
-        with_losses = [row for row in of_subject if row.losses]
-        if of_subject:
-            console.print(f"{subject.name}{f', size in {subject.unit}' if subject.unit else ''}")
-            losses = [_losses(with_losses)] if with_losses else []
-            print_tables(console, _speeds(of_subject), _steps(of_subject), *losses)
+        if not of_subject:
+            continue
+        console.print(f"{subject.name}, size in {subject.unit}" if subject.unit else subject.name)
+        tables = [_speeds(of_subject), _steps(of_subject)]
+        if with_losses := [row for row in of_subject if row.losses]:
+            tables.append(_losses(with_losses))
+        print_tables(console, *tables)
     if links := scaling_table.link_table(results):
         print_tables(console, _links(links))
     for line in comparing.scaling_sentences(results, rows):
@@ -78,14 +84,15 @@ def show_scaling(console: Console, results: Results) -> None:
 def show_comparison(console: Console, rows: Sequence[comparing.MachineRow], currency: str | None) -> None:
     """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
     console.print(SHORT_NUMBERS)
+    cost_heads = [f"samples per {currency}"] if currency else []
     for (workload, unit), of_workload in grouped(rows, lambda row: (row.row.workload, row.row.unit)).items():
-        console.print(f"{workload}{f', size in {unit}' if unit else ''}")
-        cost_heads = [f"samples per {currency}"] if currency else []
+        console.print(f"{workload}, size in {unit}" if unit else workload)
         shown = Table("machine", *_ROW_HEADS, "samples/s", "speed-up", *cost_heads, box=box.SIMPLE)
         for row in of_workload:
-            speeds = comparing.short(row.row.samples_per_s), comparing.number(row.row.speed_up)
-            costs = [] if row.samples_per_price is None else [f"{row.samples_per_price:,.0f}"]
-            shown.add_row(row.machine, *_row_cells(row.row), *speeds, *costs)
+            cells = [*_row_cells(row.row), comparing.short(row.row.samples_per_s), comparing.number(row.row.speed_up)]
+            if row.samples_per_price is not None:
+                cells.append(f"{row.samples_per_price:,.0f}")
+            shown.add_row(row.machine, *cells)
         print_tables(console, shown)
 
 
@@ -114,9 +121,9 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_ROW_HEADS, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peak_mib = over(max, (device.mem_peak_mib for device in row.devices))
-        busy = (scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct"))
+        busy_pct = [scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct")]
+        shares = ["" if percent is None else f"{percent:.0f}" for percent in busy_pct]
         gib = "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}"
-        shares = ("" if percent is None else f"{percent:.0f}" for percent in busy)
         shown.add_row(*_row_cells(row), comparing.number(row.step_ms), *shares, gib)
     return shown
 
@@ -181,6 +188,7 @@ def scale(
     Example: tuner scale --counts 1,2
     """
     console = options.open_console()
+    # what the options say
     chosen_sizes = None if sizes is None else _numbers(sizes, "--sizes")
     if study and workloads:
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
@@ -188,12 +196,17 @@ def scale(
         asked = {"cases": case, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
         _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
         return
+    # the devices: those of several nodes for a study that wants nodes, otherwise all of this machine
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
-    over_nodes = bench is not None and bench.spec.slurm.nodes > 1
-    if over_nodes and shared:
-        raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
-    source = bench.source if bench and over_nodes else open_devices(devices or "auto")
-    per_node = len(source.devices) // bench.spec.slurm.nodes if bench and over_nodes else None
+    if bench and bench.spec.slurm.nodes > 1:
+        if shared:
+            raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
+        source = bench.source
+        per_node = len(source.devices) // bench.spec.slurm.nodes
+    else:
+        source, per_node = open_devices(devices or "auto"), None
+    over_nodes = per_node is not None
+    # what is measured on them, and what an earlier call has measured already
     counts = _counts(gpus, source, per_node)
     if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
@@ -276,20 +289,22 @@ def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tup
 
     Raises DeviceError where there are fewer devices, and where a number does not fill nodes of `per_node` cards.
     """
-    visible, kind = len(source.devices), "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
+    visible = len(source.devices)
     asked = None if gpus is None else _numbers(gpus, "--counts")
     if asked and max(asked) > visible:
-        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {visible} {kind}; see --devices")
+        devices = number_of(visible, "GPU" if source.devices[0].is_gpu else "CPU rank")
+        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {devices}; see --devices")
     counts = campaign.counts(asked, visible)
     for count in counts:
-        campaign.nodes_of(count, per_node)  # refuses what no nodes can have
+        campaign.nodes_of(count, per_node)  # refuses a number that no whole nodes have
     return counts
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     """Return the whole numbers of an option in ascending order, each once. Raises StudyError for anything else."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) <= 12 and int(part) > 0 for part in parts):
+    most_digits = 12  # far more than any size; a number of thousands of digits cannot even be converted
+    if not all(part.isdecimal() and len(part) <= most_digits and int(part) > 0 for part in parts):
         raise StudyError(f"{option} {text[:40]!r}: write whole numbers of at least 1, separated by commas")
     return tuple(sorted({int(part) for part in parts}))
 
@@ -325,9 +340,10 @@ def compare(files: Files, prices: options.PricesFile = None, as_json: options.Js
 
 
 def _machines(files: list[Path]) -> dict[str, Results]:
-    """Return machine → its results. It is called as the file, with the folder where several files have that name.
+    """Return the name of each machine → its results. The name is that of the file, without its ending.
 
-    Raises TunerError for a file that is named twice, and the errors of `read`.
+    Where several files have this name, their folders are put before it. Raises TunerError for a file that is named
+    twice, and the errors of `read`.
     """
     stems = [file.stem for file in files]
     names = [file.stem if stems.count(file.stem) == 1 else f"{file.parent.name}/{file.stem}" for file in files]
@@ -383,9 +399,11 @@ def decide(
 
     Example: tuner decide --steps-left 50000 --cards 4 --step-seconds 0.5 --cards-step-seconds 0.2
     """
-    if (cards_step_seconds is None) == (results is None):
+    if (cards_step_seconds is None) == (results is None):  # both or neither
         raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
-    step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
+    step_s = step_seconds
+    if step_s is None and log:
+        step_s = printed_step_s(output_lines(log))
     if step_s is None:
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
@@ -393,9 +411,11 @@ def decide(
         rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
         if not rows:
             raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
-        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
+        fastest_of_largest = max(rows, key=lambda row: (row.size or 0, row.speed_up.value))
+        speed_up = fastest_of_largest.speed_up.value
     else:
-        speed_up = step_s / (cards_step_seconds or 1.0) * (cards if batch_per_card else 1)
+        steps_in_a_step = cards if batch_per_card else 1  # as many samples as so many steps of one card have
+        speed_up = step_s / (cards_step_seconds or 1.0) * steps_in_a_step
     move = Move(
         steps_done=steps_done,
         steps_left=steps_left,

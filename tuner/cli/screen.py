@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tuner.cli.hints import batch_line, batch_to_come, ladder_line, rungs_to_come
 from tuner.export import SPEEDS, figure, in_words, with_error
-from tuner.probe import LOADED, WITHOUT_PAUSE, duration
+from tuner.probe import LOADED, WITHOUT_PAUSE, duration, number_of
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
 from tuner.study import Value
@@ -31,7 +31,7 @@ class StyledLine(NamedTuple):
 
 def line(event: events.Event) -> StyledLine | None:
     """Return the line for an event; None for an event without a line."""
-    style = ""
+    style = ""  # the terminal's own
     match event:
         case events.ProbeEnded():
             text, style = f"  {_trial_line(event)}", _style(event)
@@ -48,7 +48,8 @@ def line(event: events.Event) -> StyledLine | None:
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             again = f", {event.confirmed} to confirm" if event.confirmed else ""
-            text, style = f"case {event.case}: {event.ending}; {event.probed} trial(s) now{again}{why}", "bold"
+            trials = number_of(event.probed, "trial")
+            text, style = f"case {event.case}: {event.ending}; {trials} now{again}{why}", "bold"
         case _:
             return None
     return StyledLine(text, style)
@@ -62,24 +63,36 @@ def _style(event: events.ProbeEnded) -> str:
 
 def _progress_at_start(event: events.CaseStarted) -> str:
     """Return in words how far a case had come when the work on it began, and what has changed since."""
-    saved = f", {event.saved} of them saved only now" if event.saved else ""
-    retried = f", {event.to_repeat} interrupted trial(s) will be repeated" if event.to_repeat else ""
-    of_target = "" if event.target is None or event.finished > event.target else f" of {event.target}"
-    since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
-    verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
-    return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
+    text = f"{event.finished} trials done"
+    if event.target is not None and event.finished <= event.target:  # more are possible: an earlier call had another
+        text = f"{event.finished} of {event.target} trials done"
+    if event.saved:  # the database did not answer when these ended
+        text += f", {event.saved} of them saved only now"
+    if event.to_repeat:
+        text += f", {number_of(event.to_repeat, 'interrupted trial')} will be repeated"
+    if event.changed:
+        text += f"; since the newest: {', '.join(event.changed)}"
+        text += "; speeds may differ, and `tuner verify` measures the best again"
+    return text
 
 
 def _trial_line(event: events.ProbeEnded) -> str:
-    """Return the line of a probe that has ended."""
-    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    notes = "".join(f"{';' if event.values or place else ':'} {note}" for place, note in enumerate(event.notes))
-    took = duration(event.seconds) + (", to confirm" if event.confirms else "")
-    took += f", from {event.origin}" if event.origin else ""
+    """Return the line of a probe that has ended, such as `#3 num_envs=64: ok 71.2 ± 0.4, best so far (24.1 s)`."""
     turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
-    left = f"; {_about(event.left_s)} left" if event.left_s else ""  # until the search probably ends
-    return f"#{event.trial}{turn} {outcome} ({took}{left})"
+    outcome = f"{event.status}"
+    if event.values:
+        outcome += f" {numbers(event.values, event.error, event.samples_per_s)}"
+    outcome += _standing(event)
+    if event.notes:  # without values, the notes say why
+        outcome += f"{';' if event.values else ':'} {'; '.join(event.notes)}"
+    took = duration(event.seconds)
+    if event.confirms:
+        took += ", to confirm"
+    if event.origin:
+        took += f", from {event.origin}"
+    if event.left_s:
+        took += f"; {_about(event.left_s)} left"  # until the search probably ends
+    return f"#{event.trial}{turn} {in_words(event.config, event.total_batch)}: {outcome} ({took})"
 
 
 def _standing(event: events.ProbeEnded) -> str:
@@ -87,6 +100,8 @@ def _standing(event: events.ProbeEnded) -> str:
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
+    if event.leads and event.confirms:  # its mean may be lower than that of sessions
+        return ", confirmed by the plain command"
     return ", best so far" if event.leads else ""
 
 
@@ -108,6 +123,7 @@ class Searched:
 
     def __init__(self) -> None:
         self._fixed: dict[str, tuple[str, ...]] = {}
+        """A case → the parameters with a single value."""
 
     def take(self, event: events.CaseStarted) -> None:
         """Take in which parameters of a case are fixed."""
@@ -115,7 +131,9 @@ class Searched:
 
     def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
         """Return the values that vary; the whole config where none of them does."""
-        return {name: config[name] for name in config if name not in self._fixed.get(case, ())} or config
+        fixed = self._fixed.get(case, ())
+        varied = {name: value for name, value in config.items() if name not in fixed}
+        return varied or config
 
 
 class Bars(Progress):
@@ -148,7 +166,7 @@ class Bars(Progress):
         """Yield the bars of the cases, then what each probe does and below it its config."""
         yield self.make_tasks_table(self.tasks)
         for worker, probe in self._probed.items():
-            name = " ".join(filter(None, [worker, f"#{probe.trial}"]))
+            name = f"{worker} #{probe.trial}".strip()  # a search by one process has no name for it
             doing, *busy = self._doing.get(worker, ("starting",))
             yield Padding.indent(Text(_beside(f"{name} {doing}", *busy, room=self.console.width - 2)), 2)
             yield Padding.indent(Text(in_words(self._searched.part_of(probe.case, probe.config))), 4)
@@ -173,7 +191,7 @@ class Bars(Progress):
                 self.forget(worker)
                 self._show_case(event)
             case events.CaseEnded() if all(started.case != event.case for started in self._probed.values()):
-                # no other worker still probes it; otherwise the bar stays until the last worker has ended the case
+                # no worker probes the case any more; the bar stays until the last worker has ended the case
                 self._ended.add(event.case)
                 if (row := self._rows.pop(event.case, None)) is not None:
                     self.remove_task(row)
@@ -200,15 +218,16 @@ class Bars(Progress):
         return f"best {figure(best.value)} {unit}{times}"
 
     def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
-        """Show how long the search of a case still takes, `spent_s` seconds after the probe began, and the best so far.
+        """Show how much longer the search of a case takes, and its best so far, `spent_s` seconds into the probe.
 
         The best stands beside the time, or below it where there is no room.
         """
         best = self._best.get(probe.case, "")
         left = "" if probe.left_s is None else f"{_about(probe.left_s - spent_s)} left"
-        names = max(len(name or _CASES) for name in {probe.case, *self._rows})
-        room = self.console.width - names - 17  # columns of a bar and of numbers such as 120/600, with spaces around
-        self._show(probe.case, text=_beside(*filter(None, [left, best]), room=room))
+        widest_name = max(len(name or _CASES) for name in {probe.case, *self._rows})  # None is the row of all cases
+        bar = 17  # columns of a bar and of numbers such as 120/600, with spaces around
+        texts = [text for text in (left, best) if text]
+        self._show(probe.case, text=_beside(*texts, room=self.console.width - widest_name - bar))
 
     def _show(self, name: str | None, **fields: Any) -> None:
         """Set the fields of the bar of a case, or of all cases for None; it is added if it is new."""
@@ -235,8 +254,9 @@ def _phase(event: events.ProbeRunning) -> str:
 
 
 def _utilisation(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
-    """Yield how busy the devices were since the last event: each of a few, the range of many."""
-    known = [(device, share) for device, share in zip(devices, event.utilisation, strict=False) if share is not None]
+    """Yield how busy the devices were since the last event: each of a few, the range of many; nothing where unknown."""
+    pairs = zip(devices, event.utilisation, strict=False)  # the shares of some probes are empty
+    known = [(device, share) for device, share in pairs if share is not None]
     if len(known) > 4:  # the shares of more have no room in a line of 80 columns
         shares = [share for _, share in known]
         yield f"{len(known)} devices {min(shares):.0f} to {max(shares):.0f} % busy"
@@ -283,7 +303,10 @@ class LineScreen(Screen):
             self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
     def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield notes, those that most trials have only once, and then how busy others were; yielded ones are kept."""
+        """Yield the notes to print. A note that most trials have is printed once, and then only how busy others were.
+
+        The phrase of such a note is kept in `_common_notes`.
+        """
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
             if phrase not in self._common_notes:
@@ -337,7 +360,7 @@ class LiveScreen(Screen):
         """
         self._tasks.put(partial(self._bars.take, event, worker))
         if isinstance(event, events.ProbeEnded):
-            event = replace(event, counts=False, left_s=None)
+            event = replace(event, counts=False, left_s=None)  # the bars show both
         self._tasks.put(partial(self._lines.show, event, worker))
 
     def say(self, text: str, style: str = "") -> None:

@@ -21,7 +21,7 @@ from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
 from tuner.nodes.source import ask_slurm
-from tuner.probe import MINUTE_S, Device, DeviceSource, duration
+from tuner.probe import MINUTE_S, Device, DeviceSource, duration, number_of
 from tuner.records.urls import check_guarded, database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
@@ -97,7 +97,7 @@ def submit_workers(
     os.environ[STORAGE_VARIABLE] = url  # sbatch hands the environment on, and no list of processes shows it
     words = ["worker", *as_words({**options, "runs": runs.resolve()})]
     jobs = submit(spec, asked, folder, words, count=count)
-    console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}")
+    console.print(f"submitted {number_of(count, 'worker')}: job {', '.join(jobs)}; logs in {folder / 'slurm'}")
     console.print(f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; rerun to add workers")
 
 

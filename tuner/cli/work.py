@@ -44,7 +44,10 @@ def output_lines(log: Path) -> Iterator[str]:
 
 
 def complete_cases(context: typer.Context, incomplete: str) -> list[str]:
-    """Return what Tab offers after `--cases`: the trainable cases of the line's study, after any others and a comma."""
+    """Return what Tab offers after `--cases`: the trainable cases of the study that the line names.
+
+    Each stands after what the user has typed before the last comma.
+    """
     before, comma, begun = incomplete.rpartition(",")
     study = context.params.get("study")
     try:
@@ -91,9 +94,12 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     """
     space = bench.space_for(case)
     if batch := bench.batch_to_fit(case):
-        return config_with(space, batch.following(()) or batch.config(1), settings)
-    first = calibration_configs(space) if bench.calibrates(case) else space.seeds(1)
-    return config_with(space, first[0], settings)
+        first = batch.next_config(()) or batch.config(1)  # `()`: no trial has ended
+    elif bench.calibrates(case):
+        first = calibration_configs(space)[0]
+    else:
+        first = space.seeds(1)[0]
+    return config_with(space, first, settings)
 
 
 def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
@@ -101,8 +107,10 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
 
     Raises StudyError for a setting outside the space.
     """
-    wanted = dict(_setting(text, space) for text in settings)
-    if twice := [name for name in wanted if sum(text.startswith(f"{name}=") for text in settings) > 1]:
+    pairs = [_setting(text, space) for text in settings]
+    wanted = dict(pairs)
+    names = [name for name, _ in pairs]
+    if twice := [name for name in wanted if names.count(name) > 1]:
         raise StudyError(f"--set {twice[0]} is given more than once; name one value")
 
     def pick(parameter: Parameter) -> Value:
@@ -111,7 +119,7 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
 
     config = space.draw(pick)
     for parameter in space.parameters:
-        if parameter.name in wanted.keys() - config.keys():
+        if parameter.name in wanted.keys() - config.keys():  # the config does not use what was set
             needed = " and ".join(map(str, parameter.conditions))
             raise StudyError(f"--set {parameter.name}: it is used only with {needed}; set that too")
     return config
@@ -131,9 +139,11 @@ def _setting(text: str, space: Space) -> tuple[str, Value]:
 
 
 def _is_meant(value: Value, given: str) -> bool:
-    """Return whether a text means a value; a number may be written in any form, such as 1e-4."""
-    if isinstance(value, bool | str):
-        return value_text(value) == (given.lower() if isinstance(value, bool) else given)
+    """Return whether a text means a value; a number may be written in any form, such as 1e-4, and `True` as `true`."""
+    if isinstance(value, bool):
+        return value_text(value) == given.lower()
+    if isinstance(value, str):
+        return value == given
     try:
         return float(given) == value
     except ValueError:
@@ -221,15 +231,18 @@ def at_work(
 def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), *, interrupted: bool) -> None:
     """End the command with the exit code that its outcomes call for; return where that is 0.
 
-    `rows` are the summaries of a search's cases. Raises TunerError that says what to repair where a case stopped early.
+    It is 130 after Ctrl-C, 2 where a case stopped early, and 1 for a search without a best config in any of its cases.
+    `rows` are the summaries of the study's cases. Raises TunerError that says what to repair, for exit code 2.
     """
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if complaints := [text for outcome in outcomes if (text := complaint(outcome))]:
         raise TunerError("\n".join(complaints))
     worked_on = {outcome.case.name for outcome in outcomes}
-    shown = [row for row in rows if row.case in worked_on]
-    if any(row.without_success for row in shown) and not any(row.best for row in shown):
+    own_rows = [row for row in rows if row.case in worked_on]
+    has_best = any(row.best for row in own_rows)
+    has_failed = any(row.without_success for row in own_rows)  # false before any trial has ended
+    if has_failed and not has_best:
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
@@ -246,7 +259,7 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
     def ask(number: int, frame: FrameType | None) -> None:
         """Handle the first signal: set the event, and let Ctrl-C end the program from now on."""
         asked.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the next Ctrl-C raises KeyboardInterrupt
         if number == signal.SIGHUP:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
         console.print("stopping the probe; all results are kept; rerun to resume (Ctrl-C again stops at once)")
@@ -264,6 +277,6 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
 
 def _wait_for_the_end(descriptor: int, asked: threading.Event) -> None:
     """Set the event when the descriptor's other end closes, as it does when the leading process dies."""
-    while os.read(descriptor, 1024):
+    while os.read(descriptor, 1024):  # it waits; nothing to read means that the other end is closed
         pass
     asked.set()

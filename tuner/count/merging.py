@@ -38,6 +38,9 @@ USUALLY = 0.5
 """What happens at this share of the steps or more is usual in a training (chosen)."""
 SOMETIMES = 0.05
 """What happens at less than this share of the steps is an exception (chosen)."""
+COMPARED_FROM_STEP = 8
+"""From this step on, differing counts of loader and module are compared: at first, loaders give batches of later steps
+(chosen)."""
 MODULE = Witness(name="module", count="rows")
 LOADER = Witness(name="loader", count="loader.rows")
 BOTH = Witness(name="loader and module", count="loader.rows")
@@ -75,10 +78,11 @@ class Merger:
         Without a process group, these are the processes that train most parameters.
         """
         stepping = [process for process in self.processes.values() if process.trains]
-        in_group = [process for process in stepping if process.world > 1]
-        most = max((process.parameters for process in stepping), default=0)
-        chosen = in_group or [process for process in stepping if process.parameters == most]
-        return sorted(chosen, key=lambda process: process.rank)
+        trainers = [process for process in stepping if process.world > 1]
+        if not trainers:
+            most = max((process.parameters for process in stepping), default=0)
+            trainers = [process for process in stepping if process.parameters == most]
+        return sorted(trainers, key=lambda process: process.rank)
 
     def new_marks(self) -> Iterator[dict[str, Any]]:
         """Yield the new marks: steps or rollouts that all ranks have made, with the samples of all so far."""
@@ -86,16 +90,18 @@ class Merger:
         if witness is None:
             return
         lead = self._leads[0]
-        reached = min(process.steps for process in self._leads)
+        steps_of_all = min(process.steps for process in self._leads)
         for place in range(self._next_place, len(lead.points)):
-            point, step = lead.points[place], lead.points[place]["steps"]
-            if step > reached:
+            point = lead.points[place]
+            step = point["steps"]
+            if step > steps_of_all:  # another rank has not told so many yet
                 break
             self._next_place = place + 1
             iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
             marked_s = lead.points[self._marked_place]["at_s"] if self._marked_place else -inf
-            is_soon = point["at_s"] - marked_s < 0.2  # as often as processes tell their counts
-            if step < BASE_STEP or iteration <= self._marked or is_soon:
+            is_too_soon = point["at_s"] - marked_s < 0.2  # as often as processes tell their counts
+            # several steps may belong to the rollout that was marked last
+            if step < BASE_STEP or iteration <= self._marked or is_too_soon:
                 continue
             pause = _pause(lead, self._marked_place, place, witness)
             self._marked, self._marked_place = iteration, place
@@ -112,48 +118,54 @@ class Merger:
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
-        leads = self._leads
-        if self._witness is None or leads[0].steps <= BASE_STEP:
+        witness, leads = self._witness, self._leads
+        if witness is None or leads[0].steps <= BASE_STEP:
             return None
         lead, last = leads[0], leads[0].points[-1]
-        by_environments = self._witness == ENVIRONMENTS
-        per_step = _usual_growth(_totals(leads, (MODULE if by_environments else self._witness).count))
-        by_loader, by_module = (_growth(leads, witness.count, last["steps"]) for witness in (LOADER, MODULE))
+        # environments count the samples of a rollout; those of an optimizer's step are what the module takes
+        step_witness = MODULE if witness == ENVIRONMENTS else witness
+        per_step = _usual_growth(_totals(leads, step_witness.count))
+        by_loader = _growth(leads, LOADER.count, last["steps"])
+        by_module = _growth(leads, MODULE.count, last["steps"])
         flops = [process.flops for process in self.trainers]
-        newest = [process.points[-1] for process in self.trainers]
-        retries = [point["alloc_retries"] for point in newest if "alloc_retries" in point]
-        flops_are_known = per_step > 0 and None not in flops and not by_environments
+        flops_are_known = per_step > 0 and None not in flops and witness != ENVIRONMENTS
+        batches_name = "loader.batches" if lead.is_fed else "forwards"
         return TrainingCounts(
             signature=self._signature(per_step),
             flops_per_sample=sum(filter(None, flops)) / per_step if flops_are_known else None,
-            witness=_in_words(self._witness, by_loader, by_module),
-            shares=_shares(lead, self._witness),
-            micro_batches=_usual_growth(_totals([lead], "loader.batches" if lead.is_fed else "forwards")) or None,
+            witness=_in_words(witness, by_loader, by_module),
+            shares=_shares(lead, witness),
+            micro_batches=_usual_growth(_totals([lead], batches_name)) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
+            steps_per_pass=steps_per_pass(lead),
+            skipped=last.get("skipped", 0),
+            compiled=bool(lead.start.get("compiled")),
             torch=str(lead.start.get("torch", "")),
-            alloc_retries=sum(retries) if retries else None,
+            reserved_mib=max(self._allocator_counts("reserved_mib"), default=None),
+            alloc_retries=sum(retries) if (retries := self._allocator_counts("alloc_retries")) else None,
         )
+
+    def _allocator_counts(self, name: str) -> list[Any]:
+        """Return the newest count `name` of the allocator of each rank with a card."""
+        newest = [process.points[-1] for process in self.trainers]
+        return [point[name] for point in newest if name in point]
 
     def _checked_witness(self) -> Witness | None:
         """Find out what counts the samples, or check it again, and return it; None before it is known.
 
-        `why` then says if nothing counts them.
+        If it becomes clear that nothing counts them, `why` says why from then on.
         """
         trainers = self.trainers
-        off = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
-        if off is not None:
-            self.why, self._witness = off, None
+        error = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
+        if error is not None:
+            self.why, self._witness = error, None
         elif self._witness is not None:
             self.why = _contradiction(self._leads, self._witness)
-            self._witness = None if self.why else self._witness
-        elif (
-            self.why is None
-            and trainers
-            and len(trainers) >= trainers[0].world
-            and min(process.steps for process in trainers) > BASE_STEP
-        ):
+            if self.why is not None:
+                self._witness = None
+        elif self.why is None and _have_all_begun(trainers):
             self._groups = _groups(trainers)
             answer = _witness_or_why(self._leads) if self._groups else "it is not known which ranks share samples"
             if isinstance(answer, str):
@@ -164,7 +176,7 @@ class Merger:
 
     @property
     def _leads(self) -> list[ProcessCounts]:
-        """The rank of each group that counts its samples."""
+        """The ranks that count samples, one for each group of ranks that share theirs. The first one leads."""
         return [group[0] for group in self._groups]
 
     def _signature(self, samples_per_step: float) -> Signature:
@@ -172,9 +184,7 @@ class Merger:
         group, lead = self._groups[0], self._leads[0]
         start = lead.start
         precision = lead.points[-1].get("precision", {})
-        types = ", ".join(start.get("types", ()))
-        cast = ", ".join(precision.get("autocast", ()))
-        tf32 = ", TF32" if precision.get("tf32") and start.get("device") == "cuda" and "float32" in types else ""
+        # several ranks of a group have parts of the model; a single rank may have shards of it
         is_split = len(group) > 1 or bool(start.get("is_split"))
         return Signature(
             samples_per_step=samples_per_step,
@@ -186,30 +196,44 @@ class Merger:
             optimizer=re.sub(r"^(?:Fused|DeepSpeedCPU|Sharded|Distributed)+", "", str(start.get("optimizer", ""))),
             learning_rate=start.get("learning_rate"),
             weight_decays=tuple(start.get("weight_decays", ())),
-            precision=f"{types}{f', autocast {cast}' if cast else ''}{tf32}",
+            precision=_precision_in_words(start, precision),
             normed=self._normed(start),
-            losses=() if precision.get("scaled") else _losses(self._groups),
+            losses=() if precision.get("scaled") else _losses(self._groups),  # a scaler multiplies the losses
         )
 
     def _normed(self, start: Mapping[str, Any]) -> float | None:
         """Return over how many samples a batch norm of the trained module takes its means; None without one."""
         rows_by_forwards = [(point["forwards"], point["rows"]) for point in _first_points(self._leads[0])]
-        if not start.get("batch_norm") or rows_by_forwards[0] == rows_by_forwards[-1]:
+        if not start.get("batch_norm") or rows_by_forwards[0] == rows_by_forwards[-1]:  # no forward pass since
             return None
-        return _usual_growth(rows_by_forwards) * (len(self._groups) if start["batch_norm"] == "all" else 1)
+        groups = len(self._groups) if start["batch_norm"] == "all" else 1  # else each rank takes its own means
+        return _usual_growth(rows_by_forwards) * groups
+
+
+def _have_all_begun(trainers: Sequence[ProcessCounts]) -> bool:
+    """Return whether all ranks of a training have told counts, beyond the base step."""
+    if not trainers or len(trainers) < trainers[0].world:
+        return False
+    return min(process.steps for process in trainers) > BASE_STEP
+
+
+def _precision_in_words(start: Mapping[str, Any], precision: Mapping[str, Any]) -> str:
+    """Return the types in which a training computes: `float32, autocast bfloat16, TF32`."""
+    types = ", ".join(start.get("types", ()))
+    autocast = ", ".join(precision.get("autocast", ()))
+    has_tf32 = precision.get("tf32") and start.get("device") == "cuda" and "float32" in types
+    return types + (f", autocast {autocast}" if autocast else "") + (", TF32" if has_tf32 else "")
 
 
 def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> dict[str, Any] | None:
-    """Return what a rank did between two records beside training; None where it was too short to matter.
-
-    Where environments count, the module runs without gradients to train too, so that shows no evaluation.
-    """
+    """Return what a rank did beside training between its records at two places; None where that was short."""
 
     def growth(name: str) -> float:
         return number(lead.points[place], name) - number(lead.points[before], name)
 
     if lead.is_fed and growth("loader.passes") >= 1:
         return {"what": "an epoch's end", "every": steps_per_pass(lead)}
+    # rollouts run the module without gradients too, and are no evaluations
     if witness != ENVIRONMENTS and growth("evaluates_s") >= LEAST_PAUSE_S:
         return {"what": "an evaluation"}
     return {"what": "a checkpoint"} if growth("saves_s") >= LEAST_PAUSE_S else None
@@ -217,8 +241,9 @@ def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> di
 
 def steps_per_pass(lead: ProcessCounts) -> float | None:
     """Return the optimizer steps of a rank's pass over the data; None where no loader with a length feeds it."""
-    rows, size = (number(lead.points[-1], f"loader.{name}") for name in ("rows", "size"))
-    return lead.steps * size / rows if rows and size and lead.is_fed else None
+    rows = number(lead.points[-1], "loader.rows")
+    pass_rows = number(lead.points[-1], "loader.size")
+    return lead.steps * pass_rows / rows if rows and pass_rows and lead.is_fed else None
 
 
 def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
@@ -227,8 +252,8 @@ def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
     One process of a group computes losses: in a pipeline that is its last stage.
     """
     losses_by_group = [next((process.losses for process in group if process.losses), {}) for group in groups]
-    steps = takewhile(lambda step: all(step in losses for losses in losses_by_group), count())
-    return tuple(fmean(losses[step] for losses in losses_by_group) for step in steps)
+    told_steps = takewhile(lambda step: all(step in losses for losses in losses_by_group), count())
+    return tuple(fmean(losses[step] for losses in losses_by_group) for step in told_steps)
 
 
 def _growth(leads: Sequence[ProcessCounts], name: str, step: float) -> float:
@@ -249,36 +274,42 @@ def _first_points(lead: ProcessCounts) -> list[Mapping[str, Any]]:
 
 
 def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
-    """Return the growth per step of the total, in pairs of step and total, that most steps have; else the mean growth.
+    """Return by how much a total grows in most steps; its mean growth where no growth is that of more than half.
 
-    An epoch's last batch may be smaller, and a step may take a batch that was fetched before the step before it.
+    For `[(3, 0), (4, 32), (5, 64), (6, 72)]` this is 32. An epoch's last batch may be smaller, and a step may take a
+    batch that was fetched early.
+
+    Args:
+        totals: steps, each with the total up to it.
     """
     steps_by_growth: Counter[float] = Counter()
     for (step_before, total_before), (step, total) in pairwise(totals):
-        steps_by_growth[round((total - total_before) / (step - step_before), 6)] += step - step_before
+        steps = step - step_before
+        steps_by_growth[round((total - total_before) / steps, 6)] += steps  # rounded, so that equal ones meet
     (first_step, first_total), (last_step, last_total) = totals[0], totals[-1]
-    growth, steps = steps_by_growth.most_common(1)[0]
-    is_usual = 2 * steps > last_step - first_step
-    return growth if is_usual else (last_total - first_total) / (last_step - first_step)
+    all_steps = last_step - first_step
+    usual_growth, usual_steps = steps_by_growth.most_common(1)[0]
+    return usual_growth if 2 * usual_steps > all_steps else (last_total - first_total) / all_steps
 
 
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
     """Return groups of ranks that train on the same samples; empty where these are not known.
 
     Ranks of a process group tell their data rank. Where a rank does not, or where the processes form no group, ranks
-    with the same sums of inputs are taken together. Inputs that never change tell nothing.
-    The first rank of a group has counted samples, if any has: later stages of a pipeline see no inputs.
+    with the same sums of inputs are taken together.
     """
     keys: dict[str, Hashable] = {process.name: process.data_rank for process in trainers}
-    form_no_group = trainers[0].world == 1 < len(trainers)
+    form_no_group = trainers[0].world == 1 and len(trainers) > 1
     if form_no_group or None in keys.values():
-        steps = sorted(set.intersection(*(set(process.inputs) for process in trainers)))
-        sums = {process.name: tuple(process.inputs[step] for step in steps) for process in trainers}
-        if any(len(set(inputs)) < 2 for inputs in sums.values()):
+        common_steps = sorted(set.intersection(*(set(process.inputs) for process in trainers)))
+        sums_by_name = {process.name: tuple(process.inputs[step] for step in common_steps) for process in trainers}
+        if any(len(set(sums)) < 2 for sums in sums_by_name.values()):  # inputs that never change tell nothing
             return []
-        keys = {**sums}
+        keys = {**sums_by_name}
     groups: dict[Hashable, list[ProcessCounts]] = {}
-    for process in sorted(trainers, key=lambda process: not process.points[-1].get("rows")):
+    # the first of a group must have counted samples: later stages of a pipeline see no inputs
+    with_rows_first = sorted(trainers, key=lambda process: not process.points[-1].get("rows"))
+    for process in with_rows_first:
         groups.setdefault(keys[process.name], []).append(process)
     return list(groups.values())
 
@@ -286,35 +317,34 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
 def _witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     """Return what counts the samples of a training, or why nothing does; None before it is clear.
 
-    `leads` are the ranks that count, one for each group of ranks that share samples. They are fed if a loader gives a
-    batch to nearly every step of one of them. The first of these cases decides:
+    `leads` are the ranks that count, one for each group of ranks that share samples. The training is fed if a loader
+    gives a batch to nearly every step of a rank. The first of these cases decides:
 
-    1. Nothing feeds a training that uses a library of reinforcement learning: the environments count, or nothing.
+    1. The training is not fed, and uses a library of reinforcement learning: environments count, or nothing does.
     2. Loader and module agree: both count.
-    3. A loader has given samples, and it is too early to compare: not clear yet.
-    4. Loaders have given samples, and feed only some of the steps: nothing counts.
-    5. Nothing feeds the training: the module counts, or nothing where that would mislead.
-    6. A loader feeds the training, and differs from the module: `_loader_or_module`.
+    3. A loader has given samples, and it is too early to compare them: not clear yet.
+    4. The training is not fed, but loaders have given some samples: nothing counts.
+    5. The training is not fed: the module counts, or nothing does where its count would mislead.
+    6. The training is fed, and loader and module differ: `_loader_or_module` chooses.
     """
     step = min(process.steps for process in leads)
-    by_module, by_loader = (_growth(leads, name, step) for name in (MODULE.count, LOADER.count))
+    by_module, by_loader = _growth(leads, MODULE.count, step), _growth(leads, LOADER.count, step)
     is_fed = any(process.is_fed for process in leads) and by_loader > 0
-    # what a loader feeds is no rollout, even if the script imports such a library
-    if not is_fed and any(process.start.get("reuses") for process in leads):
+    if not is_fed and any(process.start.get("reuses") for process in leads):  # 1
         are_counted = all(process.points[-1].get("environments") for process in leads)
         why_not = "an optimizer of reinforcement learning uses its samples several times, and no environment is counted"
         return ENVIRONMENTS if are_counted else why_not
-    if by_loader and by_module and _agree(by_loader, by_module):
+    if by_loader and by_module and _agree(by_loader, by_module):  # 2
         return BOTH
-    # different counts are compared at step 8: at first, loaders give batches of later steps
-    if step < 8 and any(number(process.points[-1], LOADER.count) for process in leads):
+    if step < COMPARED_FROM_STEP and any(number(process.points[-1], LOADER.count) for process in leads):  # 3
         return None
-    if not is_fed and by_loader > SOMETIMES * by_module:
+    if not is_fed and by_loader > SOMETIMES * by_module:  # 4
         return "a loader feeds only some of the steps, and the module takes other samples"
-    if not is_fed:
+    if not is_fed:  # 5
         why_not = _contradiction(leads, MODULE) if by_module else _why_unseen(leads)
         return why_not or MODULE
-    batches, batch_size = _growth(leads, "loader.batches", step), number(leads[0].points[-1], "loader.each")
+    batches = _growth(leads, "loader.batches", step)  # 6
+    batch_size = number(leads[0].points[-1], "loader.each")  # the loaders of all ranks have the same
     return _loader_or_module(by_loader, by_module, batches, batch_size)
 
 
@@ -329,8 +359,10 @@ def _loader_or_module(by_loader: float, by_module: float, batches: float, batch_
     """
     if not by_module:
         return LOADER
+    # a batch is a single sample, whose leading dimension the loader has counted
     if batch_size == 1 and _agree(batches, by_module):
         return Witness(name="loader and module", count="loader.batches", remark="a batch is one sample")
+    # the data set's entries are whole batches
     times = by_module / by_loader
     if by_loader == batches and times > 1:
         return Witness(name="module", count="rows", remark=f"each of the loader's samples is a batch of {times:.4g}")
@@ -340,7 +372,7 @@ def _loader_or_module(by_loader: float, by_module: float, batches: float, batch_
 def _in_words(witness: Witness, by_loader: float, by_module: float) -> str:
     """Return what a person reads of a witness, with the samples that loader and module have counted so far."""
     if witness != LOADER or not by_module or not by_loader:
-        return f"{witness.name}{f'; {witness.remark}' if witness.remark else ''}"
+        return f"{witness.name}; {witness.remark}" if witness.remark else witness.name
     if _agree(by_loader, by_module):  # at first they differed by a batch that was fetched ahead
         return BOTH.name
     return f"{LOADER.name}; the module takes {by_module / by_loader:.4g} times as many inputs"
@@ -354,33 +386,36 @@ def _agree(count: float, other_count: float) -> bool:
 def _contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
     """Return what speaks against a witness that counts; None while nothing does."""
     step = min(process.steps for process in leads)
+    # whether a second optimizer trains another network
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
     if witness == MODULE:
         return _why_module_misleads(leads, step, is_apart=is_apart)
-    if witness != BOTH or is_apart:
+    if witness != BOTH or is_apart:  # the module alone does not take all samples then
         return None
-    by_loader, by_module = (_growth(leads, witness.count, step) for witness in (LOADER, MODULE))
+    by_loader, by_module = _growth(leads, LOADER.count, step), _growth(leads, MODULE.count, step)
     # loaders may give two batches more than the steps have used
     two_batches = 2.0 * by_loader / max(step - BASE_STEP, 1)
-    # counts that have agreed and later differ by more than a tenth are not believed
-    agree = abs(by_loader - by_module) <= max(0.1 * max(by_loader, by_module), two_batches)
-    return None if agree else "loader and module have agreed at first, and do so no more"
+    # counts that have agreed and later differ by more than a tenth (chosen) are not believed
+    still_agree = abs(by_loader - by_module) <= max(0.1 * max(by_loader, by_module), two_batches)
+    return None if still_agree else "loader and module have agreed at first, and do so no more"
 
 
 def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart: bool) -> str | None:
     """Return why the module's inputs may not be the samples of the steps; None where nothing speaks for it."""
 
-    def share(name: str, of: str = "steps") -> float:
-        part, total = (_growth(leads, count, step) for count in (name, of))
-        return part / total if total else 0.0
+    def ratio(name: str, base_name: str) -> float:
+        base = _growth(leads, base_name, step)
+        return _growth(leads, name, step) / base if base else 0.0
 
-    if is_apart and share("backwards") > 1 + SOMETIMES:
+    if is_apart and ratio("backwards", "steps") > 1 + SOMETIMES:
         return "several networks are trained in turn, and no loader of torch tells the samples"
-    if share("joint", "backwards") >= USUALLY:
+    if ratio("joint", "backwards") >= USUALLY:
         return "the module runs several times for each loss, and no loader of torch tells the samples"
-    if share("again", "forwards") >= SOMETIMES or SOMETIMES <= share("repeats") <= 1 - SOMETIMES:
+    # a training that takes one tensor at all steps has all samples in it
+    repeats_sometimes = SOMETIMES <= ratio("repeats", "steps") <= 1 - SOMETIMES
+    if ratio("again", "forwards") >= SOMETIMES or repeats_sometimes:
         return "the module takes the same samples several times, and no loader of torch tells how often"
-    if share("unlearnt") >= USUALLY:
+    if ratio("unlearnt", "steps") >= USUALLY:
         return "the module also runs without gradients between the steps, so its samples may be used several times"
     return None
 

@@ -143,20 +143,26 @@ class ProcessCounts:
     def is_fed(self) -> bool:
         """Whether a loader's batch comes before nearly every step."""
         first = 2 if self.steps > 2 else 0  # which of several optimizers is the main one is known after two steps
-        feeds = self.total("loader.feeds", self.steps) - self.total("loader.feeds", first)
-        return feeds >= 0.9 * (self.steps - first) > 0
+        fed_steps = self.total("loader.feeds", self.steps) - self.total("loader.feeds", first)
+        steps = self.steps - first
+        return steps > 0 and fed_steps >= 0.9 * steps  # 0.9 is chosen
 
     def total(self, name: str, step: float) -> float:
-        """Return a count at a step, interpolated between the steps that were told; 0 before any."""
+        """Return a count at a step, interpolated between the steps that were told.
+
+        Before and after these it is that of the first and of the last one; 0 while nothing was told.
+        """
         if not self.points:
             return 0.0
         place = min(bisect_left(self.points, step, key=itemgetter("steps")), len(self.points) - 1)
-        point, value = self.points[place], number(self.points[place], name)
-        if point["steps"] <= step or not place:
+        point = self.points[place]
+        value = number(point, name)
+        if point["steps"] <= step or place == 0:
             return value
-        before = self.points[place - 1]
-        share = (step - before["steps"]) / (point["steps"] - before["steps"])
-        return number(before, name) + (value - number(before, name)) * share
+        point_before = self.points[place - 1]
+        value_before = number(point_before, name)
+        share = (step - point_before["steps"]) / (point["steps"] - point_before["steps"])
+        return value_before + (value - value_before) * share
 
 
 def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +180,7 @@ def number(point: Mapping[str, Any], name: str) -> float:
 
 
 def _by_step(readings: object) -> dict[int, float]:
-    """Return step → number from a part of a record, whose steps are texts in JSON."""
+    """Return step → number from a part of a record, whose steps are texts in JSON. Other entries are left out."""
     if not isinstance(readings, Mapping):
         return {}
     items = [(step, value) for step, value in readings.items() if isinstance(value, int | float)]

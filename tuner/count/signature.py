@@ -67,12 +67,13 @@ def differences(own: Signature, changed: Signature, free: Collection[str] = ()) 
     Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. Where
     the batch is free, so are learning rate and weight decay of a config with another batch: the script scales them.
     """
-    parts = tuple(_differences_but_loss(own, changed))
-    if not parts and (loss := _loss_difference(own, changed)):
-        parts = (loss,)
-    is_scaled = "batch" in free and _batch_difference(own, changed) and own.optimizer == changed.optimizer
-    free_parts = {*free, "optimizer"} if is_scaled else free
-    return tuple(difference for difference in parts if difference.part not in free_parts)
+    found = tuple(_differences_but_loss(own, changed))
+    if not found and (loss_difference := _loss_difference(own, changed)):
+        found = (loss_difference,)
+    has_other_batch = _batch_difference(own, changed) is not None
+    scales_settings = "batch" in free and has_other_batch and own.optimizer == changed.optimizer
+    free_parts = {*free, "optimizer"} if scales_settings else free
+    return tuple(difference for difference in found if difference.part not in free_parts)
 
 
 def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Difference]:
@@ -90,18 +91,20 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
 
 
 def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
-    """Return how the samples differ that a step, or else a batch norm, takes together; None if they do not."""
-    for what, before, after in (
+    """Return how the numbers of samples differ that a step takes, or else a batch norm; None if they do not."""
+    for what, own_samples, changed_samples in (
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),
     ):
-        if before and after and abs(after - before) > 0.02 * before:  # an epoch's last batch may be smaller
-            return Difference(part="batch", own=f"{before:g}", changed=f"{after:g}", what=what)
+        if not own_samples or not changed_samples:  # not known
+            continue
+        if abs(changed_samples - own_samples) > 0.02 * own_samples:  # an epoch's last batch may be smaller (chosen)
+            return Difference(part="batch", own=f"{own_samples:g}", changed=f"{changed_samples:g}", what=what)
     return None
 
 
 def _same_sample(own: str, changed: str) -> bool:
-    """Return whether two shapes are equal; a size that differs from batch to batch equals any size."""
+    """Return whether two forms of a sample, such as `3x224x224 float32`, are equal; the size `?` equals any size."""
     pairs = zip_longest(re.split("[x ]", own), re.split("[x ]", changed))
     return all(first == second or "?" in (first, second) for first, second in pairs)
 
@@ -118,21 +121,21 @@ def _settings(training: Signature) -> str:
     """Return the optimizer with its settings as a text: `AdamW lr 0.001 weight decay 0.1`."""
     rate = "" if training.learning_rate is None else f" lr {training.learning_rate:g}"
     decays = "/".join(f"{decay:g}" for decay in training.weight_decays if decay)
-    return f"{training.optimizer}{rate}{f' weight decay {decays}' if decays else ''}"
+    return training.optimizer + rate + (f" weight decay {decays}" if decays else "")
 
 
 def _loss_difference(own: Signature, changed: Signature) -> Difference | None:
-    """Return how the mean losses of the first steps differ; None if they hardly do, or there are less than three."""
+    """Return how the mean losses of the first steps differ; None if they hardly do, or if less than three are known."""
     steps = min(len(own.losses), len(changed.losses))
     if steps < 3:
         return None
     own_losses, changed_losses = own.losses[:steps], changed.losses[:steps]
-    standard_error = math.hypot(stdev(own_losses), stdev(changed_losses)) / math.sqrt(steps)
-    before, after = fmean(own_losses), fmean(changed_losses)
+    standard_error = math.hypot(stdev(own_losses), stdev(changed_losses)) / math.sqrt(steps)  # of the difference
+    own_mean, changed_mean = fmean(own_losses), fmean(changed_losses)
     # chosen: 5 % for precision and order of sums, or 4 standard errors, as the seed may differ
-    if abs(after - before) <= max(0.05 * abs(before), 4.0 * standard_error):
+    if abs(changed_mean - own_mean) <= max(0.05 * abs(own_mean), 4.0 * standard_error):
         return None
-    return Difference(part="loss", own=f"{before:.4g}", changed=f"{after:.4g}")
+    return Difference(part="loss", own=f"{own_mean:.4g}", changed=f"{changed_mean:.4g}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +168,14 @@ class TrainingCounts:
     """How many groups of ranks train on samples of their own."""
     passes: int | None = None
     """The passes over the data that are over."""
+    steps_per_pass: float | None = None
+    """The optimizer steps of a pass over the data; None where no loader with a length feeds the training."""
+    skipped: int = 0
+    """The steps that a gradient scaler has skipped."""
+    compiled: bool = False
+    """Whether a part of the trained module is compiled."""
+    reserved_mib: float | None = None
+    """The allocator's peak on the card where it is largest; None without a card."""
     torch: str = ""
     """The version of torch; empty where it is unknown."""
     alloc_retries: int | None = None

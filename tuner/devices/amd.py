@@ -57,7 +57,7 @@ class Amd(Driver):
         return getattr(error, "get_error_code", lambda: None)()
 
     def _name(self, place: int, handle: Any) -> str:
-        """Return the name of a card: its serial number, or its index where it tells none."""
+        """Return the name of a card, as `VISIBLE` takes it: its serial number, or its index where it tells none."""
         asic = self.ask(f"card {place}", self.library.amdsmi_get_gpu_asic_info, handle) or {}
         serial = str(asic.get("asic_serial", "")).lower().removeprefix("0x")
         is_serial = re.fullmatch(r"[0-9a-f]{1,16}", serial) is not None and int(serial, 16) > 0
@@ -70,7 +70,7 @@ def visible_names(names: Sequence[str], environment: Mapping[str, str] = os.envi
     Raises DeviceError for a variable that names an unknown card.
     """
     hip_variable = HIP_VISIBLE if HIP_VISIBLE in environment else "CUDA_VISIBLE_DEVICES"  # HIP reads both
-    for variable in (VISIBLE, hip_variable):
+    for variable in (VISIBLE, hip_variable):  # HIP chooses among the cards that ROCm shows
         if (text := environment.get(variable)) is None:
             continue
         visible: list[str] = []
@@ -123,7 +123,7 @@ class AmdSource:
         vram = self._ask(place, amd.amdsmi_get_gpu_vram_usage) or {}
         power = self._ask(place, amd.amdsmi_get_power_info) or {}
         energy = self._ask(place, amd.amdsmi_get_energy_count) or {}
-        powers = (_number(power.get(f"{kind}_socket_power")) for kind in ("current", "average"))
+        powers_w = (_number(power.get(f"{kind}_socket_power")) for kind in ("current", "average"))  # a card has either
         count = _number(energy.get("energy_accumulator", energy.get("power")))
         step_uj = _number(energy.get("counter_resolution"))
         return DeviceSample(
@@ -132,7 +132,7 @@ class AmdSource:
             util_pct=_number(activity.get("gfx_activity")),
             mem_used_mib=_number(vram.get("vram_used")) or None,
             mem_total_mib=self.devices[place].mem_total_mib,
-            power_w=next((watts for watts in powers if watts), None),
+            power_w=next((watts for watts in powers_w if watts), None),
             energy_j=None if count is None or step_uj is None else count * step_uj / 1e6,
         )
 

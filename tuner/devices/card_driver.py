@@ -35,7 +35,7 @@ class Calls:
         Raises TimeoutError when the call takes longer than `limit_s`, or when an earlier call still hangs. The error's
         message is the `what` of the call that hangs.
         """
-        if self._overdue is None or self._overdue[0].done():
+        if self._overdue is None or self._overdue[0].done():  # no call hangs
             answer: Future[_Answer] = Future()
             self._requests.put((answer, call, arguments))
             try:
@@ -84,11 +84,11 @@ class Driver:
         answer_s: float = 5.0,
         open_s: float = 120.0,
     ) -> None:
-        """Calls that take longer count as hanging.
+        """Start the library. A call that takes longer than its limit counts as hanging.
 
         Args:
-            library: what has the driver's functions.
-            error: what they raise.
+            library: the module with the driver's functions.
+            error: the class of the errors that these functions raise.
             start: the function that starts the library.
             answer_s: the seconds for a call, which normally takes microseconds. It hangs, for example, when its card
                 has fallen off the bus.

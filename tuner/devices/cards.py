@@ -18,13 +18,14 @@ def near_cores(nvml: Nvml, uuids: Sequence[str]) -> frozenset[int]:
 
     Raises DeviceError when a card does not answer.
     """
-    bits = 64  # of a word in NVML's sets of cores (nvml.h, nvmlDeviceGetCpuAffinity)
-    words = math.ceil((os.cpu_count() or 1) / bits)
+    bits = 64  # in a mask of NVML, one for each core (nvml.h, nvmlDeviceGetCpuAffinity)
+    count = math.ceil((os.cpu_count() or 1) / bits)
     cores: set[int] = set()
     for uuid in uuids:
-        masks = nvml.ask(uuid, nvml.library.nvmlDeviceGetCpuAffinity, nvml.handle(uuid), words) or ()
-        for word, mask in enumerate(masks):
-            cores |= {word * bits + bit for bit in range(bits) if int(mask) >> bit & 1}
+        masks = nvml.ask(uuid, nvml.library.nvmlDeviceGetCpuAffinity, nvml.handle(uuid), count) or ()
+        for position, mask in enumerate(masks):
+            first_core = position * bits
+            cores |= {first_core + bit for bit in range(bits) if int(mask) >> bit & 1}
     return frozenset(cores)
 
 
@@ -32,16 +33,16 @@ def disjoint_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) 
     """Return disjoint cores for each worker, near its cards where possible. Pure.
 
     `nearby` holds the cores near each worker's cards; an empty set stands for all allowed cores. Workers that are near
-    the same cores get equal parts of them, one block after the other. A list is empty where fewer cores are allowed
-    than there are workers; that worker is not pinned.
+    the same cores get equal parts of them, one block after the other: two workers near cores 0 to 3 get [0, 1] and
+    [2, 3]. A list is empty where fewer cores are allowed than there are workers; that worker is not pinned.
     """
     free = sorted(allowed)
     wanted = [set(cores) & set(free) or set(free) for cores in nearby]
     shares: list[list[int]] = []
     for worker, cores in enumerate(wanted):
-        sharers = 1 + sum(bool(cores & cores_later) for cores_later in wanted[worker + 1 :])
+        later_sharers = [others for others in wanted[worker + 1 :] if cores & others]
         candidates = [core for core in free if core in cores]
-        shares.append(candidates[: len(candidates) // sharers])
+        shares.append(candidates[: len(candidates) // (1 + len(later_sharers))])
         free = [core for core in free if core not in shares[-1]]
     return shares
 
@@ -180,10 +181,10 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
     """Return why the cards are not free, compared with the same cards when the study opened, in the order of `RULES`.
 
     A card is free when three things hold:
-    - No process computes on it, except processes of the opening that use little memory.
-    - It uses at most `SLACK_MIB` more memory than at the opening, where more than `TOLERATED_SHARE` of the card counts
-      as that share.
-    - Its utilisation is at most `IDLE_UTIL_PCT`.
+    1. No process computes on it, except processes that were there at the opening and use little memory.
+    2. Its memory in use is at most `SLACK_MIB` more than at the opening. If that was more than `TOLERATED_SHARE` of the
+       card, this share counts instead.
+    3. Its utilisation is at most `IDLE_UTIL_PCT`.
 
     Without cards the list is empty.
     """
@@ -193,19 +194,19 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
 
 
 def _obstacles_of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]:
-    """Yield why one card is not free."""
+    """Yield why one card is not free; the numbers are those of `obstacles`."""
     name = card.device.label
     pids_before = {occupant.pid for occupant in before.occupants}
-    large_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
-    foreign = [user for user in card.occupants if user.pid not in pids_before or (user.mem_mib or 0.0) > large_mib]
-    if foreign:
+    tolerated_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
+    foreign = [user for user in card.occupants if user.pid not in pids_before or (user.mem_mib or 0.0) > tolerated_mib]
+    if foreign:  # 1
         yield Obstacle("foreign process", f"{name} is used by {', '.join(map(described, foreign))}")
-    most_mib = min(before.mem_used_mib or 0.0, large_mib) + SLACK_MIB
+    most_mib = min(before.mem_used_mib or 0.0, tolerated_mib) + SLACK_MIB
     can_compare = None not in {before.mem_used_mib, card.device.mem_total_mib}
-    if can_compare and card.mem_used_mib is not None and card.mem_used_mib > most_mib:
+    if can_compare and card.mem_used_mib is not None and card.mem_used_mib > most_mib:  # 2
         used = f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
         yield Obstacle("memory", f"{name} {used}")
-    if (card.util_pct or 0.0) > IDLE_UTIL_PCT:
+    if (card.util_pct or 0.0) > IDLE_UTIL_PCT:  # 3
         yield Obstacle("utilisation", f"{name} is busy ({card.util_pct:.0f} %)")
 
 
@@ -229,7 +230,7 @@ def wait_until_idle(
     interrupted: Callable[[], bool],
     survivors: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
-    """Return None once the cards that `read` returns are free, or why they are not free after `limit_s`.
+    """Wait until the cards that `read` returns are free, and return None; or why they are not free after `limit_s`.
 
     `survivors` names the processes of an earlier probe that are still alive; None without any. While there are some, no
     device is free, not even CPU ranks. Otherwise CPU ranks are always free. The function does not wait when the cards
@@ -254,13 +255,13 @@ def _why_not_free(
     """Return why the cards are not free now; None if they are free. Raises DeviceLostError."""
     own = [Obstacle("own process", f"{survivors} of an earlier probe cannot be killed")] if survivors else []
     try:
-        in_the_way = [*own, *obstacles(read(), at_open)]
+        found = [*own, *obstacles(read(), at_open)]
     except DeviceLostError:
-        raise
+        raise  # it does not help to wait
     except DeviceError as error:
         return unreadable(str(error))
-    detail = "; ".join(obstacle.text for obstacle in in_the_way)
-    return Failure(kind=FailureKind.GPU_BUSY, rule=in_the_way[0].rule, detail=detail) if in_the_way else None
+    detail = "; ".join(obstacle.text for obstacle in found)
+    return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail) if found else None
 
 
 def described(occupant: Occupant) -> str:

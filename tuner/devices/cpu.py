@@ -22,7 +22,7 @@ def usable_cores(root: Path = Path("/")) -> int:
     """Return the number of cores that this process may use, at least one.
 
     A container often gets a share of the time of all cores, rather than certain cores. The share is converted to a
-    number of cores and rounded up.
+    number of cores and rounded up: 150 ms in each period of 100 ms are two cores.
     """
     quotas = (quota / period for quota, period in _limits(root, "cpu"))
     return min([len(os.sched_getaffinity(0)), *map(math.ceil, quotas)])
@@ -44,14 +44,14 @@ def _limits(root: Path, controller: str) -> Iterator[list[int]]:
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines():
             _, controllers, path = line.split(":", 2)
-            if controller in controllers.split(","):
+            if controller in controllers.split(","):  # such as `4:cpu,cpuacct:/docker/1234`
                 mount, files = root / "sys/fs/cgroup" / controller, legacy[controller]
-            elif not controllers:
+            elif not controllers:  # such as `0::/user.slice`: version 2
                 mount, files = root / "sys/fs/cgroup", unified[controller]
             else:
                 continue
             group = mount / path.lstrip("/")
-            for folder in (group, *group.parents):
+            for folder in (group, *group.parents):  # every group above limits this one, too
                 if folder.is_relative_to(mount):
                     yield from _limit(folder, files)
 
@@ -117,15 +117,15 @@ def find_owners(tree: Sequence[ProcessUsage], ranks: Sequence[int]) -> dict[int,
 
 
 def spent_s(before: Times, after: Times) -> float:
-    """Return the CPU time that some processes used between two measurements, with their ended children.
+    """Return the CPU time that some processes and their ended children used between two measurements.
 
-    A new process has used all its time since the first measurement. When a process ends, its parent's `reaped_s` grows
-    by all its time; what the first measurement has counted of that is not counted again.
+    A process that is new in `after` has used all its time since the first measurement. When a process ends, all its
+    time is added to its parent's `reaped_s`. The part that it had used before the first measurement is subtracted.
     """
     own_s = sum(max(0.0, time.own_s - before.get(pid, _NOTHING).own_s) for pid, time in after.items())
-    of_ended_children_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
-    counted_before_s = sum(time.total_s for pid, time in before.items() if pid not in after)
-    return own_s + max(0.0, of_ended_children_s - counted_before_s)
+    newly_reaped_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
+    used_before_s = sum(time.total_s for pid, time in before.items() if pid not in after)  # by those that have ended
+    return own_s + max(0.0, newly_reaped_s - used_before_s)
 
 
 class ProcessMemory(NamedTuple):
@@ -154,14 +154,17 @@ class DataPeak:
     """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
 
     def updated_mib(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
-        """Take a new reading of data, resident and mapped memory into account, and return the peak of the data."""
+        """Take a new reading of data, resident and mapped memory into account, and return the peak of the data.
+
+        The data at a peak of resident or mapped memory is that peak plus the smallest gap of the last readings.
+        """
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
-        # a peak is taken to have had the smallest gap of the last readings
         self.gaps_mib.append((data_mib - (resident.now_mib or 0.0), data_mib - (mapped.now_mib or 0.0)))
-        beyond_resident_mib, beyond_mapped_mib = (min(gaps) for gaps in zip(*self.gaps_mib, strict=True))
-        if resident_peak_mib > self.resident_mib:  # an older peak may have had another gap
-            self.by_resident_mib = max(self.by_resident_mib, resident_peak_mib + beyond_resident_mib)
-        self.by_mapped_mib = max(self.by_mapped_mib, mapped_peak_mib + beyond_mapped_mib)
+        resident_gap_mib = min(to_resident for to_resident, _ in self.gaps_mib)
+        mapped_gap_mib = min(to_mapped for _, to_mapped in self.gaps_mib)
+        if resident_peak_mib > self.resident_mib:  # only a new peak: an older one may have had another gap
+            self.by_resident_mib = max(self.by_resident_mib, resident_peak_mib + resident_gap_mib)
+        self.by_mapped_mib = max(self.by_mapped_mib, mapped_peak_mib + mapped_gap_mib)
         self.resident_mib = resident_peak_mib
         return max(data_mib, min(self.by_resident_mib, self.by_mapped_mib))
 
@@ -173,16 +176,14 @@ Peaks = dict[int, DataPeak]
 def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
     """Return the data memory of a process, as RLIMIT_DATA counts it; None when it has ended.
 
-    The kernel keeps no peak of it, so `peaks` gets an estimate (proc(5), /proc/PID/status).
+    The kernel keeps no peak of it (proc(5), /proc/PID/status). So the peak is an estimate, which `peaks` keeps.
     """
     with suppress(OSError, ValueError, KeyError):
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
         sizes = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
-        resident, mapped = (
-            ProcessMemory(sizes["VmRSS"], sizes["VmHWM"]),
-            ProcessMemory(sizes["VmSize"], sizes["VmPeak"]),
-        )
+        resident = ProcessMemory(sizes["VmRSS"], sizes["VmHWM"])
+        mapped = ProcessMemory(sizes["VmSize"], sizes["VmPeak"])
         peak = peaks.setdefault(pid, DataPeak())
         return ProcessMemory(sizes["VmData"], peak.updated_mib(sizes["VmData"], resident, mapped))
     return None
@@ -217,13 +218,13 @@ class ProcessTree:
         self._helpers_mib = {rank: self._measure_helpers_mib(rank) for rank in self.ranks}
 
     def largest(self, peaks: Peaks) -> list[int]:
-        """Return the pids of the processes with the most data memory, as many as there are ranks. `peaks` are updated.
+        """Return the pids of the processes with the most data memory, as many as there are ranks; update `peaks`.
 
         Each process has a limit of its own, so the largest run out first. These need not be the ranks: at first, the
         busiest process may be the one that starts them.
         """
-        data = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
-        return sorted(heapq.nlargest(self._count, data, key=data.__getitem__))
+        data_mib = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
+        return sorted(heapq.nlargest(self._count, data_mib, key=data_mib.__getitem__))
 
     def times(self) -> dict[int, CpuTime]:
         """Return the CPU time of each process."""
@@ -240,7 +241,7 @@ class ProcessTree:
         """
         with suppress(psutil.Error):
             own_mib = mib(self._processes[rank].memory_info().rss)
-            return own_mib + self._helpers_mib.get(rank, 0.0) or None
+            return own_mib + self._helpers_mib.get(rank, 0.0) or None  # a process that is ending may show 0
         return None
 
     def _measure_helpers_mib(self, rank: int) -> float:
@@ -268,16 +269,17 @@ class OtherPrograms:
         """When the last call was, and the CPU time that the machine and the tuner had used then."""
 
     def share_pct(self, t_s: float, trainer_s: float) -> float | None:
-        """Return the percentage of all processors that they have used since the last call; None where it is unknown.
+        """Return the percentage of all processors that others have used since the last call; None where it is unknown.
 
         `trainer_s` is the CPU time that the trainer has used since then. A short interval may give less than 0.
         """
         before_s, machine_before_s, tuner_before_s = self._before
-        machine_s, tuner_s = self._busy_s(), time.process_time()
-        self._before = t_s, machine_s, tuner_s
-        if not self._is_whole_machine or t_s <= before_s:
+        machine_now_s, tuner_now_s = self._busy_s(), time.process_time()
+        self._before = t_s, machine_now_s, tuner_now_s
+        if not self._is_whole_machine or t_s <= before_s:  # the first call has no interval
             return None
-        others_s = machine_s - machine_before_s - (tuner_s - tuner_before_s) - trainer_s
+        machine_s, tuner_s = machine_now_s - machine_before_s, tuner_now_s - tuner_before_s
+        others_s = machine_s - tuner_s - trainer_s
         return 100.0 * others_s / (self.cores * (t_s - before_s))
 
 
@@ -313,11 +315,11 @@ class ThreadTimes(NamedTuple):
 
 
 def thread_times(pid: int, root: Path = Path("/")) -> dict[str, ThreadTimes]:
-    """Return the times of a process's threads (Documentation/scheduler/sched-stats); empty where they are unknown."""
+    """Return thread → its times, for a process (Documentation/scheduler/sched-stats); empty where they are unknown."""
     threads: dict[str, ThreadTimes] = {}
     with suppress(OSError):
         for folder in (root / f"proc/{pid}/task").iterdir():
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):  # a thread that ends meanwhile
                 ran, waited, _ = (folder / "schedstat").read_text(encoding="utf-8").split()
                 threads[folder.name] = ThreadTimes(int(ran) / 1e9, int(waited) / 1e9)
     return threads
@@ -341,10 +343,9 @@ class Delays:
     def shares_pct(
         self, t_s: float, owners: Mapping[int, int], *, trainer_s: float, others_s: float | None
     ) -> Mapping[int, float]:
-        """Return rank → the percentage of the time in which others made it wait, as of the last whole second.
+        """Return rank → the percentage of the time in which other programs made it wait; new once in a second.
 
-        The thread of a rank with the longest wait counts. Threads of the training wait for each other, too. So others
-        cause the part of a thread's waiting that is their part of the time that all other threads have used.
+        Of a rank's threads, the longest wait counts. For the part of a wait that other programs cause, see `_caused_s`.
 
         Args:
             t_s: the time now.
@@ -359,7 +360,8 @@ class Delays:
             return self._shares
         now = {pid: self._read(pid) for pid in owners}
         shares: dict[int, float] = {}
-        for pid in now.keys() & before.keys() if others_s is not None else ():
+        known = now.keys() & before.keys() if others_s is not None else set[int]()
+        for pid in known:
             waits_s = [
                 _caused_s(before[pid].get(thread, ThreadTimes()), times, self._trainer_s, self._others_s)
                 for thread, times in now[pid].items()
@@ -372,14 +374,18 @@ class Delays:
 
 
 def _caused_s(before: ThreadTimes, now: ThreadTimes, trainer_s: float, others_s: float) -> float:
-    """Return the part of a thread's waiting that other programs have caused, in seconds."""
+    """Return the part of a thread's waiting that other programs have caused, in seconds.
+
+    A thread waits while other programs, or other threads of the training, run. Each of the two causes a part of the
+    wait that is proportional to its time on the processors: `others_s`, or `trainer_s` without the thread's own time.
+    """
     other_threads_s = max(0.0, trainer_s - (now.ran_s - before.ran_s))
     waited_s = now.waited_s - before.waited_s
     return waited_s * others_s / (others_s + other_threads_s) if others_s > 0.0 else 0.0
 
 
 class CpuSource:
-    """Measures the CPU share of each rank in the attached process tree. The devices are named `cpu:0`, `cpu:1`, ….
+    """Measures the CPU share of each rank in the attached process tree. Its devices are named `cpu:0`, `cpu:1`, ….
 
     The cores are divided evenly among the ranks. A rank's share is the CPU time that it and its helper processes used
     since the previous measurement, as a percentage of what its cores offered. It may exceed 100 for a moment, because
@@ -425,7 +431,9 @@ class CpuSource:
         if t_s >= self._rescan_at_s:
             self._tree.rescan()
             self._largest = self._tree.largest(self._peaks) if self._is_limited else []
-            self._rescan_at_s = t_s + 1.0
+            self._rescan_at_s = t_s + 1.0  # a search through all processes is slow
+
+        # what the training, other programs and the processors have used since the last sample
         before_s, before = self._before
         after, owners_before, self._owners = self._tree.times(), self._owners, self._tree.owners
         self._before = t_s, after
@@ -440,13 +448,13 @@ class CpuSource:
             offered_s = (t_s - before_s) * self._cores_per_rank
             if offered_s <= 0 or rank not in before or rank not in after:
                 return None
-            # a helper that has ended, or has got another owner, was the rank's before
+            # with the helpers that belonged to the rank before: they may have ended, or have another owner now
             rank_before = {**_of_rank(rank, owners_before, before), **_of_rank(rank, self._owners, before)}
             return 100 * spent_s(rank_before, _of_rank(rank, self._owners, after)) / offered_s
 
         nobody: list[int | None] = [None] * len(self.devices)  # for devices whose rank is not known
         ranks = [*self._tree.ranks, *nobody]
-        holders = [*self._largest, *nobody] if self._is_limited else ranks
+        holders = [*self._largest, *nobody] if self._is_limited else ranks  # the processes whose memory is measured
         samples: list[DeviceSample] = []
         for position, (device, rank, holder) in enumerate(zip(self.devices, ranks, holders, strict=False)):
             memory = self._memory(holder)
@@ -457,7 +465,7 @@ class CpuSource:
                 mem_used_mib=memory.now_mib,
                 mem_peak_mib=memory.peak_mib,
                 mem_total_mib=device.mem_total_mib,
-                energy_j=None if energy_j is None else energy_j / len(self.devices),
+                energy_j=None if energy_j is None else energy_j / len(self.devices),  # counted for the whole machine
                 others_pct=others_pct,
                 delayed_pct=None if rank is None else delayed_pct.get(rank),
             )
@@ -465,7 +473,7 @@ class CpuSource:
         return samples
 
     def _memory(self, pid: int | None) -> ProcessMemory:
-        """Return the memory of a rank, or with a limit the data memory of a process; empty without one."""
+        """Return the memory of a rank, or under a limit the data memory of a process; without a pid, empty."""
         if pid is None:
             return ProcessMemory()
         limited = data_memory(pid, self._peaks) if self._is_limited else None

@@ -12,19 +12,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuner.errors import DeviceError
+from tuner.probe import number_of
 
 
 def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
-    """Return the UUIDs of CUDA's cards by index, as its driver says them; None when the driver does not answer.
+    """Return the UUIDs of CUDA's cards by index, as its driver reports them; None when the driver does not answer.
 
     The call creates no CUDA context. Still, CUDA keeps about 3 MiB of each card while the process lives (H200).
+    Raises AttributeError for a driver older than CUDA 11.4, which has no `cuDeviceGetUuid_v2`.
     """
     try:
         library = load("libcuda.so.1")
     except OSError:
         return None
     count = ctypes.c_int()
-    status = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
+    status = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))  # the first error; 0 without any
     if status:
         return [] if status == 100 else None  # CUDA_ERROR_NO_DEVICE
     uuids: list[str] = []
@@ -51,7 +53,7 @@ def cuda_uuids_apart(python: str = sys.executable, *, timeout_s: float = 60.0) -
     except subprocess.TimeoutExpired as error:
         raise DeviceError(f"CUDA did not start within {timeout_s:g} s; does `nvidia-smi` work?") from error
     if process.returncode:
-        why = process.stderr.strip().rpartition("\n")[2] or "it printed nothing"
+        why = process.stderr.strip().rpartition("\n")[2] or "it printed nothing"  # the last line of a traceback
         how = f"failed with code {process.returncode}: {why}"
         raise DeviceError(f"the process that asks CUDA for its cards {how}; does `nvidia-smi` work?")
     return json.loads(process.stdout)
@@ -61,10 +63,12 @@ def visible_uuids(cards: Sequence[str], ask: Callable[[], list[str] | None] = cu
     """Return the UUIDs of the cards by CUDA index, without those that CUDA_VISIBLE_DEVICES hides.
 
     `ask` asks CUDA itself, because only CUDA knows its default order (the fastest card first). `cards` are the UUIDs of
-    all cards of the machine. Raises DeviceError if CUDA does not answer: no trainer could use them.
+    all cards of the machine. Raises DeviceError if CUDA does not answer: no trainer could use the cards.
     """
     if (answer := ask()) is None:
-        raise DeviceError(f"CUDA does not start, although the driver has {len(cards)} card(s); does `nvidia-smi` work?")
+        raise DeviceError(
+            f"CUDA does not start, although the driver has {number_of(len(cards), 'card')}; does `nvidia-smi` work?"
+        )
     return answer
 
 

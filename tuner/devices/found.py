@@ -19,7 +19,7 @@ from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
-from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib
+from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib, number_of
 from tuner.study import StudySpec
 
 
@@ -37,16 +37,15 @@ class Link:
 
 
 def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tuple[Link, ...]:
-    """Return how every pair of NVIDIA GPUs is connected, as the driver says it. Without two GPUs there are no pairs.
+    """Return how every pair of NVIDIA GPUs is connected, as the driver reports it. Without two GPUs there are no pairs.
 
     Raises DeviceError when a card does not answer.
     """
-    cards = [(position, device) for position, device in enumerate(devices) if device.maker == NVIDIA]
-    uuids = [(position, device.uuid) for position, device in cards if device.uuid is not None]
+    uuids = {position: device.uuid for position, device in enumerate(devices) if device.uuid and device.maker == NVIDIA}
     if len(uuids) < 2:
         return ()
     nvml = connect()
-    handles = [(position, nvml.handle(uuid)) for position, uuid in uuids]
+    handles = {position: nvml.handle(uuid) for position, uuid in uuids.items()}
     read = 0  # pynvml's own constant for reading is a tuple by mistake (nvml.h, nvmlGpuP2PCapsIndex_t)
 
     def can(pair: tuple[object, object], capability: int) -> bool | None:
@@ -55,8 +54,8 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
         return None if status is None else status == pynvml.NVML_P2P_STATUS_OK
 
     connections: list[Link] = []
-    for (first, first_handle), (second, second_handle) in itertools.combinations(handles, 2):
-        pair = (first_handle, second_handle)
+    for first, second in itertools.combinations(handles, 2):
+        pair = (handles[first], handles[second])
         reads, writes = can(pair, read), can(pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
         p2p = None if reads is None or writes is None else reads and writes
         nvlink = can(pair, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
@@ -122,16 +121,16 @@ def open_devices(
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
         return _open_cpu(int(cpu[1] or 2), memory_mib)
-    auto, by_index = re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec), re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec)
-    if not auto and not by_index:
+    auto = re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec)
+    if not auto and not re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
         raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
     missing_drivers = list[str]()
     for cards in _visible_cards(connect, cuda_order, connect_amd, missing_drivers):
         if auto is None:
             return cards.open(_names_at([int(index) for index in spec.split(",")], cards), memory_mib)
-        if cards.names:
+        if cards.names:  # a driver may show no card
             return cards.open(cards.names[: int(auto[1] or len(cards.names))], memory_mib)
-    if auto is None:
+    if auto is None:  # indices, and no driver
         why, ranks = " and ".join(missing_drivers), spec.count(",") + 1
         raise DeviceError(f"devices {spec} names GPUs, but {why}; `cpu:{ranks}` needs no GPU")
     return CpuSource(2, memory_mib=memory_mib)
@@ -173,30 +172,33 @@ def without_cards(connect: Connect = Nvml, connect_amd: Callable[[], Amd] = Amd)
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
     """Return how many NVIDIA cards `auto:CARDS` leaves to other programs; 0 for all other devices."""
-    wanted = spec.partition(":")[2] if spec.startswith("auto") else ""
+    if not spec.startswith("auto:"):
+        return 0
+    wanted = int(spec.removeprefix("auto:"))
     with suppress(NoDriverError):
-        return max(0, len(cuda_order(connect().uuids())) - int(wanted)) if wanted else 0
+        return max(0, len(cuda_order(connect().uuids())) - wanted)
     return 0
 
 
 def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
-    """Return so many CPU ranks. Raises DeviceError for more than `MOST_RANKS_PER_CORE` allows."""
+    """Return `ranks` CPU ranks, opened. Raises DeviceError for more than `MOST_RANKS_PER_CORE` allows."""
     cores = usable_cores()
     if ranks > (most := MOST_RANKS_PER_CORE * cores):
-        raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
+        raise DeviceError(
+            f"devices cpu:{ranks} asks for {ranks} ranks on {number_of(cores, 'core')}; name cpu:{most} at most"
+        )
     return CpuSource(ranks, memory_mib=memory_mib)
 
 
 def _names_at(indices: Sequence[int], cards: VisibleCards) -> list[str]:
-    """Return the names of the cards with some indices. Raises DeviceError for an index twice, or without a card."""
+    """Return the names of the cards at some indices. Raises DeviceError for an index twice, or without a card."""
     if len(set(indices)) < len(indices):
         spec = ",".join(map(str, indices))
         raise DeviceError(f"devices {spec} names a card twice; name a different card for each rank")
     if missing := [f"cuda:{index}" for index in indices if index >= len(cards.names)]:
         visible = ", ".join(f"{device.name} ({device.model})" for device in cards.open(cards.names).devices)
-        raise DeviceError(
-            f"no card {', '.join(missing)} here; CUDA shows {visible or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
-        )
+        shown = f"CUDA shows {visible or 'none'} (CUDA_VISIBLE_DEVICES can hide cards)"
+        raise DeviceError(f"no card {', '.join(missing)} here; {shown}")
     return [cards.names[index] for index in indices]
 
 
@@ -241,8 +243,8 @@ def launch_variables(
 ) -> dict[str, str]:
     """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
 
-    A number of threads that the person has exported stays; `inherited` is the environment of this process. The guard
-    limits the memory of CPU ranks.
+    On CPU ranks, a number of threads that the person has exported replaces the share of `device_variables`. `inherited`
+    is the environment of this process. The guard limits the memory of CPU ranks. The study's own variables come last.
     """
     threads = (os.environ if inherited is None else inherited).get(THREADS)
     memory_mib, on_cpu = spec.environment.memory_mib, not source.devices[0].is_gpu

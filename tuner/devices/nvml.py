@@ -35,7 +35,7 @@ class GpmReader:
         self._handle = handle
         self._nvml = nvml
         self._samples: list[Any] = []
-        """NVML's samples at the begin and at the end of an interval."""
+        """NVML's samples at the start and at the end of an interval."""
         finalizer = weakref.finalize(self, _free, nvml, self._samples)
         finalizer.atexit = False  # the process frees them as it ends, and must not wait for a driver that hangs
         for _ in range(2):
@@ -43,7 +43,7 @@ class GpmReader:
         self._request = nvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._request.numMetrics = len(self.METRICS)
-        for slot, metric in zip(self._request.metrics, self.METRICS.values(), strict=False):
+        for slot, metric in zip(self._request.metrics, self.METRICS.values(), strict=False):  # NVML has more slots
             slot.metricId = metric
         self._started = False
 
@@ -52,7 +52,7 @@ class GpmReader:
         self._started = False
 
     def read(self) -> dict[str, float | None]:
-        """Return the means since the last call, None where unknown. The first call begins the interval: it has none."""
+        """Return the means since the last call, None where unknown. The first call only begins an interval."""
         older, newer = self._samples
         self._nvml.nvmlGpmSampleGet(self._handle, newer)
         self._samples.reverse()  # only after the sample succeeded: a failed sample leaves the interval unchanged
@@ -117,12 +117,12 @@ class Nvml(Driver):
         return self.ask(f"card {uuid}", self.library.nvmlDeviceGetHandleByUUID, uuid, limit_s=self._open_s)
 
     def versions(self) -> dict[str, str]:
-        """Return the version of the driver and the newest CUDA version that it supports."""
+        """Return the version of the driver and the newest CUDA version that it supports, as far as it tells them."""
         driver = self.ask("the driver", self.library.nvmlSystemGetDriverVersion)
         cuda = self.ask("the driver", self.library.nvmlSystemGetCudaDriverVersion_v2)
         return {
             **({"driver": str(driver)} if driver else {}),
-            **({"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {}),
+            **({"cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"} if cuda else {}),  # 12040 is 12.4
         }
 
 
@@ -158,8 +158,9 @@ class NvmlSource:
     def sample(self, t_s: float) -> list[DeviceSample]:
         """Return a sample of every card, taken now. Raises the errors that the protocol `DeviceSource` names."""
         interval = int(t_s // self.GPM_INTERVAL_S)
-        gpm_is_due, self._gpm_interval = interval != self._gpm_interval, interval
-        return [card.sample(t_s, position, gpm_is_due) for position, card in enumerate(self._cards)]
+        is_new_interval = interval != self._gpm_interval
+        self._gpm_interval = interval
+        return [card.sample(t_s, position, reads_gpm=is_new_interval) for position, card in enumerate(self._cards)]
 
 
 class _Card:
@@ -176,20 +177,20 @@ class _Card:
             uuid=uuid,
             mem_total_mib=memory_mib or (memory and mib(memory.total)),
         )
-        self._gpm = self._ask(GpmReader, library) if self._ask(has_gpm, library) else None
+        self._gpm = self._ask(GpmReader, library) if self._ask(has_gpm, library) else None  # only newer cards have it
 
     def restart(self) -> None:
         if self._gpm is not None:
             self._gpm.restart()
 
-    def sample(self, t_s: float, position: int, gpm_is_due: bool) -> DeviceSample:
-        """Return a sample of the card, taken now."""
+    def sample(self, t_s: float, position: int, *, reads_gpm: bool) -> DeviceSample:
+        """Return a sample of the card, taken now; with the means of GPM where it `reads_gpm` and the card has GPM."""
         library = self._nvml.library
         rates = self._ask(library.nvmlDeviceGetUtilizationRates)
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)
         power_mw = self._ask(library.nvmlDeviceGetPowerUsage)
         energy_mj = self._ask(library.nvmlDeviceGetTotalEnergyConsumption)
-        gpm = self._nvml.ask(self._name, self._gpm.read) if self._gpm and gpm_is_due else None
+        gpm = self._nvml.ask(self._name, self._gpm.read) if self._gpm and reads_gpm else None
         return DeviceSample(
             t_s=t_s,
             device=position,

@@ -15,18 +15,19 @@ PARAMETER = "power_limit_w"
 
 
 def limits_w(spec: StudySpec) -> tuple[float, ...]:
-    """Return all power limits that a study sets, in watts."""
+    """Return all power limits that a study sets, in watts: one for all probes, or the values of a parameter."""
     if spec.environment.power_limit_w is not None:
         return (spec.environment.power_limit_w,)
     if guard.POWER not in (spec.trainer.options.get("env") or {}) or PARAMETER not in spec.space:
-        return ()
+        return ()  # no parameter reaches the guard
     return tuple(float(value) for value in spec.space[PARAMETER].values if isinstance(value, int | float))
 
 
 def check_power(spec: StudySpec, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
     """Raise StudyError if a card does not take a study's power limits.
 
-    Each card of this machine is set to the limit that it has: whoever may not change limits may not do that either.
+    As a test, each card of this machine is set to the limit that it has already: the driver refuses that, too, to
+    somebody who may not change limits.
     """
     if not (limits := limits_w(spec)):
         return
@@ -34,7 +35,9 @@ def check_power(spec: StudySpec, devices: Sequence[Device], connect: Callable[[]
         raise _refusal(devices[0], "only NVIDIA's cards have limits that are set here")
     nvml = connect()
     uuids_here = nvml.uuids()
-    for device in (device for device in devices if device.uuid in uuids_here):  # cards of other nodes: guards check
+    for device in devices:
+        if device.uuid not in uuids_here:
+            continue  # a card of another node, which the guard there checks
         card, library = nvml.handle(device.uuid or ""), nvml.library
         bounds_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimitConstraints, card)
         now_mw = nvml.ask(device.name, library.nvmlDeviceGetPowerManagementLimit, card)
@@ -102,7 +105,9 @@ class _Counter:
         if now is None or self._before is None:
             return None
         gained = now - self._before
-        self._total += gained if gained >= 0 else gained + (self._read("max_energy_range_uj") or 0)
+        if gained < 0:  # the counter has begun again
+            gained += self._read("max_energy_range_uj") or 0
+        self._total += gained
         self._before = now
         return self._total
 

@@ -221,7 +221,7 @@ def search_lines(
         yield f"  {search}{growth}{remark}"
     if precision:
         options = " ".join(f"--search {search}" for search in precision)
-        yield f"  left as it is, because precision may change what is learnt; to vary it, too: {options}"
+        yield f"  precision is kept, because it may change training results; to search it as well: {options}"
 
 
 def _typed_value(text: str) -> Value:

@@ -17,7 +17,7 @@ from tuner.drafting.watching import first_run
 from tuner.drafting.writing import command_of_file, first_run_lines, launch_text, study_text
 from tuner.errors import StudyError
 from tuner.export import write_files
-from tuner.probe import duration
+from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import typed_command, variables
@@ -151,10 +151,10 @@ def _watched_text(
 
     The other parameters and the errors are those of `make_study`.
     """
-    on = re.sub(r"cpu:(\d+)", r"the CPU, as \1 rank(s)", drafted.devices)
+    on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, on {on}")
     if changes := drafted.template.changes:
-        say("in place of your own words, probes alone have these; your script and your command stay:")
+        say("probes replace these words; your script and your command stay as they are:")
         for line in changes:
             say(f"  {line}")
     watched = first_run(name, drafted, folder / "init", wanted.seconds)

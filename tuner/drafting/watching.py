@@ -127,7 +127,7 @@ def watch(
     processes = tuple(read_processes(plan.slot.counts))
     training, found = counted.training if counted.reports else None, printed.found
     if (found is None and training is None) or exit_code not in {None, 0}:
-        instead = f"; in place of your own words, this run had {rewritten}" if rewritten else ""
+        instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
         raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
     return Watched(
         found=None if training else found,
@@ -216,7 +216,7 @@ def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds
     if not texts:
         return f"the command printed nothing in {took}; {WAYS}"
     shown = " | ".join(text.strip()[:200] for text in texts[-3:])
-    nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
+    nothing = f"nothing in {probe.number_of(len(texts), 'line')} of {took} counts iterations; the last lines: {shown}"
     return f"{nothing}; {WAYS} ({log})"
 
 

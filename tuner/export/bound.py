@@ -65,10 +65,12 @@ class Profile:
 
     def __str__(self) -> str:
         """Return what was measured as text, without what is unknown."""
-        known = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
-        parts = [f"{name} {share:.0f} %" for name, share in known.items() if share is not None]
-        parts += [f"{self.power_w:.0f} W"] if self.power_w is not None else []
-        parts += [f"{self.joules_per_sample:.3g} J/sample"] if self.joules_per_sample is not None else []
+        shares = {"utilisation": self.util_pct, "SM": self.sm_pct, "tensor": self.tensor_pct, "DRAM": self.dram_pct}
+        parts = [f"{name} {share:.0f} %" for name, share in shares.items() if share is not None]
+        if self.power_w is not None:
+            parts.append(f"{self.power_w:.0f} W")
+        if self.joules_per_sample is not None:
+            parts.append(f"{self.joules_per_sample:.3g} J/sample")
         return ", ".join(parts)
 
 
@@ -78,17 +80,19 @@ def bound(profile: Profile) -> Bound | None:
     Utilisation alone says that a device waits. It does not say what a busy device is busy with. While other programs
     use the processors, it is unknown what a device waits for.
     """
-    waits = None if (profile.others_pct or 0.0) >= BUSY_PCT else Bound.HOST
+    others_are_busy = (profile.others_pct or 0.0) >= BUSY_PCT
+    waiting = None if others_are_busy else Bound.HOST  # the class of devices that wait
     dram, tensor = profile.dram_pct or 0.0, profile.tensor_pct or 0.0
-    if dram >= DRAM_PCT and dram / DRAM_PCT >= tensor / TENSOR_PCT:
+    if dram >= DRAM_PCT and dram / DRAM_PCT >= tensor / TENSOR_PCT:  # the part that is nearest to its limit decides
         return Bound.MEMORY
     if tensor >= TENSOR_PCT:
         return Bound.COMPUTE
     if profile.sm_pct is None:
-        return waits if profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT else None
+        is_waiting = profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT
+        return waiting if is_waiting else None
     if profile.sm_pct >= SM_BUSY_PCT:
         return Bound.COMPUTE
-    return waits if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
+    return waiting if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
 
 
 def advice(kind: Bound, profile: Profile) -> str:
@@ -107,11 +111,11 @@ def advice(kind: Bound, profile: Profile) -> str:
 
 
 def _while_waiting(profile: Profile) -> str:
-    """Return what gives more to do to devices that wait."""
+    """Return what to do where devices wait: how to give them more work."""
     if (profile.data_pct or 0.0) >= 50.0:  # the wait for data is what limits the training
         return f"{profile.data_pct:.0f} % of the time waits for data: more data workers or a faster loader gain most"
     if not profile.on_gpu:
         return "larger batches give the ranks more to do; they wait for data or for each other"
-    more = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
-    fits = profile.mem_share_pct is not None and profile.mem_share_pct <= 45.0  # a second job of the same size
-    return f"{more}; two single-GPU jobs side by side fit into the memory" if fits else more
+    more_work = "larger batches, more data workers, CUDA graphs or torch.compile give the devices more to do"
+    fits_twice = profile.mem_share_pct is not None and profile.mem_share_pct <= 45.0
+    return f"{more_work}; two single-GPU jobs side by side fit into the memory" if fits_twice else more_work

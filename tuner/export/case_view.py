@@ -110,21 +110,23 @@ class CaseView:
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
         pair = self.comparable_pair(self.fastest)
-        return self.fastest if pair and find_rival(pair.best, [pair.config]) else None
+        is_rival = pair is not None and find_rival(pair.best, [pair.config]) is not None
+        return self.fastest if is_rival else None
 
     @cached_property
     def fastest_as_default(self) -> Standing | None:
-        """The fastest config that learns what the default does; None where busy devices alone are not the objective.
+        """The fastest config that learns what the default does, where the study looks for busy devices; else None.
 
-        None also where it makes no more samples/s than the best, as both were measured in the same way.
+        None also where it is the best, and where it makes no more samples/s than the best, measured in the same way.
         """
         if not {*self.objectives} <= {*BUSY}:
             return None
         first = fastest(config for config in self.configs if not self.changes_learning(config.config))
-        pair = self.comparable_pair(first) if first and self.best and first.launch != self.best.launch else None
-        if pair is None or (pair.config.samples_per_s or 0.0) <= (pair.best.samples_per_s or 0.0):
+        if first is None or self.best is None or first.launch == self.best.launch:
             return None
-        return first
+        pair = self.comparable_pair(first)
+        is_faster = pair is not None and (pair.config.samples_per_s or 0.0) > (pair.best.samples_per_s or 0.0)
+        return first if is_faster else None
 
     @property
     def race_of_both(self) -> str | None:
@@ -137,23 +139,26 @@ class CaseView:
             return None
         runs = grouped(self.race, lambda run: launch_digest(run.config))
         runs_of_both = {standing.launch: runs.get(standing.launch, ()) for standing in (best, second)}
-        seconds = min(max((run.seconds for run in counted(made)), default=0.0) for made in runs_of_both.values())
+        longest = [max((run.seconds for run in counted(made)), default=0.0) for made in runs_of_both.values()]
+        seconds = min(longest)
         scores = means(runs_of_both, seconds) if seconds else {}
         if len(scores) < 2:
             return None
         busier, faster = scores[best.launch], scores[second.launch]
-        lead = ahead(faster, busier)
+        lead = ahead(faster, busier)  # positive where the faster config has the greater score
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
+        elif lead.errors > 0:
+            which = "the faster one learns more"
         else:
-            which = f"the {'faster' if lead.errors > 0 else 'busier'} one learns more"
+            which = "the busier one learns more"
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
     def comparable_pair(self, standing: Standing) -> "BesideBest | None":
         """Return a config and the best, both as the plain command measured them, or both as sessions did.
 
-        The two ways may read differently, so one of each says nothing. None where there is no such pair.
+        The two ways may read differently, so a value of each cannot be compared. None where there is no such pair.
         """
         return self._pair(standing, self.best) if self.best else None
 
@@ -161,6 +166,7 @@ class CaseView:
         """Return two configs, both measured in the same way; None where neither way has measured both."""
         if standing.is_warm == best.is_warm:
             return BesideBest(standing, best)
+        # the plain command has measured only one of them; sessions may have measured both
         warm, warm_best = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
         return BesideBest(warm, warm_best) if warm and warm_best else None
 
@@ -195,19 +201,24 @@ class CaseView:
     @cached_property
     def failed_again(self) -> str | None:
         """A sentence, if the default config ran, and failed when it was measured again; otherwise None."""
-        of_default = [trial for trial in ended(self.trials) if self.default and trial.launch == self.default.launch]
-        if not of_default or not is_failure(of_default[-1].status):
+        if self.default is None:
             return None
+        of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]
         first, last = of_default[0], of_default[-1]
         failure = last.probe.failure
-        return f"#{last.number} failed with the config of #{first.number}: {failure.detail}" if failure else None
+        if failure is None or not is_failure(last.status):
+            return None
+        return f"#{last.number} failed with the config of #{first.number}: {failure.detail}"
 
     @cached_property
     def loaded(self) -> str | None:
         """A sentence, if other processes worked beside the best or the default: their speeds may be wrong."""
         trials = [trial for standing in (self.default, self.best) if standing for trial in standing.trials]
         notes = {trial.number: note for trial in trials for note in trial.probe.notes if LOADED in note}
-        return f"{', '.join(f'#{number}' for number in sorted(notes))}: {notes[max(notes)]}" if notes else None
+        if not notes:
+            return None
+        numbers = ", ".join(f"#{number}" for number in sorted(notes))
+        return f"{numbers}: {notes[max(notes)]}"  # the note of the newest stands for all
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -225,8 +236,8 @@ class CaseView:
 
     def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the parameters that change what is learnt and whose values differ from the default of the rung."""
-        default, learning = self.default_for(config), self.record.learning
-        return tuple(name for name in config if name in learning and config[name] != default.get(name))
+        default = self.default_for(config)
+        return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
     def vs_default(self, standing: Standing) -> float | None:
         """Return the ratio of a config's samples/s to those of the default config at its rung.
@@ -240,14 +251,16 @@ class CaseView:
             if pair is None or unlike(measured.trials, standing.trials):
                 return None
             config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]
-        else:
+        else:  # no probe of the default has run to its end
             of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
             pruned = [trial for trial in of_default if trial.status == PRUNED]
-            is_warm = bool(pruned) and pruned[-1].warm
+            is_warm = bool(pruned) and pruned[-1].warm  # both must be measured as the newest of them was
             config = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None
-        return speed / fmean(default_speeds) if speed and any(default_speeds) else None
+        if not speed or not any(default_speeds):
+            return None
+        return speed / fmean(default_speeds)
 
     @property
     def largest_ok(self) -> int | None:
@@ -271,7 +284,7 @@ class CaseView:
 
         A stop by the pruner is not a failure.
         """
-        failed = sorted(status for status in self.counts if status not in {OK, PRUNED})
+        failed = sorted(status for status in self.counts if status not in {OK, PRUNED})  # `max` takes the first
         return max(failed, key=lambda kind: (kind != INTERRUPTED, self.counts[kind]), default=None)
 
     @property
@@ -288,11 +301,10 @@ class CaseView:
 
     @cached_property
     def profile(self) -> Profile | None:
-        """How busy the parts of the devices were with the best config."""
+        """How busy the parts of the devices were with the best config; None without a best."""
         if self.best is None:
             return None
         trial = pooled(self.best.trials)
-        others_pct = over(max, (device.others_mean_pct for device in trial.devices))
         shares = trial.probe.training.shares if trial.probe.training else None
         headroom_pct = trial.metrics.get("headroom_pct")
         return Profile(
@@ -304,7 +316,7 @@ class CaseView:
             joules_per_sample=trial.metrics.get("joules_per_sample"),
             mem_share_pct=None if headroom_pct is None else 100.0 - headroom_pct,
             on_gpu=self.record.source in {"nvml", "amdsmi"},
-            others_pct=others_pct,
+            others_pct=over(max, (device.others_mean_pct for device in trial.devices)),
             data_pct=100.0 * shares.data if shares else None,
         )
 

@@ -8,7 +8,7 @@ from tuner.export.bound import advice
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, in_words, remedy, unit, with_error
-from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
+from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, number_of
 from tuner.study import rung_of
 
 
@@ -64,8 +64,12 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
 
 
 def beside_table(row: CaseSummary) -> list[CaseFinding]:
-    """Return what a table of the study's cases does not show: the result, too, if it needs words."""
-    needs_words = row.without_success or (row.best and row.best.changes_learning) or measured_otherwise(row)
+    """Return what a table of the study's cases does not show; the result, too, if the table's numbers do not say all.
+
+    They do not where there is no best, where the best changes what is learnt, and where sessions measured the gain.
+    """
+    changes_learning = bool(row.best and row.best.changes_learning)
+    needs_words = row.without_success or changes_learning or bool(measured_otherwise(row))
     return [finding for finding in findings(row) if finding.topic is not Topic.RESULT or needs_words]
 
 
@@ -73,8 +77,8 @@ def result(row: CaseSummary) -> CaseFinding:
     """Return what the best reaches beside the default, and what it changes; or that there is no best."""
     best = row.best
     if best is None:
-        text = f"no config {'that ran is eligible as best' if row.ok else 'has run'} ({row.status})"
-        return CaseFinding(topic=Topic.RESULT, text=text, action="; ".join(_way_out(row)))
+        what = "no config that ran is eligible as best" if row.ok else "no config has run"
+        return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_way_out(row)))
     text = f"the best reaches {with_error(best.value, best.error)} {unit(row.objective)}{_beside_default(row, best)}"
     if names := best.changes_learning:
         text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
@@ -85,8 +89,8 @@ def _way_out(row: CaseSummary) -> Iterator[str]:
     """Yield what to do about a case without a best; nothing before anything has failed or been pruned."""
     if not row.without_success:
         return
-    kind = next((kind for kind in FailureKind if kind == row.status), None)
-    if kind and kind.blame is not Blame.CONFIG:
+    kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
+    if kind and kind.blame is not Blame.CONFIG:  # no other config helps until this is repaired
         yield remedy(kind, row.case)
     if kind is None or kind.blame in {Blame.CONFIG, Blame.UNKNOWN}:
         yield "`tuner recover` searches for a config that runs"
@@ -98,23 +102,34 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     if default is None:
         if best.vs_default is None:
             return "; the default has not been measured"
-        return f", at {best.vs_default:.2f} times the default's samples/s"
-    rung, best_rung = rung_of(default.config, row.ladder), rung_of(best.config, row.ladder)
+        return f", at {best.vs_default:.2f} times the default's samples/s"  # the default was only pruned
+    rung = rung_of(default.config, row.ladder)
     if rung is None:
         name = "the default"
+    elif rung == rung_of(best.config, row.ladder):
+        name = "the default of its rung"
     else:
-        name = "the default of its rung" if rung == best_rung else f"the default at {row.ladder}={rung}"
+        name = f"the default at {row.ladder}={rung}"
     if default.config == best.config:
         return f"; it is {name}"
     name += f", #{default.trial}"
-    if (gain := row.gain) is None:
-        way = "in sessions" if default.measured == "warm" else "by the plain command"
-        is_alike = default.measured == best.measured
-        why = ", which cannot be compared with the best" if is_alike else f" {way}, which has not measured the best"
-        return f"; {name}, has {with_error(default.value, default.error)}{why}"
-    both = f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
-    where = f", as sessions have measured both: {both}" if gain.in_sessions else ""
-    if row.objective in SPEEDS:
+    if row.gain is None:
+        return f"; {name}, has {with_error(default.value, default.error)}{_why_not_compared(default, best)}"
+    return _gain_over(name, row.gain, is_speed=row.objective in SPEEDS)
+
+
+def _why_not_compared(default: ConfigRow, best: ConfigRow) -> str:
+    """Return why the gain of the best over the default is unknown, for the end of the default's value."""
+    if default.measured == best.measured:
+        return ", which cannot be compared with the best"
+    way = "in sessions" if default.measured == "warm" else "by the plain command"
+    return f" {way}, which has not measured the best"
+
+
+def _gain_over(name: str, gain: BestGain, *, is_speed: bool) -> str:
+    """Return by how much the best is better than the default, which is called `name`: as a factor, or in points."""
+    where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
+    if is_speed:
         return "" if gain.times is None else f", {_times(gain)} {name}{where}"
     points = gain.after - gain.before
     text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
@@ -127,12 +142,16 @@ def _times(gain: BestGain) -> str:
     return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
 
 
+def _both(gain: BestGain) -> str:
+    """Return the values of the default and of the best, with their errors."""
+    return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
+
+
 def measured_otherwise(row: CaseSummary) -> str:
     """Return a sentence, if the default was measured in another way than the best; otherwise empty."""
     best, default = row.best, row.default
-    if best and row.gain and row.gain.in_sessions:
-        value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
-        return f"the gain is as sessions measured both; by the plain command alone the best makes {value}"
+    if best and row.gain and row.gain.in_sessions:  # the plain command has measured only the best
+        return f"the gain is that of sessions, which measured both: {_both(row.gain)} {unit(row.objective)}"
     if best and default and row.gain is None and default.measured != best.measured:
         ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
         return f"the gain is unknown: {ways[default.measured]} measured the default, and not the best"
@@ -157,18 +176,20 @@ def gain_text(row: CaseSummary) -> str:
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
     """Yield which higher value the best was preferred to, and why; and what must be measured before it is sure."""
     if row.best and (highest := row.instead_of):
-        gain = "less memory, or values nearer to the default's"
-        if highest.times is not None and highest.times < 1.0:
-            gain = f"{1.0 / highest.times:.2g} times the samples/s"
+        advantage = "less memory, or values nearer to the default's"
+        if highest.times is not None and highest.times < 1.0:  # the best makes more samples/s than the highest
+            advantage = f"{1.0 / highest.times:.2g} times the samples/s"
         text = (
             f"within the standard error the best is as good as the highest, #{highest.trial}: "
-            f"{_precise(row.best)} instead of {_precise(highest)}, for {gain}"
+            f"{_precise(row.best)} instead of {_precise(highest)}, for {advantage}"
         )
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.WITHIN_ERROR)
-    if row.best and (waiting := row.unconfirmed):
-        why = f"#{waiting.trial} measured {_precise(waiting)} in sessions, and the plain command has not measured it"
-        if waiting.trial == row.best.trial:
+    if row.best and (unconfirmed := row.unconfirmed):
+        if unconfirmed.trial == row.best.trial:
             why = "only sessions have measured it, and not the trainer's plain command"
+        else:
+            value = _precise(unconfirmed)
+            why = f"#{unconfirmed.trial} measured {value} in sessions, and the plain command has not measured it"
         text = f"the best is unconfirmed: {why}"
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.UNCONFIRMED)
 
@@ -185,22 +206,24 @@ def _makes(row: ConfigRow) -> str:
 
 
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which configs make more samples/s than the best, and what a race says of how much they learn."""
+    """Yield which configs make more samples/s than the best, and what a race says of how much they learn.
+
+    There are two at most: the fastest that learns what the default does, and the rival, which may learn something else.
+    They may be the same config, which is then told once.
+    """
     fastest, rival = row.fastest, row.faster
+    are_same = fastest is not None and rival is not None and rival.trial == fastest.trial
     race = row.race or "no race has shown which of the two learns more in an hour"
-    if fastest and not (rival and rival.trial == fastest.trial):
+    if fastest and not are_same:
         text = f"{_makes(fastest)}, and learns the same as the default; {race}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
-        reads = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
-        if rival.beside_best and row.best and rival.measured != row.best.measured:
-            value, of_best = rival.beside_best
-            reads = (
-                f"{with_error(value, None)} {unit(row.objective)}, in sessions, "
-                f"where the best has {with_error(of_best, None)}"
-            )
-        text = f"{_makes(rival)}, at {reads}, with {in_words(rival.config)}"
-        if fastest and fastest.trial == rival.trial:
+        value = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
+        if rival.beside_best and row.best and rival.measured != row.best.measured:  # two ways: only sessions had both
+            of_rival, of_best = (with_error(number, None) for number in rival.beside_best)
+            value = f"{of_rival} {unit(row.objective)}, in sessions, where the best has {of_best}"
+        text = f"{_makes(rival)}, at {value}, with {in_words(rival.config)}"
+        if are_same:
             text += f"; it learns the same as the default; {race}"
         action = (
             f"in a study with another name, the objective {SAMPLES_PER_S} searches for such configs, and "
@@ -222,5 +245,5 @@ def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:
         action = "on another host the same config may measure several points more or less"
         yield CaseFinding(topic=Topic.DEVICES, text=text, sureness=Sureness.DOUBTFUL, action=action)
     if row.left_out:
-        text = f"{row.left_out} trial(s) left out: another program added them, or their records are damaged"
+        text = f"{number_of(row.left_out, 'trial')} left out: another program added them, or their records are damaged"
         yield CaseFinding(topic=Topic.LEFT_OUT, text=text)

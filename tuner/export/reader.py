@@ -42,10 +42,11 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     cannot be reached or has other tables, and EmptyStoreError if it has no tables. No message shows a password.
     """
     engine = engine_at(url)
-    file = engine.url.database or ""
-    if engine.dialect.name == "sqlite" and not file.startswith("file:") and not Path(file).exists():
-        runs = Path(file).parent.parent if Path(file).name == DATABASE else None
-        studies = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}")) if runs else []
+    file = Path(engine.url.database or "")
+    is_plain_file = engine.dialect.name == "sqlite" and not str(file).startswith("file:")  # `file:` begins a URI
+    if is_plain_file and not file.exists():  # SQLite itself would create an empty one
+        in_runs = file.name == DATABASE  # then the folders beside its own are those of other studies
+        studies = sorted(path.parent.name for path in file.parent.parent.glob(f"*/{DATABASE}")) if in_runs else []
         instead = f"; name one that is there: --study {' or '.join(studies)}" if studies else ""
         raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it{instead}")
     with reading(engine) as connection:
@@ -66,8 +67,10 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
     if not tables:
         raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
     for wanted in (STUDIES, schema.FACTS, TRIALS, schema.VALUES, STEPS, schema.ATTRIBUTES):
-        present = {known["name"] for known in inspector.get_columns(wanted.name)} if wanted.name in tables else set()
-        if missing := [part.name for part in wanted.c if part.name not in present]:
+        present = set[str]()
+        if wanted.name in tables:
+            present = {column["name"] for column in inspector.get_columns(wanted.name)}
+        if missing := [column.name for column in wanted.c if column.name not in present]:
             raise StoreError(
                 f"{shown(connection.engine.url)} is no study database of Optuna 5: its table {wanted.name} "
                 f"lacks {', '.join(missing)}; name the database that `{filled_by}` filled"
@@ -81,7 +84,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
         with engine.connect() as connection:
             yield connection
     except (DBAPIError, UnicodeError) as error:  # UnicodeError: a host's name that no network knows
-        reason = " ".join(str(getattr(error, "orig", error)).split())
+        reason = " ".join(str(getattr(error, "orig", error)).split())  # `orig`: the driver's error, without the SQL
         raise StoreError(
             f"the study database {shown(engine.url)} cannot be read: {reason}; {remedy(engine.url)}"
         ) from error
@@ -117,20 +120,19 @@ class StudyReader:
         """The cases, in the order of their start. Raises EmptyStoreError if there is no such study."""
         with reading(self.engine) as connection:
             named = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
-            begun = connection.execute(named.order_by(STUDIES.c.study_id)).all()
+            begun = connection.execute(named.order_by(STUDIES.c.study_id)).all()  # each case is a study of Optuna
             if not begun:
                 raise self._missing_study(connection)
             ids = [row.study_id for row in begun]
             facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
-            tables, wanted = (schema.VALUES, schema.ATTRIBUTES), TRIALS.c.study_id.in_(ids)
-            queries = schema.trial_queries(wanted, tables)
+            queries = schema.trial_queries(TRIALS.c.study_id.in_(ids), (schema.VALUES, schema.ATTRIBUTES))
             stored_trials = list(schema.of_trials(lambda query: connection.execute(query).all(), queries))
         cases: list[CaseView] = []
         for study_id, study_name in begun:
-            attributes = StudyAttributes(
-                {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}
-            )
-            name, record = study_name.removeprefix(f"{self.study}/"), attributes.case or CaseRecord()
+            facts_of_case = {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}
+            attributes = StudyAttributes(facts_of_case)
+            name = study_name.removeprefix(f"{self.study}/")
+            record = attributes.case or CaseRecord()
             stored = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
             trials = [trial for trial in stored if trial]
             view = CaseView(study_id=study_id, name=name, record=record, facts=attributes, trials=trials)
@@ -170,11 +172,11 @@ class StudyReader:
                 if not (isinstance(step, int) and isinstance(value, float | int | None)):
                     continue  # damaged
                 trial = (names[study_id], number)
-                values = series.setdefault(trial, [])
+                values = series.setdefault(trial, [])  # the value of step 1 is the first
                 if step - len(values) > 10_000:
                     jumping.add(trial)
                 else:
-                    values += [None] * (step - 1 - len(values))
+                    values += [None] * (step - 1 - len(values))  # the steps between that have no value
                     values.append(value)
         return {trial: values for trial, values in series.items() if trial not in jumping}
 
@@ -206,13 +208,15 @@ class StudyReader:
         A trial that runs, though no living process holds it, has failed.
         """
         facts = stored_facts(attributes)
-        state = FAIL if row.state == RUNNING and not self._is_held(facts.get(schema.LEASE)) else row.state
-        stored = (row.value for row in sorted(values, key=lambda row: row.objective))
-        numbers = tuple(value for value in stored if isinstance(value, int | float) and abs(value) < math.inf)
+        state = row.state
+        if state == RUNNING and not self._is_held(facts.get(schema.LEASE)):
+            state = FAIL
+        in_order = [row.value for row in sorted(values, key=lambda row: row.objective)]
+        finite = tuple(value for value in in_order if isinstance(value, int | float) and abs(value) < math.inf)
         objectives = (record.objective or "value").split(",")
-        is_ours = isinstance(row.number, int) and is_kept(facts, finished=state in FINISHED)
-        is_whole = state != COMPLETE or len(numbers) == len(objectives)
-        if not (is_ours and is_whole):
+        is_by_tuner = is_kept(facts, finished=state in FINISHED)
+        has_all_values = state != COMPLETE or len(finite) == len(objectives)
+        if not (is_by_tuner and has_all_values and isinstance(row.number, int)):  # a damaged row has no number
             return None
         return read(
             facts,
@@ -220,7 +224,7 @@ class StudyReader:
             objective=objectives[0],
             number=row.number,
             case=case,
-            values=numbers,
+            values=finite,
             started=schema.moment(row.datetime_start),
             completed=schema.moment(row.datetime_complete),
         )

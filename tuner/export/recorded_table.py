@@ -16,7 +16,7 @@ from tuner.errors import StudyError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
-from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult, number_of
 from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
@@ -114,16 +114,17 @@ def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
 
 
 def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
-    """Return the type of a parameter's column; a fraction among whole numbers makes it one of fractions.
+    """Return the type of a parameter's column. Whole numbers and fractions together have the type of fractions.
 
     Raises StudyError where its values are of several kinds.
     """
     kinds = {type(value) for value in parameter.values}
-    if kinds > {str} or kinds > {bool}:
+    if kinds > {str} or kinds > {bool}:  # `>`: there are words, or true and false, and something else
         raise StudyError(
             f"{name}: a column of a table holds either words, or numbers, or true and false; use values of one kind"
         )
-    return _TYPES[max(kinds, key=list(_TYPES).index)]
+    widest = max(kinds, key=list(_TYPES).index)  # `_TYPES` has fractions after whole numbers
+    return _TYPES[widest]
 
 
 def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
@@ -174,7 +175,9 @@ def _invalidity(trial: TrialRecord) -> str:
     """Return how a trial ended, in the words of the format T4 for results of tuners: `correct`, or what was wrong."""
     words = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
     word = words.get(trial.status or "", "runtime")
-    return "constraints" if word == "runtime" and not trial.probe.launched else word
+    if word == "runtime" and not trial.probe.launched:  # the trainer refused the config before it ran
+        return "constraints"
+    return word
 
 
 _AMOUNTS = (
@@ -228,11 +231,13 @@ class Table:
             with pq.ParquetFile(path) as file:
                 rows = file.metadata.num_rows
                 if rows != header.rows or not rows:
-                    raise StudyError(f"table {path} holds {rows} row(s), its header says {header.rows}; copy both anew")
+                    raise StudyError(
+                        f"table {path} holds {number_of(rows, 'row')}, its header says {header.rows}; copy both anew"
+                    )
                 content = file.read()
             for name in set(METRIC_COLUMNS) - {header.objective, *content.column_names}:  # newer than the table
                 content = content.append_column(name, pa.nulls(len(content)))
-            if unlike := sorted(set(wanted.names) ^ set(content.column_names)):
+            if unlike := sorted(set(wanted.names) ^ set(content.column_names)):  # in one of the two, not in both
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(unlike)}")
             values = content.select(wanted.names).cast(wanted).to_pylist()
             table = cls(header, [_recorded(row, header.space) for row in values])
@@ -255,27 +260,28 @@ class Table:
     def find(self, config: Mapping[str, Value]) -> Recorded | None:
         """Return the recorded result of a config; None where the table has no result for it.
 
-        A config that needs at least as much memory as a config that ran out of memory gets that config's result. The
-        pruner's patience is ignored, because no probe depends on it.
+        A config that was not recorded, and needs at least as much memory as one that ran out of memory, gets the result
+        of the latter. The pruner's patience is ignored, because no probe depends on it.
         """
         run_config = launched(config)
         if row := self._by_config.get(config_digest(run_config)):
             return row
-        beyond = self._frontier.beyond(run_config)
-        return self._by_config[config_digest(beyond.config)] if beyond else None
+        too_large = self._frontier.beyond(run_config)
+        return self._by_config[config_digest(too_large.config)] if too_large else None
 
     def holds(self, config: Config) -> bool:
         """Return whether the table has a result for a config."""
         return self.find(config) is not None
 
     def session_s(self, key: str | None) -> float:
-        """Return the seconds that a session takes to start.
+        """Return the seconds that the session of a key takes to start: the median over its recorded starts.
 
-        This is the median over the recorded starts of this session, or over all recorded starts where it has none.
+        Where none is recorded, it is the median over all recorded starts; 0 where there are none.
         """
-        starts = [(row.session_key, row.result.ready_s) for row in self._rows if row.result.ready_s]
-        of_session = [ready_s for session, ready_s in starts if session == key]
-        return median(of_session or [ready_s for _, ready_s in starts] or [0.0])
+        rows = [row for row in self._rows if row.result.ready_s]
+        of_session = [row.result.ready_s or 0.0 for row in rows if row.session_key == key]
+        of_all = [row.result.ready_s or 0.0 for row in rows]
+        return median(of_session or of_all or [0.0])
 
 
 def _header(path: Path) -> Header:
@@ -286,7 +292,7 @@ def _header(path: Path) -> Header:
         raise StudyError(f"table header {path} cannot be read: {error.strerror}; a table is both files") from error
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, part['loc'])) or 'header'}: {part['msg']}" for part in error.errors()]
-        raise StudyError(f"table header {path}: {'; '.join(lines)}") from error
+        raise StudyError(f"table header {path}: {'; '.join(lines)}") from error  # such as `limits.iterations: …`
     if header.objective not in OBJECTIVES:
         raise StudyError(
             f"table header {path}: objective {header.objective!r} is unknown; known: {', '.join(OBJECTIVES)}"
@@ -299,11 +305,11 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
 
     Raises TypeError or ValueError for a damaged row.
     """
-    row = storable(row)
-    if lost := [name for name in ("started_at", "total_s", "iterations", "warm", "devices") if row[name] is None]:
-        raise ValueError(f"trial {row['trial']} has no {', '.join(lost)}")
-    if odd := [name for name in _AMOUNTS if not 0 <= (row[name] or 0) <= MOST]:
-        raise ValueError(f"trial {row['trial']}: {odd[0]} cannot be {row[odd[0]]}")
+    row = storable(row)  # makes numbers None that are not finite
+    if missing := [name for name in ("started_at", "total_s", "iterations", "warm", "devices") if row[name] is None]:
+        raise ValueError(f"trial {row['trial']} has no {', '.join(missing)}")
+    if impossible := [name for name in _AMOUNTS if not 0 <= (row[name] or 0) <= MOST]:
+        raise ValueError(f"trial {row['trial']}: {impossible[0]} cannot be {row[impossible[0]]}")
     if row["window_s"] and not row["iterations"]:
         raise ValueError(f"trial {row['trial']} has a window, and no iterations")
     failure = None

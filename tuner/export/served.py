@@ -42,7 +42,8 @@ def refusal(header: Callable[[str, str], str]) -> str | None:
         host = urlsplit(f"//{header('HTTP_HOST', '')}").hostname
     except ValueError:
         host = None
-    if host not in {LOOPBACK, "localhost", "::1"}:  # as a browser here, or behind a tunnel to here, asks
+    # a browser on this machine, or behind a tunnel to it, asks for these; a foreign page that uses it asks for others
+    if host not in {LOOPBACK, "localhost", "::1"}:
         return f"this page answers only requests to {LOOPBACK} or localhost, not to {host or 'an unnamed host'}\n"
     if header("REQUEST_METHOD", "") not in {"GET", "HEAD", "OPTIONS"}:
         return "this page is read-only; optuna-dashboard itself changes studies\n"
@@ -82,8 +83,7 @@ class DashboardError(TunerError):
 def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> NoReturn:
     """Never return: this process becomes a dashboard of the database at `url`, at http://127.0.0.1:`port`/.
 
-    So no second process can be left behind. The environment carries the URL, because other users can read command
-    lines. All checks have passed when `ready` runs.
+    So no second process can be left behind. All checks have passed when `ready` runs.
     Raises StoreError if the database cannot be read, and DashboardError if the dashboard cannot start.
     """
     connect(url)
@@ -101,7 +101,7 @@ def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> N
 def check_free(port: int) -> None:
     """Raise DashboardError where a port cannot be listened on."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: old connections do not count
         try:
             probe.bind((LOOPBACK, port))
         except (OSError, OverflowError) as error:

@@ -35,12 +35,13 @@ class BestGain:
 
 
 def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
-    """Return what the best of a case gains over the config `own`, or without one over `view.default`.
+    """Return what the best of a case gains over the config `own`; without `own`, over the default of the case.
 
-    None where it is unknown, and where the two are the same config. It is unknown where the two were not measured
+    None where the gain is unknown, and where the two are the same config. It is unknown where the two were not measured
     alike, and where the default config failed when it was measured again: then the measurements cannot be relied on.
     """
-    best, own = view.best, own or view.default
+    best = view.best
+    own = own or view.default
     if best is None or own is None or own.launch == best.launch:
         return None
     if view.unlike_best(own) or view.failed_again:
@@ -49,8 +50,10 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     if pair is None:
         return None
     of_steps = _gain_of_steps(pair.best, pair.config, is_speed=view.objective in SPEEDS)
+    overall = None
     before, after = _step_share(pair.config), _step_share(pair.best)
-    overall = of_steps.times(after / before) if of_steps and before and after else None
+    if of_steps and before and after:
+        overall = of_steps.times(after / before)  # a share of 0.5 halves the speed over the whole training
     times = overall or of_steps
     return BestGain(
         before=pair.config.value,
@@ -76,27 +79,30 @@ def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> Quantity
         return None
     if error is None or own_error is None:
         return Quantity(speed / own_speed)
-    shares = (error / speed, best.readings), (own_error / own_speed, own.readings)
-    scatter_of_run = max((share * sqrt(runs) for share, runs in shares if runs > 1), default=0.0)
-    share, own_share = (max(share, scatter_of_run / sqrt(runs)) for share, runs in shares)
-    return Quantity(speed, share * speed).over(Quantity(own_speed, own_share * own_speed))
+    relative, own_relative = error / speed, own_error / own_speed  # the errors of the means
+    pairs = ((relative, best.readings), (own_relative, own.readings))
+    run_scatter = max((share * sqrt(runs) for share, runs in pairs if runs > 1), default=0.0)  # of a single run
+    relative = max(relative, run_scatter / sqrt(best.readings))
+    own_relative = max(own_relative, run_scatter / sqrt(own.readings))
+    return Quantity(speed, relative * speed).over(Quantity(own_speed, own_relative * own_speed))
 
 
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
     """Yield why the gain of the best over `own` may not hold, the largest doubt first; `name` says what `own` is."""
-    if why := view.unlike_best(own) or view.failed_again:
+    if why := view.unlike_best(own) or view.failed_again:  # each is a sentence, or None
         yield f"the gain is unknown: {why}"
     if view.loaded:
         yield view.loaded
     if own is None or view.best is None:
         return
-    pauses = _pauses(own, view.best)
-    if pauses and not (_step_share(own) and _step_share(view.best)):
-        yield f"this is of training steps alone, and unknown with pauses: {pauses[0]}"
+    pause_notes = _pause_notes(own, view.best)
+    has_both_shares = all(_step_share(config) for config in (own, view.best))
+    if pause_notes and not has_both_shares:
+        yield f"the gain is that of training steps alone; with pauses it is unknown: {pause_notes[0]}"
     if own.readings == 1:
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
     yield from _start_ups(own, view.best, name)
-    if not pauses:
+    if not pause_notes:
         yield f"neither {name} nor the best paused for an evaluation or a save; a whole training may gain more or less"
 
 
@@ -109,11 +115,11 @@ def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -
         if before and after:
             shares = f"{100 * before:.0f} % of the time of {name} and {100 * after:.0f} % of that of the best"
             texts.append(f"steps are {shares}")
-        yield "; ".join([*texts, *_pauses(own, best)[:1]])
+        yield "; ".join([*texts, *_pause_notes(own, best)[:1]])
 
 
-def _pauses(own: Standing, best: Standing) -> list[str]:
-    """Return what pauses cost, as the probes of the two have noted it."""
+def _pause_notes(own: Standing, best: Standing) -> list[str]:
+    """Return what pauses cost, in the words of the notes of both configs' probes; those of the best come first."""
     notes = [note for trial in (*best.trials, *own.trials) for note in trial.probe.notes]
     return [note.removesuffix(f"; {WITHOUT_PAUSE}") for note in notes if note.endswith(WITHOUT_PAUSE)]
 
@@ -124,11 +130,13 @@ def _step_share(config: Standing) -> float | None:
 
 
 def _start_ups(own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield the length of training from which on a slower start pays; nothing where the best does not start later."""
-    own_s, best_s = (over(fmean, [trial.probe.start_up_s for trial in config.trials]) for config in (own, best))
+    """Yield the length of training from which on the slower start of the best pays; nothing where it starts as fast."""
+    own_start_s = over(fmean, [trial.probe.start_up_s for trial in own.trials])
+    best_start_s = over(fmean, [trial.probe.start_up_s for trial in best.trials])
     before, after = own.samples_per_s, best.samples_per_s
-    if own_s is None or best_s is None or not before or not after or after <= before:
+    if own_start_s is None or best_start_s is None or not before or not after or after <= before:
         return
-    if (later_s := best_s - own_s) >= 5.0:
-        pays = duration(later_s * after / (after - before))
+    later_s = best_start_s - own_start_s
+    if later_s >= 5.0:  # less does not matter
+        pays = duration(later_s * after / (after - before))  # by then both have made as many samples
         yield f"the best starts {duration(later_s)} later: it pays where {name} trains for over {pays}"

@@ -98,7 +98,8 @@ class CaseSummary:
 def summary(case: CaseView) -> CaseSummary:
     """Return the state of a case, as scripts read it: counts of its trials, its best, and what is known beside it."""
     counts, chosen = case.counts, case.chosen
-    failed = sum(count for status, count in counts.items() if status not in {OK, INELIGIBLE, PRUNED, INTERRUPTED})
+    is_no_failure = {OK, INELIGIBLE, PRUNED, INTERRUPTED}  # each other status is a kind of failure
+    failed = sum(count for status, count in counts.items() if status not in is_no_failure)
     successes = [trial for trial in ended(case.trials) if end_of(trial) in {OK, INELIGIBLE}]
     return CaseSummary(
         case=case.name,
@@ -133,7 +134,9 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     if standing is None:
         return None
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
-    speed, best_speed = (pair.config.samples_per_s, pair.best.samples_per_s) if pair else (None, None)
+    times = None
+    if pair and pair.config.samples_per_s and pair.best.samples_per_s:
+        times = pair.config.samples_per_s / pair.best.samples_per_s
     return ConfigRow(
         trial=standing.trial,
         value=standing.value,
@@ -145,6 +148,6 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
         changes_learning=case.changes_learning(standing.config),
         total_batch=standing.trials[-1].probe.total_batch,
         measured="warm" if standing.is_warm else "cold",
-        times=speed / best_speed if speed and best_speed else None,
+        times=times,
         beside_best=(pair.config.value, pair.best.value) if pair else None,
     )

@@ -42,10 +42,11 @@ def rounded(name: str, value: Any) -> Any:
         return value
     if not math.isfinite(value):
         return None
-    decimals = _DECIMALS.get(_UNITS.get(name.removesuffix("_se"), ""))  # an error has its value's unit
+    unit = _UNITS.get(name.removesuffix("_se"), "")  # an error has its value's unit
+    decimals = _DECIMALS.get(unit)
     if decimals is None:
-        return float(f"{value:.6g}")
-    return round(value, decimals) if decimals else round(value)
+        return float(f"{value:.6g}")  # of another unit: six significant digits
+    return round(value, decimals) if decimals else round(value)  # without decimals, a whole number without a point
 
 
 class Sheet(NamedTuple):
@@ -82,15 +83,15 @@ def runs_by_config(runs: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
 
 def race_row(runs: Sequence[RunRecord]) -> Row:
     """Return the cells about the winner of a race; empty where there was none."""
-    first = next(iter(standings(runs_by_config(runs))), None)
-    if first is None or first.mean is None:
+    winner = next(iter(standings(runs_by_config(runs))), None)  # the configs come with the best score first
+    if winner is None or winner.mean is None:
         return {}
     return {
-        "race_winner": in_words(first.runs[0].config),
-        "race_score": first.mean.value,
-        "race_score_se": first.mean.error,
-        "race_s": first.seconds,
-        "race_runs": first.mean.runs,
+        "race_winner": in_words(winner.runs[0].config),
+        "race_score": winner.mean.value,
+        "race_score_se": winner.mean.error,
+        "race_s": winner.seconds,
+        "race_runs": winner.mean.runs,
     }
 
 
@@ -185,14 +186,18 @@ def best_by_case(study: StudyReader) -> Sheet:
     return Sheet(_best_columns(study), rows)
 
 
+_MOST_ADDED = 20
+"""The columns that `best_by_case.tsv` has at most after its fixed part, measurements included (chosen)."""
+
+
 def _best_columns(study: StudyReader) -> list[str]:
     """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, the best, then measurements.
 
-    Measurements are left out where the columns after the fixed part would be more than 20. Metrics whose
-    constraints have barred a config stay longest.
+    Measurements are left out where the columns after the fixed part would be more than `_MOST_ADDED`.
     """
-    parameters, metrics = study.fields
-    ranks = range(max(2, *(len(case.record.devices) for case in study.cases)))  # two at least, as the predecessor's
+    parameters = study.fields.parameters
+    # always two devices: the tool that tuner replaces has their columns in its tables
+    ranks = range(max([2, *(len(case.record.devices) for case in study.cases)]))
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in ranks]
     extremes = [f"{maximum}{rank}" for maximum in maxima for rank in ranks]
@@ -204,15 +209,23 @@ def _best_columns(study: StudyReader) -> list[str]:
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
     added += ["readings", "trials", "trial", "digest"]
     added += ["replay_of"] if any(case.replay_of for case in study.cases) else []
-    has_race = any(case.race for case in study.cases)
-    added += [f"race_{name}" for name in ("winner", "score", "score_se", "s", "runs")] if has_race else []
+    if any(case.race for case in study.cases):
+        added += ["race_winner", "race_score", "race_score_se", "race_s", "race_runs"]
+    measurements = [name for name in _measurements(study) if name not in {*fixed, *added}]
+    room = max(0, _MOST_ADDED - len(added))
+    return [*fixed, *added, *measurements[:room]]
+
+
+def _measurements(study: StudyReader) -> list[str]:
+    """Return the measurements of a study, the most important first: metrics whose constraints have barred a config."""
+    metrics = study.fields.metrics
+    # a trial's reason names the metrics of the constraints that it breaks
     words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     barring = [name for name in metrics if name in words_of_reasons]
-    available = {"measured_on", "start_up_s", "window_s", *metrics} - {*fixed, *added}
-    first = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
-    ordered = [*barring, *first, *metrics, "start_up_s", "window_s"]
-    measurements = [name for name in dict.fromkeys(ordered) if name in available]
-    return [*fixed, *added, *measurements[: max(0, 20 - len(added))]]
+    important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
+    available = {"measured_on", *metrics}
+    ordered = [*barring, *(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
+    return list(dict.fromkeys(ordered))
 
 
 FRONT_COLUMNS = {
@@ -244,20 +257,20 @@ def case_manifest(study: StudyReader, selected: Sequence[Case] = ()) -> Sheet:
 
     `selected`: the cases that the study wants; those that have not begun come last.
     """
-    begun = [(case.name, case.method, case.record.mode, case.record.files) for case in study.cases]
-    known = {case.name for case in study.cases}
-    later = [
-        (case.name, case.method, case.mode, {name: case.options.get(name, "") for name in case.files})
-        for case in selected
-        if case.name not in known
-    ]
     trainer = study.cases[0].record.trainer_name
-    rows = [
-        {**files, "case": name, "method": method, "mode": mode, "trainer": trainer}
-        for name, method, mode, files in (*begun, *later)
-    ]
-    files = dict.fromkeys(name for *_, files in (*begun, *later) for name in files) or FILES
-    return Sheet(["case", "method", "mode", *files, "trainer"], rows)
+    rows: list[Row] = []
+    file_options = dict[str, None]()
+    for case in study.cases:
+        file_options |= dict.fromkeys(case.record.files)
+        rows.append({**case.record.files, "case": case.name, "method": case.method, "mode": case.record.mode})
+    begun = {case.name for case in study.cases}
+    for case in selected:
+        if case.name not in begun:
+            files = {name: case.options.get(name, "") for name in case.files}
+            file_options |= dict.fromkeys(files)
+            rows.append({**files, "case": case.name, "method": case.method, "mode": case.mode})
+    columns = ["case", "method", "mode", *(file_options or FILES), "trainer"]
+    return Sheet(columns, [row | {"trainer": trainer} for row in rows])
 
 
 def method_summary(study: StudyReader) -> Sheet:
@@ -280,11 +293,12 @@ def all_trials(study: StudyReader) -> Sheet:
 
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
     """Return the row of a method: what the best configs of its cases reach, and what they cost."""
-    cases, ladder = [case for case in study.cases if case.method == method], ladder_of_study(study)
+    cases = [case for case in study.cases if case.method == method]
+    ladder = ladder_of_study(study)
     rungs = [case.rung(case.best.config) for case in cases if case.best]
     best = [pooled(case.best.trials) for case in cases if case.best]
     utils = [util for trial in best if (util := trial.metrics.get("min_avg_util")) is not None]
-    all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])
+    all_cases = CaseView(name=method, trials=[trial for case in cases for trial in case.trials])  # to count its trials
     return {
         "method": method,
         "cases": len(cases),
@@ -308,4 +322,5 @@ def ladder_of_study(study: StudyReader) -> str:
 def safe_rung(cases: Sequence[CaseView]) -> int | None:
     """Return a rung that runs in all cases: the smallest of the cases' largest. None if a case has no success."""
     largest = [case.largest_ok for case in cases]
-    return None if None in largest else min((rung for rung in largest if rung is not None), default=None)
+    known = [rung for rung in largest if rung is not None]
+    return min(known, default=None) if len(known) == len(largest) else None

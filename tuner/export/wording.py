@@ -21,26 +21,26 @@ def printable(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a text as one line of Markdown that shows it: no HTML, no link, no code and no cell of a table."""
+    """Return the Markdown that shows a text as it is, on one line: as no HTML, link, code or cell of a table."""
     line = " ".join(re.split(r"[\r\n\u2028\u2029]+", text)).replace("&", "&amp;")
-    marks = {"<": "&lt;", ">": "&gt;"}
-    return re.sub(r"[\\`<>\[\]|]", lambda match: marks.get(match[0], f"\\{match[0]}"), printable(line))
+    entities = {"<": "&lt;", ">": "&gt;"}  # every other mark gets a backslash before it
+    return re.sub(r"[\\`<>\[\]|]", lambda match: entities.get(match[0], f"\\{match[0]}"), printable(line))
 
 
 def code(text: str) -> str:
     """Return a text as a span of code in Markdown, whatever backticks it has."""
     line = printable(" ".join(text.splitlines()))
-    fence = "`" * (_longest(line) + 1)
+    fence = "`" * (_longest_backticks(line) + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def fenced(text: str) -> str:
     """Return a text as a block of code in Markdown, whose fence is longer than any run of backticks in it."""
-    fence = "`" * max(3, _longest(text) + 1)
+    fence = "`" * max(3, _longest_backticks(text) + 1)
     return f"{fence}\n{printable(text)}\n{fence}"
 
 
-def _longest(text: str) -> int:
+def _longest_backticks(text: str) -> int:
     """Return the length of the longest run of backticks in a text."""
     return max(map(len, re.findall("`+", text)), default=0)
 
@@ -75,21 +75,27 @@ def score_text(value: float, error: float | None) -> str:
 
 
 def _decimals(value: float, error: float | None) -> int:
-    """Return the digits after the point: one, or of a small value as many as show its error, at most three.
+    """Return the digits after the point: usually one; more where they show the error of a value, at most three.
 
-    A value of 1,000 or more has none, unless they show its error.
+    A value of 1,000 or more has none where its error is above 0.5 or unknown. One from 10 to 1,000 has one always.
     """
     is_large = abs(value) >= 1000
-    if is_large and not (error and error <= 0.5):
+    has_small_error = error is not None and 0 < error <= 0.5
+    if is_large and not has_small_error:
         return 0
-    if error is None or error >= 0.05 or (abs(value) >= 10 and not is_large):
+    is_middling = 10 <= abs(value) < 1000
+    if is_middling or error is None or error >= 0.05:
         return 1
     return 2 if error >= 0.005 else 3
 
 
 def with_error(value: float, error: float | None, decimals: int | None = None) -> str:
-    """Return a value as text, with its standard error if that is known."""
-    decimals = _decimals(value, error) if decimals is None else decimals
+    """Return a value as text, with its standard error if that is known, such as `12.3 ± 0.4`.
+
+    Without `decimals`, both have as many as suit them.
+    """
+    if decimals is None:
+        decimals = _decimals(value, error)
     return " ± ".join(f"{number:,.{decimals}f}" for number in (value, error) if number is not None)
 
 

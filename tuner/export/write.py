@@ -23,9 +23,9 @@ def export_study(url: str, study: str, folder: Path, selected: Sequence[Case] = 
     be read, and OutputError if a file cannot be written.
     """
     reader = StudyReader(connect(url), study)
-    several = any(len(case.objectives) > 1 for case in reader.cases)
     tables = TABLES | {"case_manifest.tsv": partial(case_manifest, selected=selected)}
-    tables |= {"pareto.tsv": pareto} if several else {}
+    if any(len(case.objectives) > 1 for case in reader.cases):
+        tables["pareto.tsv"] = pareto
     return write_files(folder, {name: tsv(table(reader)).encode() for name, table in tables.items()})
 
 
@@ -43,12 +43,12 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     Raises OutputError if a file cannot be written.
     """
     prepare_folder(folder)
-    with ExitStack() as stack:
+    with ExitStack() as stack:  # after an error, the temporary files are deleted
         temporary_of = {
             folder / name: stack.enter_context(_temporary_beside(folder / name, content))
             for name, content in files.items()
         }
-        for path, temporary in temporary_of.items():
+        for path, temporary in temporary_of.items():  # all are complete now
             with _errors_of(path):
                 temporary.replace(path)
     return list(temporary_of)
@@ -64,10 +64,10 @@ def _temporary_beside(path: Path, content: bytes) -> Iterator[Path]:
         raise OutputError(f"cannot write {path}: it is no file; choose another name, then run the command again")
     with _errors_of(path), ExitStack() as stack:
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            stack.callback(Path(file.name).unlink, missing_ok=True)
+            stack.callback(Path(file.name).unlink, missing_ok=True)  # missing: the caller has moved it
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # on the disk before it replaces the old file
         yield Path(file.name)
 
 

@@ -42,8 +42,9 @@ def say(kind: str, **fields: Any) -> None:
 
 
 def refuse(error: Exception) -> None:
-    """Tell the tuner why a request cannot be met. An error of the system is of this node's files."""
-    say("refused", error=type(error).__name__ if isinstance(error, TunerError) else "OutputError", why=f"{error}")
+    """Tell the tuner why a request cannot be met. Any error but the tuner's own is one of this node's files."""
+    name = type(error).__name__ if isinstance(error, TunerError) else "OutputError"
+    say("refused", error=name, why=f"{error}")
 
 
 def listen(mailbox: Mailbox) -> None:
@@ -68,21 +69,20 @@ def listen(mailbox: Mailbox) -> None:
 
 
 def node_lock(name: str, limit_s: float) -> socket.socket:
-    """Return a socket that only one watcher can hold, once no other one of this name holds it.
+    """Return a socket that only one watcher can hold at a time, as soon as no other watcher holds the one of this name.
 
-    The end of a watcher frees it, however that ends (unix(7), abstract). So no trainer of an earlier watcher runs any
-    more. Raises DeviceError if another watcher holds it for `limit_s` more.
+    The kernel frees the socket when its watcher ends, however that ends (unix(7), abstract). So who holds it knows that
+    no trainer of an earlier watcher runs any more. Raises DeviceError if another watcher holds it for `limit_s` more.
     """
     lock, end_s = socket.socket(socket.AF_UNIX), time.monotonic() + limit_s
     while True:
         try:
-            lock.bind(f"\0tuner-{name}")
+            lock.bind(f"\0tuner-{name}")  # a name that begins with 0 is no file
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > end_s:
                 lock.close()
-                raise DeviceError(
-                    f"another tuner of this allocation works on {socket.gethostname()}; wait for it, or end it"
-                ) from error
+                problem = f"another tuner of this allocation works on {socket.gethostname()}"
+                raise DeviceError(f"{problem}; wait for it, or end it") from error
             time.sleep(POLL_S)
         else:
             return lock
@@ -90,13 +90,14 @@ def node_lock(name: str, limit_s: float) -> socket.socket:
 
 def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
     """Open the devices, and meet requests until the tuner is gone."""
-    spec, process, is_first_look = opening.spec, None, True
+    spec, is_first_look = opening.spec, True
+    process: probe.Process | None = None  # of the last part
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
 
     @cache
     def first_devices(count: int) -> probe.DeviceSource:
-        """Return the first `count` devices, opened."""
+        """Return the first `count` devices, opened. A plan may use fewer than the node has."""
         if count == len(source.devices):
             return source
         return part_of(source, range(count), memory_mib=spec.environment.memory_mib)
@@ -115,7 +116,7 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
                     is_first_look = False
                     left = process.left if process else None
                     say("cards", cards=[asdict(card) for card in cards.occupancy()], left=left)
-                case _:
+                case _:  # no request in time, or the end of a part that has ended by itself
                     say("beat", oom_kills=kernel_oom_kills())
         except (TunerError, OSError) as error:
             refuse(error)
@@ -144,12 +145,13 @@ def _tell_until_end(
     clock: probe.Clock,
 ) -> None:
     """Tell what a process prints, counts and uses, until it has ended or the tuner ends it."""
-    counts, next_beat_s, has_ended = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes), 0.0, False
+    counts = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes)
+    next_beat_s, has_ended = 0.0, False
     while not has_ended:
         if mailbox.is_gone.is_set() or mailbox.next(0.0) is Word.END:
             process.end()
         has_ended = process.exit_code() is not None or process.left is not None  # left: it cannot be killed
-        for line in process.lines(0.0 if has_ended else POLL_S):
+        for line in process.lines(0.0 if has_ended else POLL_S):  # after the end, once more for the last lines
             say("line", text=line.text, stream=line.stream)
         for count in counts.read():
             say("count", name=count.name, text=count.text)
@@ -167,26 +169,27 @@ def part_of_plan(
 ) -> probe.ProbePlan:
     """Return a node's part of a plan: with its devices, their variables, and log files of its own.
 
-    The tuner merges the counts of all nodes, so the plan is not counted, but has the variables that begin the counting.
-    The tuner protects the person's files, too: a copy that this node made late would hold a probe's content.
-    Raises OutputError if no files can be made.
+    The tuner merges the counts of all nodes. So the part is not counted, but its environment has the variables that
+    begin the counting. The tuner protects the person's files, too: a copy that this node made late would hold a
+    probe's content. Raises OutputError if no files can be made.
     """
-    os.environ |= {probe.NODE_RANK: str(number), probe.HEAD: part.head}
+    os.environ |= {probe.NODE_RANK: str(number), probe.HEAD: part.head}  # the plan's command refers to them
     plan = part.plan
     slot = replace(plan.slot, devices=devices, part=f"node-{number}")
     progress_file = {PROGRESS: escaped(str(slot.progress))} if PROGRESS in plan.env else {}
     env = {**variables, **plan.env, **progress_file}
     part_plan = replace(plan, slot=slot, env=env, files={}, is_counted=False, protects_files=False)
     try:
-        (slot.counts if plan.is_counted else slot.console.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = slot.counts if plan.is_counted else slot.console.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"{error.filename} cannot be made: {error.strerror}; --runs must be a folder that all nodes share"
-        ) from error
+        problem = f"{error.filename} cannot be made: {error.strerror}"
+        raise OutputError(f"{problem}; --runs must be a folder that all nodes share") from error
     if not plan.is_counted:
         return part_plan
     counting_variables = counting(slot.counts, part_plan.environment(os.environ))
-    return replace(part_plan, env={**env, **{name: escaped(text) for name, text in counting_variables.items()}})
+    escaped_variables = {name: escaped(text) for name, text in counting_variables.items()}  # a plan's `env` has `${…}`
+    return replace(part_plan, env={**env, **escaped_variables})
 
 
 def main() -> None:

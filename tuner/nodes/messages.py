@@ -75,7 +75,7 @@ class Mailbox:
         """Take the bytes that have come; an empty chunk is the end."""
         self._heard_s = self._clock.now()
         *lines, self._part_of_line = (self._part_of_line + chunk).split(b"\n")
-        for line in filter(None, lines):
+        for line in filter(None, lines):  # an empty line is a mere sign of life
             self._waiting.put(pickle.loads(base64.b64decode(line)))  # noqa: S301 - from our own side of a pipe
         if not chunk:
             self.is_gone.set()
@@ -93,5 +93,6 @@ class Mailbox:
 
 
 def refusal(host: str, message: Mapping[str, Any]) -> TunerError:
-    """Return the error for a node's message that refuses a request: of the class that it names."""
-    return getattr(errors, message["error"], TunerError)(f"{host}: {message['why']}")
+    """Return the error for a node's message that refuses a request. The message names the class of the error."""
+    error_class = getattr(errors, message["error"], TunerError)
+    return error_class(f"{host}: {message['why']}")

@@ -58,7 +58,8 @@ class NodeProcesses:
     ) -> None:
         """Start the plan's command on each node. Raises the errors of `Launch`, and the error of a node that refuses.
 
-        `protections` gets the protection of the person's files if ranks of a lost node may write after `end`.
+        The person's files are protected until `end`. If ranks of a lost node may still write then, `end` leaves the
+        protection open and adds it to `protections`, so that the caller closes it.
         """
         self._clock, self._inbox, self._origin_s, self._waits = clock, inbox, clock.now(), waits
         self.watchers = tuple(watchers)
@@ -78,13 +79,13 @@ class NodeProcesses:
         self._has_ended = False
         self._may_have_left_ranks = False
         """Whether ranks of a lost node may still run."""
-        self._protections = protections
+        self._left_protections = protections
         self._oom_kills = {watcher.host: watcher.oom_kills for watcher in watchers}
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
         self._count_lines: deque[CountLine] = deque()
         self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
-        prepare(replace(plan, is_counted=False))
+        prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
         try:
             self._log = Log(plan.slot.console)
         except OSError as error:
@@ -103,8 +104,9 @@ class NodeProcesses:
 
         Raises the error of a node that refuses.
         """
-        for watcher in (watcher for watcher in self.watchers if watcher.is_gone):
-            self._take(Message(watcher, self._clock.now(), {"kind": "gone"}))
+        for watcher in self.watchers:
+            if watcher.is_gone:  # its message may have been taken before this plan
+                self._take(Message(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
         for message in messages_until(self._inbox, self._clock, limit_s):
             self._take(message)
@@ -119,8 +121,8 @@ class NodeProcesses:
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the new lines of all nodes; see `RunningTrainer.lines`. Raises the error of a node that gives up."""
         with suppress(Empty):
-            self._take(self._inbox.get(timeout=timeout_s or 1e-3))
-            while True:
+            self._take(self._inbox.get(timeout=timeout_s or 1e-3))  # a message may be on its way, so 0 waits a little
+            while True:  # all others that have come
                 self._take(self._inbox.get_nowait())
         if self._refusal:
             raise self._refusal
@@ -135,13 +137,13 @@ class NodeProcesses:
         self._lines.append(OutputLine(t_s=at_s - self._origin_s, text=text, stream=stream))
 
     def _silence(self, limit_s: float) -> str | None:
-        """Say which running nodes have given no sign of life for longer than `limit_s`; None if all have."""
+        """Say which running nodes have given no sign of life for longer than `limit_s`; None if each has given one."""
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
         return f"no word from {', '.join(silent)} for {limit_s:g} s" if silent else None
 
     def _take(self, message: Message) -> None:
-        """Take a message into account. One of a node that the plan does not use is left out."""
+        """Take a message into account; do nothing with a message of a node that the plan does not use."""
         watcher = message.watcher
         match message.content:
             case _ if watcher not in self.watchers:
@@ -151,16 +153,16 @@ class NodeProcesses:
             case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
                 self._log.write([f"{watcher.host}: {text}"])
-                if kind == "line" or "error" in text:
+                if kind == "line" or "error" in text:  # `srun` also prints remarks that say nothing about the training
                     self._print(text, message.at_s, "console")
             case content:
                 self._take_measurement_or_end(watcher, content)
 
     def _take_measurement_or_end(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
-        """Take what a watcher has measured, or the end of its node, into account.
+        """Take what a watcher has measured (counts and samples of its devices), or the end of its part, into account.
 
-        It has measured counts and samples of its devices. A node ends when its work is lost, its watcher refuses to
-        start it, its trainer exits, or its watcher is gone. Of several reasons, the first one is kept.
+        A part ends when its devices are lost, its watcher refuses to start it, its trainer exits, or the watcher is
+        gone. Of several reasons, the first one is kept. A part that ends without an exit code gets -1.
         """
         behind_s = watcher.clock.behind_s
         match content:
@@ -181,7 +183,7 @@ class NodeProcesses:
             case {"kind": "gone"} if watcher.code is None:
                 self._set_code(watcher, -1)
                 self._may_have_left_ranks = True
-                if not self._has_ended:
+                if not self._has_ended:  # after the end, a watcher goes because it is told to
                     errors = (text for text in reversed(watcher.recent) if text.startswith("srun: error"))
                     last_error = next(errors, "srun says nothing")
                     self.lost = self.lost or f"the watcher of {watcher.host} is gone ({last_error})"
@@ -225,27 +227,29 @@ class NodeProcesses:
     def end(self) -> int:
         """End every process on all nodes, wait for them, and return the exit code.
 
-        A watcher that does not answer is ended, too.
+        The person's files stay protected where ranks of a lost node may still write to them. A second call only returns
+        the exit code.
         """
-        if not self._has_ended:
-            self.silent_at_end = self.lost or self._silence(QUIET_S)
-            self._has_ended = True
-            have_all_ended = False
-            try:
-                self._end_parts()
-                have_all_ended = not self._may_have_left_ranks
-            finally:
-                self._log.close()
-                if self._protection and have_all_ended:
-                    self._protection.close()
-                elif self._protection:
-                    self._protections.append(self._protection)
+        if self._has_ended:
+            return self._code
+        self.silent_at_end = self.lost or self._silence(QUIET_S)  # before the end, which silences all
+        self._has_ended = True  # first: after an error, a second call shall not wait again
+        have_all_ended = False
+        try:
+            self._end_parts()
+            have_all_ended = not self._may_have_left_ranks
+        finally:
+            self._log.close()
+            if self._protection and have_all_ended:
+                self._protection.close()
+            elif self._protection:
+                self._left_protections.append(self._protection)
         return self._code
 
     def _end_parts(self) -> None:
-        """Let all watchers end their parts of the plan, wait for it, and end the watchers that do not answer.
+        """Let all watchers end their parts of the plan, wait for that, and end the watchers that do not answer.
 
-        A watcher that has not answered may have left ranks behind.
+        A watcher that has not answered may have left ranks behind. Nobody waits for a watcher that is silent already.
         """
         unanswered = [watcher for watcher in self.watchers if watcher.code is None]
         for watcher in unanswered:
@@ -268,9 +272,10 @@ def drained(queue: "deque[Item]") -> list[Item]:
 
 
 def _protected(plan: ProbePlan) -> Protection | None:
-    """Begin to protect the person's files; None if the plan does not, or they cannot be protected.
+    """Begin to protect the person's files, and return the protection.
 
-    It is done here, not by the watchers, because ranks of several nodes may share the files that they write.
+    None if the plan does not protect them, or if that is not possible. The watchers do not protect them, because ranks
+    of several nodes may write to the same files.
     """
     with suppress(OSError):
         if plan.protects_files:

@@ -25,7 +25,7 @@ from tuner.study import StudySpec
 
 
 def ask_slurm(*command: str) -> str:
-    """Run a command of SLURM and return what it prints. Raises DeviceError with what it says when it fails."""
+    """Run a command of SLURM, and return its output. If it fails, raises DeviceError with what it has printed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60.0)  # s
     except subprocess.CalledProcessError as error:
@@ -36,13 +36,15 @@ def ask_slurm(*command: str) -> str:
 
 
 def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
-    """Return the names of the allocation's first nodes. Raises DeviceError if this is no allocation of so many."""
+    """Return the names of the allocation's first `wanted` nodes. Raises DeviceError if it does not have so many."""
     remedy = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
     if (names := environ.get("SLURM_JOB_NODELIST")) is None:
         raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {remedy}")
     hosts = tuple(ask_slurm("scontrol", "show", "hostnames", names).split())
     if len(hosts) < wanted:
-        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {remedy}")
+        raise DeviceError(
+            f"slurm.nodes is {wanted}, and the allocation has {probe.number_of(len(hosts), 'node')}: {names}; {remedy}"
+        )
     return hosts[:wanted]
 
 
@@ -87,6 +89,7 @@ class Nodes:
         """The host where the ranks meet."""
         self.label: str = answers[hosts[0]]["label"]
         numbered = enumerate(device for devices in devices_by_node for device in devices)
+        # each node has named its own devices from `cuda:0` on
         renamed = [replace(device, name=f"{device.name.partition(':')[0]}:{rank}") for rank, device in numbered]
         self.devices = tuple(renamed[:count])
 
@@ -103,12 +106,12 @@ class Nodes:
         """
         for number in numbers:
             watcher = Watcher(self._hosts[number], number, self._inbox, self._clock, self._connect)
-            self._watchers[number : number + 1] = [watcher]
+            self._watchers[number : number + 1] = [watcher]  # replaces a lost watcher, or appends the first one
             watcher.ask(Opening(spec=self._spec, number=number))
         return self._answers("devices", [self._watchers[number] for number in numbers])
 
     def _answers(self, kind: str, watchers: Sequence[Watcher]) -> dict[str, Mapping[str, Any]]:
-        """Wait for a message of one kind from each of the watchers, and return host → its content.
+        """Wait for a message of this kind from each of the watchers, and return host → its content.
 
         Raises the error of a node that refuses, and DeviceLostError for a node that does not answer.
         """
@@ -117,11 +120,13 @@ class Nodes:
         messages = messages_until(self._inbox, self._clock, self._waits.start_s)
         while waiting and (message := next(messages, None)):
             host, content = message.watcher.host, message.content
-            if content["kind"] in {kind, "refused", "gone"} and message.watcher in waiting:
+            if content["kind"] == "srun":
+                srun_lines.append(f"{host}: {content['text']}")
+            elif content["kind"] in {kind, "refused", "gone"} and message.watcher in waiting:
                 waiting.remove(message.watcher)
-                answers |= {host: content} if content["kind"] != "gone" else {}
-            srun_lines += [f"{host}: {content['text']}"] if content["kind"] == "srun" else []
-        for host, content in answers.items():
+                if content["kind"] != "gone":
+                    answers[host] = content
+        for host, content in answers.items():  # only now: an answer that came later would count for the next request
             if content["kind"] == "refused":
                 raise refusal(host, content)
         if missing := [watcher.host for watcher in watchers if watcher.host not in answers]:
@@ -137,7 +142,7 @@ class Nodes:
         if self._protections:
             with suppress(TunerError, RuntimeError):  # Python 3.12 starts no thread as it ends
                 self._recover()
-            while self._protections:
+            while self._protections:  # some are left where a node did not answer
                 self._protections.pop().leave()
         self._is_closed.set()
         end(self._watchers, self._clock)
@@ -151,7 +156,7 @@ class Nodes:
         self._lost_numbers |= {watcher.number for watcher in self._watchers if watcher.is_gone}
         if self._lost_numbers:
             lost = [watcher for watcher in self._watchers if watcher.number in self._lost_numbers]
-            # a watcher of an earlier try that has not answered runs still
+            # an earlier call may have started a watcher that has not answered, and still runs
             end([watcher for watcher in lost if not watcher.is_gone], self._clock)
             self._start_watchers(sorted(self._lost_numbers))
             self._lost_numbers.clear()
@@ -165,7 +170,10 @@ class Nodes:
         return part
 
     def occupancy(self) -> tuple[Occupancy, ...]:
-        """Return how much of each card is in use on all nodes, once no lost node runs anything. Raises DeviceError."""
+        """Return how much of each card on all nodes is in use. Raises DeviceError.
+
+        It first starts lost watchers again, so that no lost node runs anything.
+        """
         self._recover()
         for watcher in self._watchers:
             watcher.ask(Word.LOOK)
@@ -190,11 +198,11 @@ class Nodes:
     def sample(self, t_s: float) -> list[probe.DeviceSample]:
         """Return the samples that have come since the last call. Raises DeviceLostError if a node is lost."""
         processes = self._processes
-        if processes is None:
+        if processes is None:  # no plan was started yet
             return []
         if processes.lost:
             raise DeviceLostError(processes.lost)
-        origin_s = self._clock.now() - t_s
+        origin_s = self._clock.now() - t_s  # the moment from which the caller counts its times
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
 
     def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:
@@ -221,33 +229,34 @@ NOT_CONNECTED = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has ti
 
 def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.ProbeResult:
     """Return a result that names the node that failed, and a node that holds the others up."""
-    failure, slow = result.failure, straggler(result.devices, [watcher.host for watcher in processes.watchers])
-    if failure and processes.silent_at_end != failure.detail:  # such a detail names the node
-        line = _line_without_connection(processes)
+    failure = result.failure
+    if failure and processes.silent_at_end != failure.detail:  # such a detail names the node already
+        line = _line_without_connection(processes)  # it explains a failure only where nothing has trained
         if line and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
             detail = f"the ranks of the nodes do not meet: {line}"
         else:
             detail = ": ".join(filter(None, (_host_of(failure, processes), failure.detail)))
             detail = "; ".join(filter(None, (detail, processes.silent_at_end)))
         result = replace(result, failure=replace(failure, detail=detail))
+    slow = straggler(result.devices, [watcher.host for watcher in processes.watchers])
     return replace(result, notes=(*result.notes, slow)) if slow else result
 
 
 def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
     """Return the node that a failure is about; None if there is none, or several.
 
-    It is the node whose kernel has killed processes, or the node whose console alone shows the failure's line. A detail
-    shortens a long line and may say more before and after it, so the longest line in the detail decides. The last line
-    before a silence blames nobody.
+    It is the node whose kernel has killed processes, or the node whose console alone shows the failure's line. The
+    failure's detail may quote this line, shortened, between other words. So the longest line in the detail decides.
     """
     if failure.kind in {probe.FailureKind.HANG, probe.FailureKind.TOO_SLOW}:
-        return None
+        return None  # their detail quotes the last line before a silence, which blames nobody
     if failure.rule == "kernel":
         hosts = set(processes.short_of_memory)
     else:
         hosts, longest = set[str](), ""
         for watcher in processes.watchers:
-            for line in (probe.quoted(text.strip()) for text in watcher.recent):
+            for text in watcher.recent:
+                line = probe.quoted(text.strip())  # shortened as in a detail
                 if line in failure.detail and len(line) > len(longest):
                     hosts, longest = {watcher.host}, line
                 elif line and line == longest:
@@ -284,11 +293,12 @@ def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> s
         return None
     nodes: list[NodeWork] = []
     for number, host in enumerate(hosts):
-        part = slice(number * per_node, (number + 1) * per_node)
-        nodes.append(NodeWork(fmean(known_pct[part]), hypot(*errors_pct[part]) / per_node, host))
-    fast, slow = min(nodes), max(nodes)
+        on_node = slice(number * per_node, (number + 1) * per_node)
+        error_of_mean_pct = hypot(*errors_pct[on_node]) / per_node
+        nodes.append(NodeWork(fmean(known_pct[on_node]), error_of_mean_pct, host))
+    fast, slow = min(nodes), max(nodes)  # by their percentage
     longer_pct = 100.0 * (slow.pct / fast.pct - 1.0)
-    is_sure = slow.pct - fast.pct >= 2.0 * hypot(fast.error_pct, slow.error_pct)
-    if longer_pct < 10.0 or not is_sure:  # chosen
+    difference_error_pct = hypot(fast.error_pct, slow.error_pct)
+    if longer_pct < 10.0 or slow.pct - fast.pct < 2.0 * difference_error_pct:  # chosen
         return None
     return f"{slow.host} works {longer_pct:.0f} % longer in each step than {fast.host}, which waits for it"

@@ -37,22 +37,26 @@ class NodeClock:
         self._heard_s = 0.0
         """When the last message came."""
 
-    def hear(self, told_s: float, heard_s: float) -> None:
-        """Learn from a message, which was sent at `told_s` on the node's clock and came at `heard_s` on ours.
+    def hear(self, sent_s: float, heard_s: float) -> None:
+        """Learn from a message, which was sent at `sent_s` on the node's clock and came at `heard_s` on ours.
 
         The fastest message counts. An old one counts less and less, because the clocks may have moved apart since.
         """
         drift_s = MOST_DRIFT * (heard_s - self._heard_s)
-        self.behind_s = min(self.behind_s + drift_s, heard_s - told_s)
+        longest_s = heard_s - sent_s  # with the time that this message travelled
+        self.behind_s = min(self.behind_s + drift_s, longest_s)
         self._heard_s = heard_s
 
 
 def on_our_clock(text: str, behind_s: float) -> str:
-    """Return a message of a trainer with its times on our clock, which the node's clock is `behind_s` behind."""
+    """Return a trainer's message with its times on our clock, which the node's clock is `behind_s` behind.
+
+    A text without a time is returned as it is.
+    """
     message = record(text)
-    sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}  # times on the node's clock
-    times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
-    return json.dumps(message | times) if times else text
+    node_times = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
+    our_times = {name: at_s + behind_s for name, at_s in node_times.items() if isinstance(at_s, int | float)}
+    return json.dumps(message | our_times) if our_times else text
 
 
 class Connection(Protocol):
@@ -169,7 +173,7 @@ class Watcher:
         self.line = connect(host, self._hear, self._end)
 
     def ask(self, request: Request) -> None:
-        """Send a request. With the request for a part, the last part is forgotten."""
+        """Send a request. Before the request for a part, forget how the last part ended and what it printed."""
         if isinstance(request, Part):
             self.code = None
             self.recent.clear()
@@ -177,8 +181,10 @@ class Watcher:
 
     def _hear(self, text: str) -> None:
         """Take a line of the watcher, or of `srun`, into account, and put it into the inbox as a message."""
-        self.heard_s, message = self._now(), record(text)
-        if {"kind", "at_s"} <= message.keys():
+        self.heard_s = self._now()
+        message = record(text)
+        is_from_watcher = {"kind", "at_s"} <= message.keys()
+        if is_from_watcher:
             self.clock.hear(message["at_s"], self.heard_s)
             self.oom_kills = message.get("oom_kills", self.oom_kills)
             self.left = message.get("left", self.left)
@@ -201,7 +207,10 @@ def messages_until(inbox: "SimpleQueue[Message]", clock: Clock, limit_s: float) 
 
 
 def end(watchers: Sequence[Watcher], clock: Clock) -> None:
-    """End watchers and their parts of a plan, and wait for it: first by a request, then by ever stronger signals."""
+    """End watchers and their parts of a plan, and wait for that: first close their pipes, then send stronger signals.
+
+    A signal to a watcher that has ended does nothing, and the wait for it takes no time.
+    """
     for watcher in watchers:
         watcher.line.hang_up()
     _join(watchers, clock, USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s)
@@ -212,7 +221,7 @@ def end(watchers: Sequence[Watcher], clock: Clock) -> None:
 
 
 def _join(watchers: Sequence[Watcher], clock: Clock, limit_s: float) -> None:
-    """Wait until watchers have ended, at most so long for all of them."""
+    """Wait until all watchers have ended, at most `limit_s` for all of them together."""
     end_s = clock.now() + limit_s
     for watcher in watchers:
         watcher.line.join(end_s - clock.now())

@@ -79,6 +79,6 @@ from tuner.probe.steady import (
     student_tail,
 )
 from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE
-from tuner.probe.units import HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib
+from tuner.probe.units import HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib, number_of
 from tuner.probe.watch import IDLE_PCT
 from tuner.probe.window import LEAST_SPAN_S

@@ -22,8 +22,8 @@ def numeral(line: str, begin: int, end: int) -> str:
     for a power, such as the letter of `1.8m`, is part of the number, too: `number` knows what it means, or refuses it.
     """
     match = _NUMERAL.match(line, begin)
-    if match is None or match.end() <= end:
-        return line[begin:end].rstrip(",.")  # of the sentence
+    if match is None or match.end() <= end:  # the pattern has matched all of it, and perhaps the sentence's comma
+        return line[begin:end].rstrip(",.")
     text = match[0].rstrip(",_")
     is_list = re.search("[,_]", _GROUPED.sub("", text, count=1)) is not None  # such as `3,4`
     return line[begin:end] if is_list else text
@@ -87,7 +87,7 @@ class EpochCounter:
         A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
         """
         self._restart_drop = restart_drop
-        self.epoch_ends: list[float] = []
+        self.epoch_lengths: list[float] = []
         """The counts of the epochs that are over."""
         self.doubt: str | None = None
         """Why the count may be wrong: the output does not say that an epoch is over, or which bar trains."""
@@ -95,9 +95,9 @@ class EpochCounter:
         """The lowest first count of an epoch; None before any count."""
         self._last = 0.0
         """The highest count of this epoch."""
-        self._step = 0.0
+        self._largest_step = 0.0
         """The largest step between two counts of this epoch."""
-        self._step_before = 0.0
+        self._last_epochs_largest_step = 0.0
         """The largest step between two counts of the epoch before."""
         self._end: float | None = None
         """The last count of this epoch, as it is printed; None where it is not."""
@@ -126,25 +126,27 @@ class EpochCounter:
                 self.doubt = self.doubt or f"the count fell from {self._last:.0f} to {printed:.0f}"
             self._begin_epoch(printed)
         self._first = min(self._first, printed)
-        self._step = max(self._step, printed - self._last)
-        if printed >= self._last:
+        self._largest_step = max(self._largest_step, printed - self._last)
+        if printed >= self._last:  # else another rank lags behind
             self._last, self._end = printed, end
-        self._epoch = self._epoch if epoch is None else epoch
-        return sum(self.epoch_ends) + printed
+        if epoch is not None:
+            self._epoch = epoch
+        return sum(self.epoch_lengths) + printed
 
     def _follow_bars(self, printed: float, end: float | None) -> bool:
         """Take a line into account, and return whether it is of the bar that counts.
 
-        Another bar takes over with its second growing line, once the bar that counts is complete, or if it has not
-        moved. This line then counts.
+        Another bar becomes the bar that counts with its second line, if its count has grown, and if the bar that
+        counted so far is complete or has never moved.
         """
         if end is None or self._end is None or end == self._end:
             self._other_bar = None
             return True
-        before, self._other_bar = self._other_bar, _Bar(end=end, printed=printed)
-        if before is None or before.end != end or printed <= before.printed:
+        line_before, self._other_bar = self._other_bar, _Bar(end=end, printed=printed)
+        if line_before is None or line_before.end != end or printed <= line_before.printed:
             return False
-        if self._step > 0.0 and not self._is_complete:  # it has moved, and goes on
+        has_moved = self._largest_step > 0.0
+        if has_moved and not self._is_complete:  # the bar that counts goes on
             return False
         if self._is_complete:
             self.doubt = self.doubt or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
@@ -154,36 +156,43 @@ class EpochCounter:
         return True
 
     def _begin_epoch(self, printed: float) -> None:
-        """Begin the next epoch. Without a printed end, an epoch that counts from 0 ends a step after its last count."""
-        more = self._step if self._first == 0 else 0.0
-        self.epoch_ends.append(self._last + more if self._end is None else max(self._last, self._end))
-        self._last, self._step_before, self._step = printed, self._step, 0.0
+        """Keep the length of the epoch that is over, and begin the next one with its first count."""
+        one_more = self._largest_step if self._first == 0 else 0.0  # counted from 0, the last step of ten is 9
+        self.epoch_lengths.append(self._last + one_more if self._end is None else max(self._last, self._end))
+        self._last, self._last_epochs_largest_step, self._largest_step = printed, self._largest_step, 0.0
 
     def _starts_again(self, printed: float, epoch: float | None) -> bool:
         """Return whether this is the first line of a new epoch.
 
-        Before half the length of the last epoch, a falling count is taken for a line of another rank.
+        A count that falls before half the length of the last epoch is taken for that of another rank.
         """
         if epoch is not None and self._epoch is not None:
-            return epoch > self._epoch and printed <= self._last
+            return epoch > self._epoch and printed <= self._last  # a count over all epochs goes on
         falls_far = self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
-        return falls_far and self._step > 0.0 and self._last >= (self.epoch_ends or [0.0])[-1] / 2
+        has_moved = self._largest_step > 0.0  # else the two lines may be those of two ranks
+        last_length = self.epoch_lengths[-1] if self.epoch_lengths else 0.0
+        return falls_far and has_moved and self._last >= last_length / 2
 
     def _is_late(self, printed: float, epoch: float | None) -> bool:
-        """Return whether this is a late line of the epoch before.
+        """Return whether this is a late line of the epoch before, which another rank prints.
 
-        By its number, or because it prints the end of an epoch that has just begun. With a doubt, ends are not known.
+        The number of the epoch shows it. Without one, an epoch has just begun, and the count jumps from there to about
+        the length of the epoch before.
         """
         if epoch is not None and self._epoch is not None:
             return epoch < self._epoch
-        end = self.epoch_ends[-1] if self.epoch_ends and self.doubt is None else math.inf
-        has_just_begun, is_at_end = self._last < end / 2, printed >= self.NEAR_END * end
-        return has_just_begun and is_at_end and printed - self._last > 2 * self._step_before
+        if not self.epoch_lengths or self.doubt is not None:  # in doubt, a length may be wrong
+            return False
+        last_length = self.epoch_lengths[-1]
+        has_just_begun = self._last < last_length / 2
+        is_near_end = printed >= self.NEAR_END * last_length
+        jumps = printed - self._last > 2 * self._last_epochs_largest_step  # a line may be missing (2 is chosen)
+        return has_just_begun and is_near_end and jumps
 
     @property
     def _is_complete(self) -> bool:
-        """Whether the epoch has printed its last count, or the next count would be beyond it."""
-        return self._end is not None and self._last >= min(self.NEAR_END * self._end, self._end - self._step)
+        """Whether the epoch has come near its printed end, or the next count would be beyond it."""
+        return self._end is not None and self._last >= min(self.NEAR_END * self._end, self._end - self._largest_step)
 
 
 EVALUATES = re.compile(

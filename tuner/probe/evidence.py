@@ -45,7 +45,7 @@ class _Stream:
 
     is_open: bool = False
     is_linked: bool = False
-    """Whether the next traceback belongs to the same chain of exceptions."""
+    """Whether a line has said that the next traceback belongs to the same chain of exceptions."""
     is_consequence: bool = False
     """Whether an exception of the chain followed from the end of another process."""
     raised_at: str = ""
@@ -101,19 +101,21 @@ class RootCauses:
         """Add one line of the output; `rank` is the rank that wrote it, None if that is not known."""
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
-        line, writer = text[len(prefix) :].rstrip(), f"{prefix if rank is None else rank}"
+        line = text[len(prefix) :].rstrip()
+        writer = f"{prefix if rank is None else rank}"
         stream = self._streams.get(self._speaking.get(writer, writer))
         is_in_traceback = stream is not None and stream.is_open
+        # a frame alone begins one, too: its header may be lost
         begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
         if begins_traceback:
-            if not (stream and stream.is_linked):
+            if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
                 self._speaking[writer] = writer + self._announced.pop(writer, "")
                 stream = self._stream(self._speaking[writer])
             stream.begin()
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
             stream.note_frame(line)
-        elif is_in_traceback or _EXCEPTION.match(line):
+        elif is_in_traceback or _EXCEPTION.match(line):  # the last line of a traceback, or an exception without one
             self._end_traceback(stream or self._stream(writer), line, prefix, t_s, rank)
         elif stream and self._LINK.match(line):
             stream.is_linked = True
@@ -132,12 +134,12 @@ class RootCauses:
     def root(self) -> Clue | None:
         """The earliest exception that did not follow from the end of another process; None without one.
 
-        The last exception of each process counts, because the process has survived its earlier ones. An exception long
-        before those of other processes was survived, too.
+        The last exception of each process counts, because the process has survived its earlier ones. It has survived
+        that one, too, if the next exception of any process came more than `SURVIVED_S` later.
         """
         root: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
-        for cause in sorted(causes, key=lambda cause: cause.t_s, reverse=True):
+        for cause in sorted(causes, key=lambda cause: cause.t_s, reverse=True):  # backwards, up to the first long gap
             if root is None or root.t_s - cause.t_s <= self.SURVIVED_S:
                 root = cause
         return root
@@ -148,21 +150,22 @@ class RootCauses:
         return self.root or self._consequence
 
     def _stream(self, key: str) -> _Stream:
-        """Return the stream of a key. After 64 streams, no further one is followed."""
-        if key not in self._streams and len(self._streams) >= 64:
+        """Return the stream of a key: a writer, and the child process that it has announced, if any."""
+        if key not in self._streams and len(self._streams) >= 64:  # chosen: others are not followed, to save memory
             return _Stream()
         return self._streams.setdefault(key, _Stream())
 
     def _end_traceback(self, stream: _Stream, line: str, prefix: str, t_s: float, rank: int | None) -> None:
         """End a traceback with its last line, and keep its exception as a cause or as a consequence."""
-        numbers = re.findall(r"\d+", prefix)  # the last one is the rank, as in `[1,2]<stderr>:`
+        prefix_numbers = re.findall(r"\d+", prefix)  # the last one is the rank, as in `[1,2]<stderr>:`
+        if rank is None and prefix_numbers:
+            rank = int(prefix_numbers[-1])
         has_no_message = re.match(r"^[\w.]+:?$", line) is not None
-        text = f"{prefix}{line}{stream.raised_at if has_no_message else ''}"
-        exception = Clue(t_s, text, int(numbers[-1]) if rank is None and numbers else rank)
+        exception = Clue(t_s, prefix + line + (stream.raised_at if has_no_message else ""), rank)
         stream.is_open = stream.is_linked = False
         is_of_nccl = any(rule.pattern.search(line) for rule in FailureKind.NCCL.rules)
         if stream.is_consequence or self._FOLLOWS.search(line) or is_of_nccl:
-            stream.is_consequence = True
+            stream.is_consequence = True  # and so are further exceptions of its chain
             self._consequence = exception
         else:
             stream.cause = exception
@@ -223,8 +226,10 @@ class Evidence:
         """Add the trainer's own `failed` record: its detail counts as output, and its kind comes before all rules."""
         lines = map(plain, str(message.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
-        rank, causes = message.get("rank"), RootCauses()
-        rank = rank if type(rank) is int and 0 <= rank < 1_000_000 else None
+        rank = message.get("rank")
+        if type(rank) is not int or not 0 <= rank < 1_000_000:  # a script may write anything
+            rank = None
+        causes = RootCauses()  # of the detail alone
         for text in texts:
             self.feed(text, t_s, rank)
             causes.feed(text, t_s, rank)
@@ -238,8 +243,8 @@ class Evidence:
         self._printed_causes.feed(text, t_s, rank)
         kind, rule = next(((kind, rule) for kind, rule in RULES if rule.pattern.search(text)), (None, None))
         is_certain = bool(self._DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
-        is_raised = rule is not None and bool(_EXCEPTION.search(text))
-        is_fatal = is_certain or is_raised or bool(self._FATAL.search(text))
+        is_known_exception = rule is not None and bool(_EXCEPTION.search(text))
+        is_fatal = is_certain or is_known_exception or bool(self._FATAL.search(text))
         if rule or is_fatal:
             self._add(rule.name if rule else "", Clue(t_s, text, rank, is_fatal=is_fatal, is_certain=is_certain))
 
@@ -253,8 +258,8 @@ class Evidence:
     def failure(self) -> Failure | None:
         """Return the failure that the trainer reported, or else the failure of the first rule that matched.
 
-        Of several reports, a report of memory comes first. If a rule shows the same kind of failure as the report, its
-        failure is returned, because it may have an overshoot.
+        Of several reports, a report of memory comes first: other ranks may fail because of it. If a rule shows the same
+        kind of failure as the report, the rule's failure is returned, because it may have an overshoot.
         """
         printed = self._printed_failure()
         reports = [(clue, clue.kind) for clue in self.reported if clue.kind]
@@ -270,13 +275,14 @@ class Evidence:
         for kind, rule in RULES:
             if (clues := self._clues.get(rule.name)) and not self._is_consequence(kind, rule.name, clues):
                 lines = [clue.text for clue in clues]
-                sized = [line for line in lines if _overshoot_mib(line) is not None]
+                # a line that says how much memory was requested tells most
+                detail = next((line for line in lines if _overshoot_mib(line) is not None), lines[0])
                 return Failure(
                     kind=kind,
                     rule=rule.name,
-                    detail=quoted((sized or lines)[0].strip()),
+                    detail=quoted(detail.strip()),
                     rank=self._rank(clues),
-                    overshoot_mib=_overshoot_mib(sized[0]) if sized and kind is FailureKind.GPU_OOM else None,
+                    overshoot_mib=_overshoot_mib(detail) if kind is FailureKind.GPU_OOM else None,
                 )
         return None
 
@@ -285,10 +291,12 @@ class Evidence:
 
         A collective breaks when a rank ends for whatever reason, and a launcher kills the ranks that are left.
         """
-        root = self.cause
-        if root is None:
+        cause = self.cause
+        if cause is None:
             return False
-        return kind is FailureKind.NCCL or (rule == KILLED and root.t_s < clues[0].t_s - self.KILL_SEEN_S)
+        # a rank that was killed first, and named a moment later, is itself the cause
+        was_killed_later = rule == KILLED and cause.t_s < clues[0].t_s - self.KILL_SEEN_S
+        return kind is FailureKind.NCCL or was_killed_later
 
     def _add(self, rule: str, clue: Clue) -> None:
         """Keep a line that a rule has matched, up to 20 for each rule."""

@@ -71,7 +71,7 @@ class FailureKind(StrEnum):
     INTERRUPTED = "interrupted"
 
     def __new__(cls, word: str) -> "FailureKind":
-        """Make a member with the contents of its table."""
+        """Make a member of the enumeration with the contents of its table in `failures.toml`."""
         table = _TABLES[word]
         member = str.__new__(cls, word)
         member._value_ = word

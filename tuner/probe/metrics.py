@@ -157,22 +157,22 @@ def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeR
 
     `needed` names the metrics of the study's objectives and constraints. A speed that is needed stays, with its error.
     """
-    speed, error_per_s = result.samples_per_s, result.samples_per_s_se
+    speed, standard_error = result.samples_per_s, result.samples_per_s_se
     is_needed = bool({SAMPLES_PER_S, *INVERSES, *INVERSES.values()} & {*needed})
-    if not speed or error_per_s is None or error_per_s <= 0.1 * speed or is_needed:
+    if is_needed or not speed or standard_error is None or standard_error <= 0.1 * speed:
         return result
-    note = f"{NO_RATE}: {speed:.3g} ± {error_per_s:.2g} is too unsure to compare"
-    unknown: dict[str, Any] = {}
-    for name in (SAMPLES_PER_S, *INVERSES.values()):
-        unknown |= {name: None, f"{name}_se": None}
-    return replace(result, **unknown, notes=(*result.notes, note))
+    note = f"{NO_RATE}: {speed:.3g} ± {standard_error:.2g} is too unsure to compare"
+    removed: dict[str, Any] = {}
+    for name in (SAMPLES_PER_S, *INVERSES.values()):  # the others are computed from it
+        removed |= {name: None, f"{name}_se": None}
+    return replace(result, **removed, notes=(*result.notes, note))
 
 
 def check_metrics(spec: StudySpec) -> None:
     """Raise StudyError that names every unknown objective, repeated objective, and constraint on an unknown metric."""
     counts = Counter(spec.objectives)
     unknown = [name for name in counts if name not in OBJECTIVES]
-    of_money = {SAMPLES_PER_PRICE, "cost_per_million_samples"} & {*spec.needed}
+    priced = {SAMPLES_PER_PRICE, "cost_per_million_samples"} & {*spec.needed}
     errors = [
         *(f"objective {name!r} is unknown; known: {', '.join((*OBJECTIVES, *INVERSES))}" for name in unknown),
         *(f"objective {name!r} is named {count} times; name it once" for name, count in counts.items() if count > 1),
@@ -181,7 +181,7 @@ def check_metrics(spec: StudySpec) -> None:
             for name in spec.constraints
             if name not in _BY_NAME
         ),
-        *(f"{name} needs `prices` in the study, or --prices" for name in sorted(of_money) if not spec.prices),
+        *(f"{name} needs `prices` in the study, or --prices" for name in sorted(priced) if not spec.prices),
     ]
     if errors:
         raise StudyError("\n".join(errors))

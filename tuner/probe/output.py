@@ -42,7 +42,7 @@ def reserved_out_dir(wanted: Path) -> Iterator[Path]:
 
 
 def _make_folder(wanted: Path) -> Path:
-    """Make the wanted folder, or the first free one beside it, and return its path."""
+    """Make the folder `wanted`, or else the first of `wanted-2`, `wanted-3`, … that does not exist, and return it."""
     folder, number = wanted, 1
     try:
         wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
@@ -90,9 +90,10 @@ class Mask:
         for name, value in values.items():
             for line in filter(_is_long_enough, (value, *value.splitlines())):
                 for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1]):
+                    # as `LineSplitter` would decode it
                     as_printed = plain(spelling.encode(errors="surrogateescape").decode(errors="replace"))
                     self._references[as_printed] = f"${{{name}}}"
-        longest_first = sorted(self._references, key=len, reverse=True)
+        longest_first = sorted(self._references, key=len, reverse=True)  # a value may contain another one
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def text(self, text: str) -> str:
@@ -103,11 +104,12 @@ class Mask:
 
 
 def _is_long_enough(value: str) -> bool:
-    """Return whether a value is hidden: shorter than 8 characters, other texts contain it by chance (as in GitLab CI).
+    """Return whether a value is so long that other texts do not contain it by chance: 8 characters, as in GitLab CI.
 
     Letters alone, and what may be a number or a time, need 16 characters: lines of progress hold such words.
     """
-    return len(value) >= (16 if re.fullmatch(r"[^\W\d_]+|[-+.,:/\deE]+", value) else 8)
+    is_word_or_number = re.fullmatch(r"[^\W\d_]+|[-+.,:/\deE]+", value) is not None
+    return len(value) >= (16 if is_word_or_number else 8)
 
 
 NO_MASK = Mask({})
@@ -149,8 +151,8 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> list[str]:
         """Return the lines that `chunk` completes, without empty lines."""
         lines = (self._part_of_line + chunk).splitlines()
-        is_ended = chunk.endswith((b"\n", b"\r"))
-        self._part_of_line = b"" if is_ended or not lines else self._shortened(lines.pop())
+        is_last_complete = chunk.endswith((b"\n", b"\r"))
+        self._part_of_line = b"" if is_last_complete or not lines else self._shortened(lines.pop())
         return [text for line in lines if (text := self._text(line))]
 
     def close(self) -> list[str]:
@@ -182,14 +184,14 @@ class Tail:
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
-        """`most_bytes` is the most that is read at once; a line that does not fit is skipped."""
+        """At most `most_bytes` are read at once; a line that does not fit is skipped."""
         self._path = path
         self._most_bytes = most_bytes
         self._inode = 0
         self._offset = 0
         self._first_line = b""
         self.starts = 0
-        """How often it has started at the beginning of the file."""
+        """How many times it was begun at the start of a file, for the first time or anew."""
         self.unread_bytes = 0
         """The bytes that the last call has left unread, not counting the beginning of a line."""
 
@@ -210,12 +212,12 @@ class Tail:
                 chunk = file.read(self._most_bytes)
         except FileNotFoundError:
             return []
-        lines, newline, _ = chunk.rpartition(b"\n")
+        lines, newline, _ = chunk.rpartition(b"\n")  # the rest is the beginning of a line, which is read again
         is_full = len(chunk) == self._most_bytes
         self.unread_bytes = status.st_size - self._offset - len(chunk) if is_full else 0
-        is_too_long_line = is_full and not newline
+        is_part_of_long_line = is_full and not newline
         begins_file = self._offset == 0
-        self._offset += len(chunk) if is_too_long_line else len(lines) + len(newline)
+        self._offset += len(chunk) if is_part_of_long_line else len(lines) + len(newline)
         if begins_file and newline:
             self._first_line = lines.partition(b"\n")[0] + newline
         if begins_file:
@@ -266,8 +268,10 @@ class Log:
             return
         kept = chunk[: self._room_bytes]
         self._room_bytes -= len(chunk)
+        if self._room_bytes <= 0:
+            kept += b"\n[tuner: the rest of this log is left out]\n"
         try:
-            self._file.write(kept if self._room_bytes > 0 else kept + b"\n[tuner: the rest of this log is left out]\n")
+            self._file.write(kept)
             self._file.flush()
         except OSError as error:
             self._error = error
@@ -367,7 +371,7 @@ class Console:
         os.close(self._pipe)
 
     def _hand_on(self, texts: list[str]) -> None:
-        """Write lines to the log, and put them into the queue."""
+        """Write lines to the log, and put them into the queue, where `lines` finds them."""
         self._log.write(texts)
         now_s = self._clock.now() - self._origin_s
         self._queue.add([OutputLine(t_s=now_s, text=text) for text in texts])

@@ -26,7 +26,7 @@ from tuner.probe.units import BYTES_PER_MIB
 
 _SAVES = re.compile(r"(?i)out|sav(?:e|ing)|ckpt|checkpoint|log|result|run|work|exp|model")
 """Parts of a flag's name whose value may be a folder into which a training writes."""
-_CACHE = re.compile(r"(?i)\.?(?:[\w.-]*cache[\w.-]*|data|datasets?|triton|nv)")
+_CACHE_NAME = re.compile(r"(?i)\.?(?:[\w.-]*cache[\w.-]*|data|datasets?|triton|nv)")
 """Names of folders whose new files stay after a probe: downloaded data, and what compilers keep."""
 _SKIPPED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"}
 """Folders of which no file is copied."""
@@ -80,7 +80,7 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
     try:
         if _parent_of_view(tuple(folders), keeping) is not None:
             return None
-    except OSError as error:
+    except OSError as error:  # there is no place for copies either
         return f"a probe may overwrite files in {folders[0]}, because {error}; set TMPDIR to a folder outside of it"
     large = _too_large(dict(_files(folders, out_dir.resolve())), keeping.most_copied_bytes)
     unprotected = f"; {', '.join(map(str, large[:3]))} may be overwritten: move or copy what you need" if large else ""
@@ -98,7 +98,7 @@ def _not_inside(folders: Sequence[Path], out_dir: Path) -> list[Path]:
 class View:
     """A private view of some folders for one command. What the command writes there is removed with the view.
 
-    New files in the folders of caches stay: see `_CACHE`.
+    New files in the folders of caches stay: see `_CACHE_NAME`.
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
@@ -108,9 +108,9 @@ class View:
         """
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
-        shown = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
         self._folders = folders
-        self._shown = [path for path in shown if any(path.is_relative_to(folder) for folder in folders)]
+        apart = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
+        self._shown = [path for path in apart if any(path.is_relative_to(folder) for folder in folders)]
         self._store = Store(parent, folders)
 
     @property
@@ -139,7 +139,7 @@ class Copies:
         left_out = set(_too_large(files, keeping.most_copied_bytes))
         self._store, self._is_over = Store(keeping.outside(folders)[0]), Event()
         self._ended_within_s = keeping.ended_within_s
-        index: dict[str, list[int]] = {}
+        index: dict[str, list[int]] = {}  # path → the number of its copy, and its state
         try:
             for number, (path, status) in enumerate(files.items()):
                 if path not in left_out:
@@ -160,7 +160,7 @@ class Copies:
                 self._date_index()
 
     def _date_index(self) -> None:
-        """Date the index to when the trainer has surely ended, should the tuner end now."""
+        """Date the index to when the trainer has surely ended, if the tuner should be killed now; see `restore`."""
         end_s = time.time() + self._ended_within_s
         os.utime(self._store.path / "index", (end_s, end_s))
 
@@ -209,26 +209,28 @@ def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Pa
 def restore(store: Path) -> None:
     """Restore the files that have changed since their copies were made. Raises OSError.
 
-    A file that is newer than the end of the trainer stays, and its copy is put beside it.
+    A file that the person has written after the end of the trainer stays, and its copy is put beside it.
     """
-    end_s = (store / "index").stat().st_mtime
+    trainer_end_s = (store / "index").stat().st_mtime
     for name, (number, *state) in json.loads((store / "index").read_text()).items():
         path = Path(name)
         if not path.exists() or _state(path.stat()) != state:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f".{path.name}.tuner")
+            partial = path.with_name(f".{path.name}.tuner")  # renamed once it is whole
             shutil.copy2(store / f"{number}", partial)
-            is_newer = path.exists() and path.stat().st_mtime > end_s
-            partial.replace(path.with_name(f"{path.name}.kept") if is_newer else path)
+            is_of_person = path.exists() and path.stat().st_mtime > trainer_end_s
+            partial.replace(path.with_name(f"{path.name}.kept") if is_of_person else path)
 
 
 def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the files of folders with their status, except files of the tuner, of environments, and of cached data."""
+    """Yield the files of folders with their status, except those of the tuner, of environments, and of cached data."""
     for top in folders:
-        of_tuner = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
+        # `runs` of `runs/STUDY/PROBE`: other tuners may write there, too
+        tuner_folder = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
         for folder, subfolders, names in os.walk(top):
-            skipped = {name for name in subfolders if _CACHE.fullmatch(name) or Path(folder, name) == of_tuner}
-            subfolders[:] = [name for name in subfolders if name not in skipped | _SKIPPED]
+            skipped = {name for name in subfolders if _CACHE_NAME.fullmatch(name)} | _SKIPPED
+            # `os.walk` goes on with what is left in this list
+            subfolders[:] = [name for name in subfolders if name not in skipped and Path(folder, name) != tuner_folder]
             for path in (Path(folder, name) for name in names):
                 try:
                     status = path.lstat()
@@ -262,20 +264,23 @@ def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
     if not cwd.is_dir():
         return []
     direct = [path for path in (cwd.resolve(), *_folders_of_flags(command, cwd)) if not _is_shared(path)]
-    folders = dict.fromkeys((*direct, *(target for folder in direct for target in _link_targets(folder))))
+    linked = [target for folder in direct for target in _link_targets(folder)]
+    folders = dict.fromkeys((*direct, *linked))  # each once, in this order
     writable = [path for path in folders if not _is_shared(path) and os.access(path, os.W_OK)]
     outermost = [path for path in writable if not any(path != top and path.is_relative_to(top) for top in writable)]
-    return outermost[:16]
+    return outermost[:16]  # chosen
 
 
 def _is_shared(folder: Path) -> bool:
     """Return whether a folder belongs to several programs, as `/tmp` does. Its files are not protected."""
     is_virtual = any(folder.is_relative_to(top) for top in ("/dev", "/proc", "/sys", "/run"))
-    return is_virtual or str(folder) in {"/", "/etc", "/usr", "/var"} or bool(folder.stat().st_mode & stat.S_ISVTX)
+    is_of_system = str(folder) in {"/", "/etc", "/usr", "/var"}
+    has_sticky_bit = bool(folder.stat().st_mode & stat.S_ISVTX)  # everybody may write there (inode(7))
+    return is_virtual or is_of_system or has_sticky_bit
 
 
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the existing folders of the paths that saving flags name, as `--out DIR` or `--out=DIR`."""
+    """Yield the folders that saving flags name, as `--out DIR` or `--out=DIR`; for a new path, the folder around it."""
     for previous_word, word in pairwise(("", *command)):
         flag, value = word.split("=", 1) if "=" in word else (previous_word, word)
         is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
@@ -286,7 +291,7 @@ def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
 
 
 def _link_targets(folder: Path) -> Iterator[Path]:
-    """Yield the folders to which links in a folder, and in its folders, lead."""
+    """Yield the folders to which links in a folder and its subfolders lead; for a link to a file, the file's folder."""
     for path in _entries(folder):
         with suppress(OSError):
             if path.is_symlink() and not {path.name, path.parent.name} & _SKIPPED and path.exists():
@@ -302,6 +307,7 @@ def _entries(folder: Path) -> Iterator[Path]:
 def _mounts() -> list[Path]:
     """Return the folders at which file systems are mounted (proc(5), /proc/PID/mountinfo), the innermost last."""
     lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    # `\040` stands for a space
     places = {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines}
     return sorted(map(Path, places), key=lambda path: len(path.parts))
 
@@ -329,6 +335,7 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
     parents = keeping.outside(folders)
     if not keeping.has_views:
         return None
+    # a user other than root needs a user namespace: see `Keeping.owns`
     if keeping.user and not all(keeping.owns(path) for folder in folders for path in (folder, *_entries(folder))):
         return None
     for parent in parents:
@@ -373,7 +380,8 @@ def _keep_caches(upper: Path, folder: Path) -> None:
     for path in upper.rglob("*"):
         place = path.relative_to(upper)
         is_file = stat.S_ISREG(path.lstat().st_mode) or path.is_symlink()
-        if is_file and any(map(_CACHE.fullmatch, place.parts[:-1])) and not os.path.lexists(folder / place):
+        is_in_cache = any(map(_CACHE_NAME.fullmatch, place.parts[:-1]))
+        if is_file and is_in_cache and not os.path.lexists(folder / place):
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, folder / place)
 
@@ -393,7 +401,7 @@ def clean_up(temporary: Sequence[Path] | None = None) -> None:
         with suppress(OSError), ExitStack() as stack:
             handle = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where a tuner that runs holds it
             if os.fstat(handle).st_uid == os.geteuid():
                 if (store / "index").exists():
                     restore(store)

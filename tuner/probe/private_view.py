@@ -35,28 +35,32 @@ def main() -> None:
 
 def enter(layers: dict[str, list[str]], shown: list[str]) -> None:
     """Mount the layers for this process and those that it starts. Raises OSError."""
-    libc, here, uid, gid = ctypes.CDLL(None, use_errno=True), os.getcwd(), os.geteuid(), os.getegid()  # noqa: PTH109
+    libc = ctypes.CDLL(None, use_errno=True)
+    working_folder, uid, gid = os.getcwd(), os.geteuid(), os.getegid()  # noqa: PTH109 - pathlib takes long to import
 
     def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
         words = (source.encode(), target.encode(), kind and kind.encode(), flags, options.encode())
         if libc.mount(*words):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
+    # namespaces of this process alone; a user other than root may mount only with a user namespace
     if libc.unshare(CLONE_NEWNS | (CLONE_NEWUSER if uid else 0)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     if uid:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - pathlib takes long to import
+            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
                 file.write(text)
     mount("none", "/", None, MS_REC | MS_SLAVE)  # no mount below shows outside of this view
-    handles = {path: os.open(path, os.O_PATH) for path in shown}  # of the folders as they are before the layers
+
+    # the layers cover the folders, and the shown ones are put back on top of them
+    handles = {path: os.open(path, os.O_PATH) for path in shown}
     for folder, (upper, work) in layers.items():
         escaped = [re.sub(r"([\\,:])", r"\\\1", path) for path in (folder, upper, work)]
         mount("tuner", folder, "overlay", 0, "lowerdir={},upperdir={},workdir={},userxattr".format(*escaped))
     for path, handle in handles.items():
         mount(f"/proc/self/fd/{handle}", path, None, MS_BIND | MS_REC)
         os.close(handle)
-    os.chdir(here)
+    os.chdir(working_folder)  # anew: the folder that was entered before is the covered one
 
 
 if __name__ == "__main__":

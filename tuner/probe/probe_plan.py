@@ -195,7 +195,8 @@ class ProbePlan:
 
         Where the trainer is counted inside, the variables that begin the counting are among them.
         """
-        variables = {**inherited, **{name: expanded(text, inherited) for name, text in self.env.items()}}
+        own = {name: expanded(text, inherited) for name, text in self.env.items()}
+        variables = {**inherited, **own}
         return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -210,8 +211,11 @@ class ProbePlan:
     def digest(self) -> str:
         """Return 12 hexadecimal digits that identify the plan; the folder of the probe and its port do not count."""
         files = sorted((str(path), text) for path, text in self.files.items())
-        parts = [self.argv, sorted(self.env.items()), files, *([self.request] if self.request is not None else [])]
-        out_dir = json.dumps(str(self.slot.out_dir))[1:-1]  # with the same escapes as inside `parts`
+        parts = [self.argv, sorted(self.env.items()), files]
+        if self.request is not None:
+            parts.append(self.request)
+        # each probe has another folder, with JSON's escapes here, and perhaps those of a command line
+        out_dir = json.dumps(str(self.slot.out_dir))[1:-1]
         text = json.dumps(parts).replace(out_dir, "OUT").replace(escaped(out_dir), "OUT")
         text = re.sub(rf"(?<!\d){self.slot.port}(?!\d)", "PORT", text)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -25,12 +25,12 @@ class TextRows:
     """
 
     def __init__(self, path: Path, most_bytes: int, *, is_csv: bool) -> None:
-        """`most_bytes` are read at once."""
+        """At most `most_bytes` are read at once."""
         self._tail = Tail(path, most_bytes)
         self._is_csv = is_csv
         self._starts = 0
-        """How often the file had been started when it was read last."""
-        self.number = 0
+        """The file's `starts` when it was read last; see `Tail`."""
+        self.row_number = 0
         """The place in the file of the row that was read last, from 1."""
         self._columns: list[str] = []
         """The names of the columns; empty for JSON, and before the first line of CSV."""
@@ -43,13 +43,13 @@ class TextRows:
     def read(self) -> Iterator[dict[str, Any]]:
         """Yield the rows since the last call, at most a bounded number. Raises OSError."""
         lines = self._tail.read()
-        if self._tail.starts != self._starts:
-            self._starts, self.number, self._columns = self._tail.starts, 0, []
+        if self._tail.starts != self._starts:  # the file was written anew
+            self._starts, self.row_number, self._columns = self._tail.starts, 0, []
         for line in lines:
             if self._is_csv and not self._columns:
                 self._columns = _cells(line)
                 continue
-            self.number += 1
+            self.row_number += 1
             yield dict(zip(self._columns, _cells(line), strict=False)) if self._is_csv else record(line)
 
 
@@ -65,8 +65,8 @@ class ProgressFileReader:
     """Follows one progress file: from before it exists, to its last row.
 
     Of rows that appear together only the last one counts, because it is not known when each of them was written. A
-    count that falls to its first value goes on, because a new epoch has begun. While more rows wait than are read at
-    once, nothing is known of speeds.
+    count that falls to its first value is continued, because a new epoch has begun. While more rows wait than are read
+    at once, nothing is known of speeds.
     """
 
     def __init__(self, file: ProgressFile, most_bytes: int) -> None:
@@ -104,18 +104,19 @@ class ProgressFileReader:
 
     def _report(self, row: dict[str, Any], rows: TextRows) -> dict[str, Any] | None:
         """Return the message for a row; None for a row without a number in each of the wanted columns."""
-        if rows.number == 1:
+        if rows.row_number == 1:  # the file is new, or written anew
             self._counters = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
-        report: dict[str, Any] = {"type": "iteration", "iteration": rows.number}
+        report: dict[str, Any] = {"type": "iteration", "iteration": rows.row_number}
         for field, column in self._file.columns.items():
             value = row.get(column)
             if (parsed := number(value)) is None:
                 if column not in row:
                     self._complain("column", f"it has no column {column!r}; found: {', '.join(row) or 'no columns'}")
                 elif value not in (None, ""):  # a row may leave a column empty
-                    self._complain("number", f"row {rows.number}: {value!r} in column {column!r} is no number")
+                    self._complain("number", f"row {rows.row_number}: {value!r} in column {column!r} is no number")
                 return None
             report[field] = self._counters[field](parsed) if field in self._counters else parsed
+        # the doubt about what speeds are computed from: samples, or else iterations
         counted = next((field for field in ("samples", "iteration") if field in self._file.columns), None)
         doubt = self._counters[counted].doubt if counted in self._counters else None
         if rows.is_behind:
@@ -155,7 +156,7 @@ class CountLines:
     """Files beyond this number are left out: there is one for each rank, and for each helper beside it."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """`most_bytes` of a file are read at once."""
+        """At most `most_bytes` of a file are read at once."""
         self._folder = folder
         self._most_bytes = most_bytes
         self._tails: dict[str, Tail] = {}
@@ -194,7 +195,9 @@ class MergedCounts:
     def read(self) -> list[str]:
         """Return the new messages as JSON texts: iterations of all ranks, and facts about the training."""
         try:
-            return self._new_messages() if self._last_why != NOT_OURS and self._merge_new_lines() else []
+            if self._last_why == NOT_OURS or not self._merge_new_lines():
+                return []
+            return self._new_messages()
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
             self._merger, self._last_why = Merger(), NOT_OURS
             return [json.dumps({"type": TRAINING, "why": NOT_OURS})]

@@ -91,8 +91,8 @@ class ProgressReader:
             message = record(line.text)
             self._note_score(line.t_s, None if message.get("rank") else message.get("score"))
             return self._feed_message(message, line)
-        match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
-        self._note_score(line.t_s, match and match[SCORE_GROUP])
+        score_match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
+        self._note_score(line.t_s, score_match and score_match[SCORE_GROUP])
         fields = self._feed_printed(line.text)
         if fields is None or self.counts_inside:
             self._note_pause(line.text)
@@ -102,20 +102,22 @@ class ProgressReader:
         return self._report(fields, line)
 
     def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
-        """Return the report of a message. Counts from inside are left out if the trainer reports iterations itself.
+        """Return the report of a message; None for a message without one.
 
-        With the first count from inside, all that was printed before is forgotten.
+        Counts from inside are left out if the trainer has reported an iteration itself. With the first count from
+        inside, all that was printed before is forgotten.
         """
         if message.get("doubt"):
             self._suspect(str(message["doubt"]))
-        begins_anew = bool(message.get(COUNTED)) and not self._trainer_reports and not self.counts_inside
-        if begins_anew:
-            self.counts_inside, self.doubt = True, None
-            self._highest.clear()
-        elif message.get(COUNTED) and not self.counts_inside:
-            return None
+        begins_anew = False
         if not message.get(COUNTED):
             self._trainer_reports = self._trainer_reports or "iteration" in message
+        elif not self.counts_inside:
+            if self._trainer_reports:
+                return None
+            begins_anew = self.counts_inside = True
+            self.doubt = None
+            self._highest.clear()
         if self.counts_inside:
             self.pause = _pause(message.get("pause"))
         return self._report(message, line, begins_anew=begins_anew)
@@ -129,7 +131,7 @@ class ProgressReader:
         iteration = self._raised(rank, "iteration", _count(fields.get("iteration"), counting.MOST_ITERATIONS))
         if iteration is None or iteration == iteration_before:
             return None
-        pause, self.pause = self.pause, None
+        pause, self.pause = self.pause, None  # it belongs to this report
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
         t_s = self._raised_time_s(rank, number(fields.get("t_s")), line)
         return Progress(
@@ -144,7 +146,7 @@ class ProgressReader:
             begins_anew=begins_anew,
         )
 
-    def _suspect(self, why: str | None) -> None:
+    def _suspect(self, why: str) -> None:
         """Keep the first doubt about the samples."""
         self.doubt = self.doubt or why
 
@@ -198,31 +200,34 @@ class ProgressReader:
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return printed fields with counts that go on where the trainer starts them again at a new epoch.
+        """Return printed fields, with the counts over all epochs in place of counts that start again at each epoch.
 
         The iteration of a bar that does not train is None. Doubts and pauses that the fields show are noted.
         """
-        epoch, rank, name = number(fields.get("epoch")), fields.get("rank"), fields.get("name", "")
+        epoch, rank = number(fields.get("epoch")), fields.get("rank")
+        bar_name, after = fields.get("name", ""), fields.get("after", "")
         for count in self.COUNTS:
             text, end, counter = fields.get(count, ""), fields.get(f"{count} end"), self._counters[rank, count]
             if (printed := number(text)) is None:
                 continue
-            is_iteration, epochs, after = count == "iteration", len(counter.epoch_ends), fields.get("after", "")
+            is_iteration = count == "iteration"
+            epochs_before = len(counter.epoch_lengths)
             is_before_first_step = printed == 0 and "?" in after  # tqdm draws its bar so
-            is_no_training = end is not None and counting.is_aside(name, after)
-            is_left_out = is_iteration and (is_before_first_step or is_no_training)
+            does_not_train = end is not None and counting.is_aside(bar_name, after)
+            is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
-            self._suspect(counter.doubt and f"{counter.doubt}{'' if is_iteration else ', where samples are counted'}")
+            if counter.doubt:
+                self._suspect(counter.doubt if is_iteration else f"{counter.doubt}, where samples are counted")
             if counting.is_rounded(text):
                 self._suspect(f"a count is rounded, as {text}, so that steps are lost")
-            if is_iteration and len(counter.epoch_ends) > epochs:
-                self.pause = Pause("an epoch's end", counter.epoch_ends[-1])
-            elif is_iteration and fields[count] is None:
-                self._note_pause(name)
+            if is_iteration and len(counter.epoch_lengths) > epochs_before:
+                self.pause = Pause("an epoch's end", counter.epoch_lengths[-1])
+            elif is_iteration and fields[count] is None:  # the bar may be that of an evaluation
+                self._note_pause(bar_name)
         return fields
 
     def _feed_printed(self, text: str) -> dict[str, Any] | None:
-        """Return the fields that the patterns have found, once the last pattern matches; None before that.
+        """Return the fields that the patterns have found so far if the last pattern matches this line; else None.
 
         `name` and `after` are the texts before and after the iteration, such as the name of a bar.
         """

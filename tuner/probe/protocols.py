@@ -61,7 +61,7 @@ def ending_after_last(stop: Stop) -> Stop:
         """Return the answer of `stop`, or that it is enough."""
         nonlocal was_last_announced
         answer = stop(so_far)
-        if so_far is None:
+        if so_far is None:  # no iteration has ended since the last call
             return answer
         if was_last_announced and answer.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
             return Answer(Next.ENOUGH)

@@ -115,16 +115,18 @@ class _Probe:
         write_series(self._plan.slot.out_dir, samples, devices, marks=self._watch.marks, window=window)
         if end is ProbeEnd.OTHER_TRAINING:
             return self._failed(result, other_training(why or ""))
+        # `os.path.exists` is False also for what cannot be looked at
+        missing = [path.name for path in self._plan.expected if not os.path.exists(path)]  # noqa: PTH110
         failure = self._watch.failure(
             end,
             exit_code=exit_code,
-            missing=[path.name for path in self._plan.expected if not os.path.exists(path)],  # noqa: PTH110 - False also for what cannot be looked at
+            missing=missing,
             measured=(result.window_s or 0.0) >= self._plan.slot.limits.window_seconds,
             oom_kills=oom_kills() - oom_kills_before,
             lost=self._recorder.lost,
             in_session=self._plan.request is not None,
         )
-        failure = failure or idle_device(result, self._plan.slot.devices)
+        failure = failure or idle_device(result, self._plan.slot.devices)  # what the output shows comes first
         return replace(self._failed(result, failure) if failure else result, stopped=why)
 
     def _failed(self, result: ProbeResult, failure: Failure) -> ProbeResult:
@@ -149,17 +151,22 @@ class _Probe:
         """Read the trainer's lines until the probe is over, and return how it ended."""
         next_result_s, wants_more = 0.0, False
         while True:
+            # news of the trainer
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
             lines = trainer.lines(0.0 if exited else self.POLL_S)
             now_s = self._now_s()  # before `stop`, because `stop` may wait for a database while the trainer goes on
             advanced = self._watch.feed(lines)
+
+            # the answer of `stop` to them
             trained_s = self._now_s() - self._watch.marks[0].t_s if advanced else 0.0
             has_result = advanced and (trained_s < self.CLOSE_S or trained_s >= next_result_s)
             answer = stop(self._result(ran_out=False) if has_result else None)
             is_last = answer.next is protocols.Next.LAST_ITERATION
-            if has_result:  # what it wants holds until the next result
+            if has_result:  # that it wants more holds until the next result
                 wants_more = answer.next is protocols.Next.MORE
                 next_result_s = 0.0 if is_last else min(self.LONGER * trained_s, answer.again_s)
+
+            # the first reason to end counts
             if end := _END_OF_ANSWER.get(answer.next):
                 return _Ending(end, answer.why)
             if advanced and self._watch.has_enough and not wants_more:
@@ -185,8 +192,9 @@ class _Probe:
             return blank
         shares = summaries.busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
         doubt = self._reader.doubt or summaries.doubt(window)
-        speed = summaries.Estimate() if doubt else summaries.rate(window)
-        steps = summaries.Estimate() if self._reader.doubt or window.is_queued else summaries.pace(window)
+        unknown = summaries.Estimate()
+        speed = unknown if doubt else summaries.rate(window)
+        steps = unknown if self._reader.doubt or window.is_queued else summaries.pace(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.per_joule(speed, devices, window.trained_s)
         per_price = summaries.per_price(speed, self._plan.slot.price_per_hour)
@@ -242,10 +250,10 @@ class _Probe:
     def _summaries(self, window: Window, shares: list[summaries.Estimate] | None) -> tuple[DeviceSummary, ...]:
         """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""
         source, last_s = self._recorder.source, self._watch.marks[-1].t_s
-        of_devices = summaries.summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
+        measured = summaries.summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
         is_reported = any(report.busy_s is not None for report in self._watch.progress)
         is_cpu = not any(device.is_gpu for device in source.devices)
-        return summaries.with_busy_shares(of_devices, shares) if is_reported and is_cpu else of_devices
+        return summaries.with_busy_shares(measured, shares) if is_reported and is_cpu else measured
 
     def _alloc_retries(self) -> int | None:
         """Return the allocator retries of all ranks, as they report them or else as they were counted inside."""

@@ -80,7 +80,7 @@ class SamplingRecorder:
             self._thread.join(self._stop_s)
 
     def _run(self, origin_s: float) -> None:
-        """Take a sample at each tick until the recording ends."""
+        """Take a sample at each tick, the multiples of the interval after the origin, until the recording ends."""
         clock, interval_s = self._clock, self._interval_s
         tick, missed = math.ceil((clock.now() - origin_s) / interval_s), 0
         try:
@@ -103,9 +103,11 @@ def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
 
 
 def busy_pct(samples: Sequence[DeviceSample], devices: int) -> tuple[float | None, ...]:
-    """Return the mean utilisation of each device in percent; empty without a sample."""
-    by_device = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
-    return tuple(over(fmean, shares) for shares in by_device) if samples else ()
+    """Return the mean utilisation of each device in percent, `devices` in number; empty without a sample."""
+    if not samples:
+        return ()
+    shares_by_device = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
+    return tuple(over(fmean, shares) for shares in shares_by_device)
 
 
 SERIES_FILE = "devices.csv"
@@ -238,8 +240,8 @@ def _finite(text: str) -> float:
 def _rows(
     samples: Sequence[DeviceSample], devices: Sequence[Device], marks: Sequence[Mark], window: Window | None
 ) -> Iterator[SeriesRow]:
-    """Yield the rows of one device after another; neighbouring samples are averaged to at most `MOST_ROWS`."""
-    ends_s = sorted(mark.t_s for mark in marks)
+    """Yield the rows of one device after another, at most `MOST_ROWS` each: neighbouring samples are averaged."""
+    iteration_ends_s = sorted(mark.t_s for mark in marks)
     for position, device in enumerate(devices):
         for neighbours in _parts([sample for sample in samples if sample.device == position], MOST_ROWS):
             t_s = neighbours[-1].t_s
@@ -247,7 +249,7 @@ def _rows(
             yield SeriesRow(
                 t_s=round(t_s, 2),
                 device=device.name,
-                iterations=bisect_right(ends_s, t_s),
+                iterations=bisect_right(iteration_ends_s, t_s),
                 in_window=window is not None and window.first.t_s < t_s <= window.last.t_s,
                 measured={name: mean for name, mean in means.items() if mean is not None},
             )

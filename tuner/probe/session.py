@@ -101,7 +101,7 @@ class Sessions:
         if self._run is not None:
             self._run.lines(0.0)  # drops late lines of the last run, which must not count for the next run
         self._run = None
-        if plan.request is None or plan.session_key != self.open_key:
+        if plan.request is None or plan.session_key != self.open_key:  # the open session cannot serve this plan
             self.close()
         if plan.request is None:
             self._process = self._start(plan)
@@ -204,7 +204,8 @@ class SessionRun:
         match record(line.text).get("type"):
             case "ready":
                 self._session.ready = True
-                self.ready_s = line.t_s if self.ready_s is None else self.ready_s
+                if self.ready_s is None:
+                    self.ready_s = line.t_s
             case "iteration" if not self._session.ready:
                 return self._breach("an iteration before `ready`; a session's program must ask `requests()` for runs")
             case "iteration":

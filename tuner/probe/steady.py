@@ -21,42 +21,43 @@ LEVEL_WEIGHT = 2
 def last_level(durations_s: Sequence[float]) -> int:
     """Return the position of the first iteration of the last level, or 0 if the durations show a single level.
 
-    The last part is split again and again while it contains a change (binary segmentation; Scott and Knott, 1974).
+    The part after a change is split again while it contains another one (binary segmentation; Scott and Knott, 1974).
     """
     groups = _groups(durations_s)
     logs = [math.log(fmean(durations_s[place] for place in group)) for group in groups]
-    first = 0
-    while (change := change_point(logs[first:])) is not None:
-        first += change
-    return groups[first].start if first else 0
+    first_group = 0
+    while (change := change_point(logs[first_group:])) is not None:
+        first_group += change
+    return groups[first_group].start if first_group else 0
 
 
 def _groups(durations_s: Sequence[float]) -> list[range]:
-    """Return groups of neighbouring iterations by their positions. A rest below 0.05 s is left out.
+    """Return groups of neighbouring iterations by their positions, as `[range(0, 3), range(3, 5)]`.
 
-    A group takes at least 0.05 s and a hundredth of all time, because reports may come in bursts.
+    A group takes at least 0.05 s and a hundredth of all time (chosen), because reports may come in bursts. The last
+    group may be shorter than a hundredth; what is left below 0.05 s is in no group.
     """
     shortest_s = 0.05
     least_s = max(shortest_s, 0.01 * sum(durations_s))
     groups: list[range] = []
     begin, seconds = 0, 0.0
-    for place, duration_s in enumerate(durations_s, start=1):
+    for end, duration_s in enumerate(durations_s, start=1):
         seconds += duration_s
         if seconds >= least_s:
-            groups.append(range(begin, place))
-            begin, seconds = place, 0.0
+            groups.append(range(begin, end))
+            begin, seconds = end, 0.0
     return [*groups, range(begin, len(durations_s))] if seconds >= shortest_s else groups
 
 
 def change_point(values: Sequence[float]) -> int | None:
     """Return the position at which the mean of logarithms of durations changes most clearly; None without a change.
 
-    A change of less than a quarter is taken for scatter. A clear change is a change that pure scatter would show with a
-    probability of at most a thousandth.
+    A change of less than a quarter is taken for scatter. So is a change that pure scatter would show with a probability
+    of more than a thousandth.
 
     The test is the likelihood ratio test for one change of a normal mean (Worsley, Journal of the American Statistical
     Association 74, 1979): the largest t statistic over all positions. Bonferroni's inequality bounds its probability.
-    The variance is moderated as in `standard_error`, with a usual scatter of 0.1. A last value that is longer than the
+    The variance is moderated as in `standard_error`, with a usual scatter of 0.1. A last value that is larger than the
     others may be a pause, so this value alone is no level.
     """
     count = len(values)
@@ -64,12 +65,13 @@ def change_point(values: Sequence[float]) -> int | None:
     squares = list(accumulate((value**2 for value in values), initial=0.0))
     best_t, best_place = 0.0, None
     for place in range(1, count):
-        before, after = sums[place] / place, (sums[-1] - sums[place]) / (count - place)
-        residual_squares = squares[-1] - place * before**2 - (count - place) * after**2
+        mean_before, mean_after = sums[place] / place, (sums[-1] - sums[place]) / (count - place)
+        change = abs(mean_after - mean_before)
+        residual_squares = squares[-1] - place * mean_before**2 - (count - place) * mean_after**2
         variance = (max(residual_squares, 0.0) + LEVEL_WEIGHT * 0.1**2) / (count - 2 + LEVEL_WEIGHT)
-        t = abs(after - before) / math.sqrt(variance * (1 / place + 1 / (count - place)))
-        may_be_pause = place == count - 1 and after > before
-        if abs(after - before) >= math.log(1.25) and not may_be_pause and t > best_t:
+        t = change / math.sqrt(variance * (1 / place + 1 / (count - place)))
+        may_be_pause = place == count - 1 and mean_after > mean_before
+        if change >= math.log(1.25) and not may_be_pause and t > best_t:
             best_t, best_place = t, place
     probability = (count - 1) * student_tail(best_t, count - 2 + LEVEL_WEIGHT)
     return best_place if probability <= 0.001 else None
@@ -81,14 +83,16 @@ def student_tail(t: float, freedom: int) -> float:
     The finite sums are those of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """
     angle = math.atan2(t, math.sqrt(freedom))
-    odd = freedom % 2
-    term = total = math.cos(angle) if odd else 1.0
-    for place in range(2 + odd, freedom - 1, 2):
+    is_odd = freedom % 2 == 1
+    term = total = math.cos(angle) if is_odd else 1.0
+    for place in range(3 if is_odd else 2, freedom - 1, 2):
         term *= math.cos(angle) ** 2 * (place - 1) / place
         total += term
-    inside = math.sin(angle) * total
-    if odd:
-        inside = 2 / math.pi * (angle + (inside if freedom > 1 else 0.0))
+    inside = math.sin(angle) * total  # the probability within ±t, for an even number of degrees
+    if freedom == 1:
+        inside = 2 / math.pi * angle
+    elif is_odd:
+        inside = 2 / math.pi * (angle + inside)
     return max(0.0, 1.0 - inside)
 
 
@@ -197,15 +201,16 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
     count = len(blocks)
     if count < 2:
         return lone_error(blocks[0].value, full=full) if blocks else None
-    seconds = fmean(block.seconds for block in blocks)
-    mean = sum(block.seconds * block.value for block in blocks) / (count * seconds)
-    residuals = [block.seconds / seconds * (block.value - mean) for block in blocks]
-    usual = min(varies.scatter * mean, USUAL_IDLE_SCATTER * (full - mean))
-    squares = sum(residual**2 for residual in residuals) + SCATTER_WEIGHT * usual**2
+    mean_seconds = fmean(block.seconds for block in blocks)
+    mean = sum(block.seconds * block.value for block in blocks) / (count * mean_seconds)
+    residuals = [block.seconds / mean_seconds * (block.value - mean) for block in blocks]
+    usual_scatter = min(varies.scatter * mean, USUAL_IDLE_SCATTER * (full - mean))
+    squares = sum(residual**2 for residual in residuals) + SCATTER_WEIGHT * usual_scatter**2
     if squares == 0.0:
         return 0.0
-    variance = squares / (count + SCATTER_WEIGHT - 1.5) / count
+    variance = squares / (count + SCATTER_WEIGHT - 1.5) / count  # of the mean, as of independent blocks
     lagged = sum(earlier * later for earlier, later in pairwise(residuals)) / squares
+    # r + (1 + 4 r) / n, weighted by n blocks, and solved for r
     correlation = varies.correlation * CORRELATION_WEIGHT + count * lagged + 1
     correlation /= CORRELATION_WEIGHT + count - 4
     correlation = min(max(correlation, 0.0), 0.8)  # larger estimates are noise

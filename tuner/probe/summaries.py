@@ -40,8 +40,8 @@ def averages(
 ) -> list[MeanReading]:
     """Return the known values of a quantity with their intervals. `samples` are sorted by time.
 
-    An interval begins `past_s` before its sample, or at the value before it if `past_s` is None. GPM and CPU times
-    are means since the value before.
+    An interval begins `past_s` before its sample. If `past_s` is None, it begins at the known value before, because GPM
+    and CPU times are means since then.
     """
     known = [(sample.t_s, value) for sample in samples if (value := read(sample)) is not None]
     if past_s is not None:
@@ -50,21 +50,22 @@ def averages(
 
 
 def level(readings: Sequence[MeanReading], piece: Piece) -> Estimate:
-    """Return the mean over a piece from the readings that lie wholly inside; unknown without such a reading.
+    """Return the mean over a piece from the readings inside; unknown without such a reading.
 
-    A reading that reaches beyond the piece mixes two levels, so it is left out. Each moment of the piece takes the
-    value of the nearest reading inside. If no reading lies wholly inside, readings whose middle lies inside count. The
-    edge error is from the ends of the piece, which lie beyond the middles of all readings.
+    A reading that reaches beyond the piece mixes two levels, so it is left out. If none lies wholly inside, readings
+    whose middle lies inside count. Each moment of the piece takes the value of the nearest reading.
     """
     inside = [reading for reading in readings if reading.begin_s >= piece.begin_s and reading.end_s <= piece.end_s]
     inside = inside or [reading for reading in readings if piece.begin_s < reading.middle_s <= piece.end_s]
     if not inside:
         return Estimate()
     middles = [reading.middle_s for reading in inside]
+    # each reading has the part of the piece up to halfway to its neighbours
     cuts = [piece.begin_s, *(fmean(pair) for pair in pairwise(middles)), piece.end_s]
     seconds = piece.end_s - piece.begin_s
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]
     mean = sum(part_s * reading.value for part_s, reading in zip(parts_s, inside, strict=True)) / seconds
+    # before the first and after the last middle, the value is only assumed
     edges_s = min(seconds, middles[0] - piece.begin_s + piece.end_s - middles[-1])
     scatter = stdev(reading.value for reading in inside) if len(inside) > 1 else steady.lone_error(mean, full=FULL_PCT)
     return Estimate(mean, edge_error=scatter * edges_s / seconds)
@@ -101,8 +102,8 @@ def summarise(
         by_device[sample.device].append(sample)
     spans = window.spans()
     return tuple(
-        _summary(of_device, window, spans, device=device, source=source, until_s=until_s)
-        for device, of_device in zip(devices, by_device, strict=True)
+        _summary(device_samples, window, spans, device=device, source=source, until_s=until_s)
+        for device, device_samples in zip(devices, by_device, strict=True)
     )
 
 
@@ -118,7 +119,7 @@ def _summary(
     """Return the summary of one device over a window with these spans; see `summarise`."""
     inside = _between(samples, window.first.t_s, window.last.t_s)
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
-    from_s = (window.origin or window.first).t_s
+    from_s = (window.origin or window.first).t_s  # the first mark
 
     def mean(field: str, past_s: float | None = None) -> float | None:
         """Return the mean of a field of the samples; None if nothing measured it."""
@@ -134,11 +135,13 @@ def _summary(
     util = estimate("util_pct", NVML_PAST_S if device.is_gpu else None)
     sm = estimate("sm_pct", varies=steady.OF_SM)
     memory = memory_parts(samples, from_s, until_s)
+
+    # energy is power over time: by the device's counter, or else by sampled power
     counted_w = by_counter(samples)
     power_w = counted_w or (lambda part: Estimate(_mean(samples, part, attrgetter("power_w"), NVML_PAST_S).mean))
-    power = _estimate(power_w, window, _blocks(power_w, spans))
     counter = COUNTER if device.is_gpu else RAPL
     energy_source = SAMPLED if counted_w is None else counter
+    power = _estimate(power_w, window, _blocks(power_w, spans))
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -184,27 +187,28 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
     for sample in samples:
         if sample.mem_used_mib is None:
             continue
-        before, last_s = largest, max(last_s, sample.t_s)
+        largest_before, last_s = largest, max(last_s, sample.t_s)
         largest = max(largest, sample.mem_used_mib, sample.mem_peak_mib or 0.0)
         if sample.t_s <= from_s:
             continue
-        if not kept:
-            largest_kept = before or largest
+        if not kept:  # the first sample after the first mark, whose memory is the largest so far
+            largest_kept = largest_before or largest
             kept.append((0.0, largest_kept))
         if largest > largest_kept + RISE * (sample.mem_total_mib or 0.0):
             largest_kept = largest
             kept.append((sample.t_s - from_s, largest))
+    if not kept:
+        return ()
     step = max(1, math.ceil(len(kept) / 400))
-    return (*kept[:1], *kept[1::step], (last_s - from_s, largest)) if kept else ()
+    return (kept[0], *kept[1::step], (last_s - from_s, largest))
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
     """Return the memory of one device in MiB that was read in each of `FLOORS` parts of the time between two marks.
 
     Empty unless each part has a reading. A leak raises the least memory of each part, and a longer batch or an
-    evaluation does not. Whatever comes again, such as an evaluation, shows in the largest memory of several parts. A
-    card is read until its trainer has ended, and an ending trainer gives back its memory; so the last mark ends the
-    parts.
+    evaluation does not. Whatever comes again, such as an evaluation, shows in the largest memory of several parts. The
+    parts end with the last mark, because an ending trainer gives back its memory while the card is still read.
     """
     between = [sample for sample in samples if from_s < sample.t_s <= until_s]
     known = [(sample.t_s, sample.mem_used_mib) for sample in between if sample.mem_used_mib is not None]
@@ -231,21 +235,23 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         if len(reports) < 2 or reports[-1].t_s <= reports[0].t_s:
             return None
         busy_s = {report.iteration: report.busy_s for report in reports if report.busy_s is not None}
+        # the window by this rank's own times
         level_from = next((place for place, report in enumerate(reports) if report.iteration == level_iteration), 0)
         marks = (Mark(iteration=report.iteration, t_s=report.t_s, thin=report.thin) for report in reports)
-        times = Window(tuple(marks), level_from)
-        if not {times.first.iteration, *(span.last.iteration for span in times.spans())} <= busy_s.keys():
+        rank_window = Window(tuple(marks), level_from)
+        needed = {rank_window.first.iteration, *(span.last.iteration for span in rank_window.spans())}
+        if not needed <= busy_s.keys():
             return None
-        shares.append(_busy_share(busy_s, times))
+        shares.append(_busy_share(busy_s, rank_window))
     return shares
 
 
-def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
+def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Estimate:
     """Return a rank's busy share in percent; unknown above 100 %.
 
     Args:
-        busy_s: iteration → the busy seconds of the rank up to its end.
-        times: the rank's own marks in the window.
+        busy_s: iteration → the busy seconds of the rank up to the iteration's end.
+        rank_window: the window by the rank's own reports.
     """
 
     def busy_pct(part: Window) -> Estimate:
@@ -255,10 +261,10 @@ def _busy_share(busy_s: Mapping[int, float], times: Window) -> Estimate:
             return Estimate()
         return Estimate(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = busy_pct(times).mean
+    share = busy_pct(rank_window).mean
     if share is None or share > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return Estimate()
-    return replace(_of_share(busy_pct, times, times.spans()), mean=min(share, FULL_PCT))
+    return replace(_of_share(busy_pct, rank_window, rank_window.spans()), mean=min(share, FULL_PCT))
 
 
 def with_busy_shares(
@@ -328,7 +334,9 @@ def _estimate(
     error = steady.standard_error(blocks, full=full, varies=varies)
     if error is None or over_window.mean is None:
         return over_window
-    change = (mean_of(window.last_level).mean or 0.0) - over_window.mean if window.last_level else 0.0
+    change = 0.0
+    if window.last_level is not None:
+        change = (mean_of(window.last_level).mean or 0.0) - over_window.mean
     return replace(over_window, error=math.hypot(error, change, over_window.edge_error))
 
 
@@ -349,11 +357,11 @@ def _mean(
     readings = averages(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
     trained_s = mean_sum = edge_error_sum = 0.0
     for piece in pieces:
-        of_piece = level(readings, piece)
-        if of_piece.mean is not None:
+        over_piece = level(readings, piece)
+        if over_piece.mean is not None:
             trained_s += piece.trained_s
-            mean_sum += piece.trained_s * of_piece.mean
-            edge_error_sum += piece.trained_s * of_piece.edge_error
+            mean_sum += piece.trained_s * over_piece.mean
+            edge_error_sum += piece.trained_s * over_piece.edge_error
     return Estimate(mean_sum / trained_s, edge_error=edge_error_sum / trained_s) if trained_s else Estimate()
 
 
@@ -412,7 +420,8 @@ def step_share(window: Window) -> float | None:
     if not kinds or not all(kind.every for kind in kinds):
         return None
     step_s = 1 / (window.iterations_per_s or math.inf)
-    return step_s / (step_s + sum(kind.seconds / kind.every for kind in kinds if kind.every))
+    pauses_s = sum(kind.seconds / kind.every for kind in kinds if kind.every)  # for each step
+    return step_s / (step_s + pauses_s)
 
 
 class _PauseKind(NamedTuple):
@@ -435,8 +444,10 @@ def _pause_kinds(window: Window) -> list[_PauseKind]:
             periods[mark.pause.what] = mark.pause.every
     kinds: list[_PauseKind] = []
     for what, marks in by_kind.items():
-        between = (marks[-1].iteration - marks[0].iteration) / (len(marks) - 1) if len(marks) > 1 else None
-        kinds.append(_PauseKind(what, fmean(mark.pause_s for mark in marks), periods[what] or between))
+        every = periods[what]
+        if not every and len(marks) > 1:  # the trainer does not say it: the mean distance of those in the window
+            every = (marks[-1].iteration - marks[0].iteration) / (len(marks) - 1)
+        kinds.append(_PauseKind(what, fmean(mark.pause_s for mark in marks), every))
     return kinds
 
 
@@ -446,8 +457,9 @@ def _pause_costs(window: Window) -> Iterator[str]:
         share = ""
         if kind.every:
             steps_s = kind.every / (window.iterations_per_s or math.inf)
+            share_pct = 100 * kind.seconds / (kind.seconds + steps_s)
             per = "an epoch" if "epoch" in kind.what else "between two"
-            share = f", {100 * kind.seconds / (kind.seconds + steps_s):.0f} % at {kind.every:.0f} iterations {per}"
+            share = f", {share_pct:.0f} % at {kind.every:.0f} iterations {per}"
         yield f"{kind.what} costs {kind.seconds:.1f} s{share}; {WITHOUT_PAUSE}"
 
 
@@ -480,14 +492,14 @@ def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] 
 
     def power_w(window: Window) -> Estimate:
         """Return the mean power over a window."""
-        trained_s = trained_ws = 0.0  # W s: the power of each piece times its seconds of training
+        trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
         for piece in window.pieces():
             begin_s, end_s = max(piece.begin_s, readings[0].t_s), min(piece.end_s, readings[-1].t_s)
             if end_s > begin_s:
                 piece_w = (_energy_at(readings, end_s) - _energy_at(readings, begin_s)) / (end_s - begin_s)
                 trained_s += piece.trained_s
-                trained_ws += piece.trained_s * piece_w
-        return Estimate(trained_ws / trained_s if trained_s else None)
+                energy_ws += piece.trained_s * piece_w
+        return Estimate(energy_ws / trained_s if trained_s else None)
 
     return power_w
 
@@ -495,8 +507,9 @@ def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] 
 def _energy_at(readings: Sequence[EnergyReading], t_s: float) -> float:
     """Return a counter in joules at a time between its first and its last reading."""
     place = min(max(bisect_right(readings, t_s, key=attrgetter("t_s")), 1), len(readings) - 1)
-    before, after = readings[place - 1 : place + 1]
-    return before.energy_j + (after.energy_j - before.energy_j) * (t_s - before.t_s) / (after.t_s - before.t_s)
+    before, after = readings[place - 1], readings[place]
+    share = (t_s - before.t_s) / (after.t_s - before.t_s)
+    return before.energy_j + (after.energy_j - before.energy_j) * share
 
 
 def per_joule(speed: Estimate, devices: Sequence[DeviceSummary], trained_s: float) -> Estimate:

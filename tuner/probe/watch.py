@@ -19,6 +19,7 @@ from tuner.probe.progress_files import counts
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
+from tuner.probe.units import number_of
 from tuner.probe.window import Mark, Marks, first_mark
 from tuner.study import ProbeSpec
 
@@ -68,11 +69,15 @@ class Watch:
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
         self._limits, self._reader, self._ranks = limits, reader, ranks
         self._first_line_s: float | None = None
+        """When the first line came; None before it."""
         self._last_line_s = 0.0
-        self._paused_s = 0.0
+        """When the last line came; 0 before the first."""
+        self._pause_told_s = 0.0
         """When a process last told that it evaluates or saves."""
         self.evidence = Evidence()
+        """The signs of a failure since the last iteration."""
         self._unmatched = Unmatched()
+        """The lines that look like progress and match no pattern."""
         self._unread: str | None = None
         """Why the progress file gives no iteration, as its reader said last."""
         self._has_wrong_rows = False
@@ -88,7 +93,8 @@ class Watch:
         marks_before = len(self.marks)
         for line in lines:
             self._last_line_s = line.t_s
-            self._first_line_s = line.t_s if self._first_line_s is None else self._first_line_s
+            if self._first_line_s is None:
+                self._first_line_s = line.t_s
             if report := self._reader.feed(line):
                 if report.begins_anew:
                     self.progress.clear()
@@ -119,7 +125,8 @@ class Watch:
                 self._unread, self._has_wrong_rows = str(message.get("detail")), not message.get("missing")
             case "training":
                 self.training = counts(message.get("counts")) or self.training
-                self._paused_s = t_s if message.get("paused") else self._paused_s
+                if message.get("paused"):
+                    self._pause_told_s = t_s
 
     @property
     def has_enough(self) -> bool:
@@ -134,6 +141,7 @@ class Watch:
             return ProbeEnd.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
+        # another iteration would not end in time, and none is needed
         if self._is_long_enough and self.evidence.fatal_t_s is None and not self._has_time_for(1):
             return ProbeEnd.ENOUGH
         return ProbeEnd.HANG if self._is_stalled(now_s, self.STALL_FACTOR) else None
@@ -194,17 +202,19 @@ class Watch:
         """
         if end is ProbeEnd.INTERRUPTED:
             return STOPPED
-        end = ProbeEnd.FATAL if self._hides_a_death(end) else end
+        if self._hides_a_death(end):
+            end = ProbeEnd.FATAL
         shown, behind = self.evidence.failure(), self._rank_behind()
         finished = end is ProbeEnd.EXITED and exit_code == 0
-        out_of_memory = self.evidence.is_certain and shown is not None and shown.kind in OUT_OF_MEMORY
         is_complete = finished and not missing and behind is None
         window_counts = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
+        # certain lack of memory comes before all else: the same config would fail later
+        out_of_memory = self.evidence.is_certain and shown is not None and shown.kind in OUT_OF_MEMORY
         if not out_of_memory and (window_counts or end is ProbeEnd.STOPPED):
             return None
         if lost is not None and not out_of_memory:
             return unreadable(lost)
-        if oom_kills and (shown is None or shown.rule == KILLED):
+        if oom_kills and (shown is None or shown.rule == KILLED):  # the kernel's count tells who has killed
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
         silent = self._first_line_s is None and not in_session
         without_iteration = self._without_iteration(end, finished, silent)
@@ -213,7 +223,7 @@ class Watch:
     def _hides_a_death(self, end: ProbeEnd) -> bool:
         """Return whether a rank died, although the probe ended in another way.
 
-        Its peers may have written on, or it may have told of its failure before it ended.
+        The other ranks may have written on, or the trainer may have reported a failure before it ended.
         """
         match end:
             case ProbeEnd.HANG:
@@ -233,10 +243,12 @@ class Watch:
             detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(lines)}"
             return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
         if silent and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
-            detail = f"the trainer {'ended with exit code 0; it ' if finished else ''}printed nothing"
-            slow = "; its start may be slow, as on a busy machine: then the same command tries again"
-            unread = f"; {self.unread}" if self.unread else ""
-            detail = f"{detail} and nothing called report(){unread}{'' if finished else slow}"
+            begin = "the trainer ended with exit code 0; it" if finished else "the trainer"
+            detail = f"{begin} printed nothing and nothing called report()"
+            if self.unread:
+                detail += f"; {self.unread}"
+            if not finished:
+                detail += "; its start may be slow, as on a busy machine: then the same command tries again"
             return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=detail)
         return None
 
@@ -247,10 +259,13 @@ class Watch:
 
         `missing` names expected files that do not exist, and `behind` is the failure of a rank that fell behind.
         """
+        # the parts of the details below
         last_words, count = self.evidence.last_words(), len(self.marks)
         last_line = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
-        last_line = f"{self.unread}; {last_line}" if self.unread else last_line
-        too_early = f"before {f'enough iterations ({count} seen)' if count else 'an iteration was seen'}; {last_line}"
+        if self.unread:
+            last_line = f"{self.unread}; {last_line}"
+        awaited = f"enough iterations ({count} seen)" if count else "an iteration was seen"
+        too_early = f"before {awaited}; {last_line}"
         finished = end is ProbeEnd.EXITED and exit_code == 0
         if behind is not None and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
             return replace(behind, detail=f"{behind.detail}; {last_line}")
@@ -264,12 +279,11 @@ class Watch:
                 kind, rule, detail = FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"
             case _ if finished and count and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
-                detail = (
-                    f"the trainer was done after {count} iteration(s), before the window was long enough; {last_line}"
-                )
+                done = f"the trainer was done after {number_of(count, 'iteration')}"
+                detail = f"{done}, before the window was long enough; {last_line}"
             case _ if finished:
-                lack = f"without {', '.join(missing)}" if missing else too_early
-                kind, rule, detail = FailureKind.CRASH, "incomplete", f"the trainer ended with exit code 0, {lack}"
+                how = f"without {', '.join(missing)}" if missing else too_early
+                kind, rule, detail = FailureKind.CRASH, "incomplete", f"the trainer ended with exit code 0, {how}"
             case _:
                 kind, rule = FailureKind.CRASH, "exit"
                 detail = last_words if end is ProbeEnd.FATAL else f"exit code {exit_code}: {last_words}"
@@ -279,16 +293,17 @@ class Watch:
     def _rank_behind(self) -> Failure | None:
         """Return the failure of a rank that is more than one iteration behind another; None if all are in step.
 
-        If a rank of the plan is silent while a rank reports that the plan does not have, the failure is of the latter:
-        the plan's rank can never report.
+        If a rank of the plan is silent, and a rank reports that the plan does not have (a stray rank, as where ranks
+        are numbered from 1), the failure is that of the stray rank: the plan's rank can never report.
         """
         reported = {report.rank: report.iteration for report in self.progress if report.rank is not None}
-        reached = {rank: reported.get(rank, -1) for rank in range(self._ranks)}
+        reached = {rank: reported.get(rank, -1) for rank in range(self._ranks)}  # -1: nothing
         slowest = min(reached, key=reached.__getitem__)
         is_silent = reached[slowest] < 0
         stray = max(reported.keys() - reached.keys(), default=None)
         if is_silent and stray is not None:
-            detail = f"rank {stray} reports iterations, but the ranks of {self._ranks} device(s) are counted from 0"
+            devices = number_of(self._ranks, "device")
+            detail = f"rank {stray} reports iterations, but the ranks of {devices} are counted from 0"
             return Failure(kind=FailureKind.CRASH, rule="ranks", detail=detail, rank=stray)
         if reached[slowest] >= max(reached.values()) - 1:
             return None
@@ -328,7 +343,8 @@ class Watch:
             return False
         quiet_s = now_s - self._last_line_s
         if self.evidence.is_certain:
-            return quiet_s >= grace_s or now_s - max(fatal_s, self._last_mark_s) >= self.CERTAIN_FACTOR * grace_s
+            without_iteration_s = now_s - max(fatal_s, self._last_mark_s)
+            return quiet_s >= grace_s or without_iteration_s >= self.CERTAIN_FACTOR * grace_s
         return quiet_s >= max(grace_s, self.QUIET_FACTOR * (self._median_iteration_s() or grace_s))
 
     def _is_stalled(self, now_s: float, factor: float) -> bool:
@@ -337,10 +353,10 @@ class Watch:
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, self.HICCUP_FACTOR * usual_s):
             return True
-        is_paused = self._reader.pause is not None or self._paused_s > self._last_mark_s
+        is_paused = self._reader.pause is not None or self._pause_told_s > self._last_mark_s
         least_s = limits.silence_seconds if is_paused else self.LEAST_STALL_FACTOR * limits.grace_seconds
         stall_s = max(least_s, factor * usual_s)
-        return usual_s > 0 and now_s - max(self._last_mark_s, self._paused_s) >= stall_s
+        return usual_s > 0 and now_s - max(self._last_mark_s, self._pause_told_s) >= stall_s
 
     @property
     def _last_mark_s(self) -> float:

@@ -51,7 +51,7 @@ class Marks:
             if not self._reported:
                 self._append(_mark([report], 1))
         elif report.rank < self._ranks:
-            if not self._reported:
+            if not self._reported:  # the first report of a rank: those without a rank count no more
                 self.complete = []
             reports = self._reported.setdefault(report.iteration, [])
             reports.append(report)
@@ -190,7 +190,9 @@ class Window:
 
         An iteration may tell no samples, as in reinforcement learning when no episode ends.
         """
-        places = [place for place, mark in enumerate(self.marks) if mark.samples is not None] or [0]
+        places = [place for place, mark in enumerate(self.marks) if mark.samples is not None]
+        if not places:
+            return self
         part = Window(self.marks[places[0] : places[-1] + 1], round=self.round, origin=self.origin)
         return part if part.seconds >= 0.8 * self.seconds else self
 
@@ -204,25 +206,25 @@ class Window:
     def _has_total_samples(self) -> bool:
         """Whether the samples are the total since the start, not the number of each iteration.
 
-        A total after N iterations is about N times the growth of an iteration. The number of each iteration is far
-        above its growth, unless it soon grows to several times its first value. The factor leaves room, because a
-        trainer may number its iterations from 0 or from 1, and its first iteration may have more samples than others.
+        A total after N iterations is about N times the growth in an iteration. A number that is told anew for each
+        iteration, such as 512, 512, 510, grows hardly at all. The factor leaves room, because a trainer may number its
+        iterations from 0 or from 1, and its first iteration may have more samples than others.
         """
         if not self._samples:
             return False
         begin = self.origin if self.origin and self.origin.samples is not None else self.first
         growth = self._samples / max(self.last.iteration - self.first.iteration, 1)
-        return (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth
+        return (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth  # 2.25 is chosen
 
     def pieces(self) -> list[Piece]:
         """Return the pieces of the window, cut where a thin part or a pause begins or ends; one piece without any."""
         pieces: list[Piece] = []
         begin_s = self.first.t_s
         for before, mark in pairwise(self.marks):
-            if mark.pause_s:
-                trains_s = before.t_s + mark.pause_s
-                pieces += [Piece(begin_s, before.t_s, 1.0), Piece(before.t_s, trains_s, 0.0)]
-                begin_s = trains_s
+            if mark.pause_s:  # the beginning of the iteration, in which nothing is trained
+                pause_end_s = before.t_s + mark.pause_s
+                pieces += [Piece(begin_s, before.t_s, 1.0), Piece(before.t_s, pause_end_s, 0.0)]
+                begin_s = pause_end_s
             if mark.thin is not None:
                 pieces += [Piece(begin_s, mark.thin.from_s, 1.0), Piece(mark.thin.from_s, mark.t_s, mark.thin.by)]
                 begin_s = mark.t_s
@@ -243,8 +245,9 @@ class Window:
             is_long = span_s >= LEAST_SPAN_S and span_s > mark.pause_s
             if is_long and is_whole_round and not comes_with_next and may_cut(mark):
                 cuts.append(place)
-        ends = [*cuts[:-1], len(self.marks) - 1] if len(cuts) > 1 else [0, len(self.marks) - 1]
-        return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(ends)]
+        # the last mark ends the last span, in place of the last cut
+        cuts = [*(cuts[:-1] or [0]), len(self.marks) - 1]
+        return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(cuts)]
 
     def paces(self) -> list[Block]:
         """Return the iterations per second of each span that takes time."""
@@ -260,7 +263,7 @@ class Window:
 
 
 def _trained_s(before: Mark, mark: Mark) -> float:
-    """Return the seconds of training that one iteration stands for."""
+    """Return the seconds of training that the iteration between two marks stands for."""
     saved_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
     return mark.t_s - before.t_s - mark.pause_s + saved_s
 
@@ -280,10 +283,10 @@ def _lengths_s(marks: Sequence[Mark]) -> list[float]:
 def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) -> int | None:
     """Return the position of the mark at which a window may begin; None if there is no such mark yet.
 
-    By then a loader's `queue` of batches is used up, which were ready before the first iteration. It counts as used up
-    after a minute, however few batches have been taken.
+    The warm-up is over then, and the `queue` of batches is used up that the loader had ready before the first
+    iteration. It counts as used up after a minute, however few batches have been taken.
     """
-    begin = warmup_iterations - 1
+    begin = warmup_iterations - 1  # the mark at which the last of them ends
     if queue and marks:
         first = marks[0]
         after_queue = (
@@ -346,13 +349,12 @@ def find_window(
     If the trainer ended by itself (`ran_out`), the last iteration includes work at the end of training (in MimicKit, a
     test rollout). The window then leaves out that iteration.
 
-    If several marks came at the same time, as out of a buffer, the window begins at the last of them.
-
-    The window begins once the loader's `queue` is used up. If the rest is shorter than `least_s` or `least_iterations`,
-    it begins before, and `is_queued` says so. If batches come in bursts, the window has whole rounds of the queue.
-
-    If the iterations change to another level, the window begins after the change. If the rest is too short, the window
-    is the whole one, and its `level_from` says where the change is.
+    1. The window begins once the loader's `queue` is used up. If the rest is shorter than `least_s` or
+       `least_iterations`, the window begins before, and `is_queued` says so. If several marks came at the same time, as
+       out of a buffer, it begins at the last of them.
+    2. If the iterations change to another level, the window begins after the change. If the rest is too short, the
+       window begins as before, and its `level_from` says where the change is.
+    3. If batches come in bursts, the window has whole rounds of the queue.
     """
     complete = marks[: len(marks) - 1 if ran_out else None]
 
@@ -360,7 +362,7 @@ def find_window(
         """Return whether marks may be a window."""
         return marks[-1].t_s - marks[0].t_s >= least_s and len(marks) > least_iterations
 
-    begin = first_mark(complete, warmup_iterations, queue)
+    begin = first_mark(complete, warmup_iterations, queue)  # 1
     is_queued = queue > 0 and (begin is None or not is_long(complete[begin:]))
     if is_queued:
         begin = first_mark(complete, warmup_iterations)
@@ -368,16 +370,18 @@ def find_window(
     if len(inside) < 2 or inside[-1].t_s <= inside[0].t_s:
         return None
     lengths_s = _lengths_s(inside)
-    place = last_level(lengths_s)
+    place = last_level(lengths_s)  # 2
     level_from = _last_at_same_time(inside, place) if place else 0
-    level_from = level_from if level_from < len(lengths_s) else 0
+    if level_from >= len(lengths_s):  # no iteration comes after it
+        level_from = 0
     window = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
     after_change = window.last_level
     if after_change is not None:
         times = fmean(lengths_s[:level_from]) / fmean(lengths_s[level_from:])
         change = Change(after_change.first.iteration, after_change.first.t_s - marks[0].t_s, times)
         return replace(after_change, change=change) if is_long(after_change.marks) else window
-    in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)  # 30 % is chosen
+    # 3 (30 % is chosen)
+    in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)
     if not in_bursts:
         return window
     rounds = _whole_rounds(window.marks, queue)

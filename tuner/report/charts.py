@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
-from tuner.probe import FULL_PCT, METRICS
+from tuner.probe import FULL_PCT, METRICS, number_of
 from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
@@ -51,8 +51,9 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
 
     `hover` is what the pointer shows of a dot.
     """
-    xs, ys = ([short(value) if isinstance(value, float) else value for value in values] for values in (x, y))
-    hovering = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
+    xs = [short(value) if isinstance(value, float) else value for value in x]
+    ys = [short(value) if isinstance(value, float) else value for value in y]
+    hovering = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}  # without the series' name
     return {"x": xs, "y": ys, "name": name, "mode": "markers", **hovering, **more}
 
 
@@ -81,23 +82,24 @@ _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 def curves(case: CaseFacts) -> Picture | None:
     """Return a picture of the scores of each run of the case's race against the time that the run has trained."""
-    runs = runs_by_config(case.view.race)
-    if not any(run.curve for made in runs.values() for run in made):
+    if not any(run.curve for run in case.view.race):
         return None
-    data = [
-        trace(
-            (at for at, _ in run.curve),
-            (score for _, score in run.curve),
-            text(in_words(run.config)),
-            hover=f"seed {run.seed}: %{{y}} after %{{x}} s",
-            mode="lines",
-            line={"color": _COLOURS[place % len(_COLOURS)], "width": 1.5},
-            legendgroup=standing.entrant,
-            showlegend=number == 0,
-        )
-        for place, standing in enumerate(standings(runs))  # the best first
-        for number, run in enumerate(standing.runs)
-    ]
+    data: list[Trace] = []
+    for place, standing in enumerate(standings(runs_by_config(case.view.race))):  # the best config first
+        line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1.5}
+        for number, run in enumerate(standing.runs):
+            data.append(
+                trace(
+                    (at for at, _ in run.curve),
+                    (score for _, score in run.curve),
+                    text(in_words(run.config)),
+                    hover=f"seed {run.seed}: %{{y}} after %{{x}} s",
+                    mode="lines",
+                    line=line,
+                    legendgroup=standing.entrant,
+                    showlegend=number == 0,  # the runs of a config share an entry
+                )
+            )
     caption = f"Each line is a run with a seed of its own. {winner(case) or ''}".strip()
     layout = {"xaxis": axis("seconds of training"), "yaxis": axis("score")}
     return Picture(name="race", title="The race: what is learnt", caption=caption, data=data, layout=layout)
@@ -110,7 +112,7 @@ def winner(case: CaseFacts) -> str | None:
         return None
     return (
         f"In the race {row['race_winner']} learnt most: score {score_text(row['race_score'], row['race_score_se'])} "
-        f"after {row['race_s']:.0f} s of training, mean of {row['race_runs']} run(s)."
+        f"after {row['race_s']:.0f} s of training, mean of {number_of(row['race_runs'], 'run')}."
     )
 
 
@@ -129,12 +131,12 @@ def choices(case: CaseFacts) -> Picture | None:
         _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
         _points(stars, "the best", BEST, size=STAR, symbol="star"),
     ]
-    is_above = any(point.is_warm and point.value > best.value for point in points for best in stars)
-    above = " Configs above the best were measured in sessions alone, which may read too high." if is_above else ""
     caption = (
         "Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
-        "device busier. The line joins the configs that no other config beats in both." + above
+        "device busier. The line joins the configs that no other config beats in both."
     )
+    if any(point.is_warm and point.value > star.value for point in points for star in stars):
+        caption += " Configs above the best were measured in sessions alone, which may read too high."
     layout = {
         "xaxis": axis("samples per second", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
@@ -179,28 +181,31 @@ def history(case: CaseFacts) -> Picture | None:
     """Return a picture of each measurement and the best so far against time, with the user's own command as a line."""
     if not case.steps:
         return None
+    # time
     devices = max(1, len(case.view.record.devices))
-    unit_s, unit = (60.0, "minutes") if case.device_s / devices > 180.0 else (1.0, "seconds")
-    spent, values = [step.ended_s / devices / unit_s for step in case.steps], [step.value for step in case.steps]
+    is_long = case.device_s / devices > 180.0
+    unit_s, unit = (60.0, "minutes") if is_long else (1.0, "seconds")
+    times = [step.ended_s / devices / unit_s for step in case.steps]
+    # a dot for each trial
+    values = [step.value for step in case.steps]
     trials = [step.trial for step in case.steps]
     labels = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
     bars = errors(trial.error for trial in trials)
     marker = dots(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
-    dots_of_trials = trace(spent, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)
+    data = [trace(times, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)]
+    # the line of the highest value, the star of the best, and the level of the default
     line = {"color": FRONT, "shape": "hv"}
-    highest = trace(spent, accumulate(values, max), "highest so far", mode="lines", line=line)
+    data.append(trace(times, accumulate(values, max), "highest so far", mode="lines", line=line))
+    if step := case.first_best:
+        star = dots(BEST, size=STAR, symbol="star")
+        at = step.ended_s / devices / unit_s
+        data.append(trace([at], [step.value], f"the best, #{step.trial.number}", marker=star))
     layout: dict[str, Any] = {
         "xaxis": axis(f"{unit} of probes", rangemode="tozero"),
         "yaxis": axis(of_objective(case.summary.objective)),
     }
-    data = [dots_of_trials, highest]
     if case.view.default:
         layout |= level(case.view.default.value, default_name(case))
-    if step := case.first_best:
-        name = f"the best, #{step.trial.number}"
-        data.append(
-            trace([step.ended_s / devices / unit_s], [step.value], name, marker=dots(BEST, size=STAR, symbol="star"))
-        )
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The best so far", caption=caption, data=data, layout=layout)
@@ -216,48 +221,52 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     rungs = [rung for point in points if (rung := rung_of(point.config, ladder)) is not None]
     if ladder is None or len({*rungs}) < 2:
         return None
-    agents = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
-    rows = _rows_along(rungs, case, points, agents)
+    other_agents = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
+    rows = _rows_along(rungs, case, points, other_agents)
     share = 1.0 / len(rows)  # of the height, for each row
     layout: dict[str, Any] = {"showlegend": False}
     data: list[Trace] = []
     number = ""
     for place, (title, lines) in enumerate(rows.items()):
-        number = str(place + 1) if place else ""
-        layout[f"yaxis{number}"] = axis(title, domain=[1.0 - (place + 0.88) * share, 1.0 - place * share], nticks=4)
+        number = str(place + 1) if place else ""  # plotly calls the axes yaxis, yaxis2, yaxis3 …
+        top = 1.0 - place * share
+        layout[f"yaxis{number}"] = axis(title, domain=[top - 0.88 * share, top], nticks=4)  # 12 % are between rows
         data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in lines]
     ticks = _ticks({*rungs})
     labels = [f"{rung:,}" for rung in ticks]
-    layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")
-    names = ", ".join(map(value_text, sorted(agents, key=str)))
-    filled = f" Filled: {VARIANT}={names}; hollow: {DEFAULT}." if agents else ""
-    caption, height = f"Each dot is a config.{filled} {memory_end(case)}".strip(), 120 + 120 * len(rows)
+    layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")  # below the last
+    names = ", ".join(map(value_text, sorted(other_agents, key=str)))
+    filled = f" Filled: {VARIANT}={names}; hollow: {DEFAULT}." if other_agents else ""
+    caption = f"Each dot is a config.{filled} {memory_end(case)}".strip()
+    height = 120 + 120 * len(rows)
     return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
 
 
 def _rows_along(
-    rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing], agents: Collection[Value]
+    rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing], other_agents: Collection[Value]
 ) -> dict[str, list[Trace]]:
     """Return the rows of the picture along the ladder, the top one first: the title of the axis → its series.
 
-    Each of the `points` has a rung. The best has a star; configs of the default agent are hollow where there are other
-    `agents`. A row without a value is left out.
+    `rungs` are those of the `points`. The best has a star; configs of the default agent are hollow where there are
+    `other_agents`. A row without a value is left out.
     """
     words = [text(in_words(point.config)) for point in points]
 
     def series(name: str, values: list[float | None], colour: str, symbol: str) -> list[Trace]:
         """Return a series of values against the rungs as a list, which is empty where no value is known."""
+        if all(value is None for value in values):
+            return []
         colours, symbols = [colour] * len(points), [symbol] * len(points)
         for place, point in enumerate(points):
             if case.is_best(point):
                 colours[place], symbols[place] = BEST, "star"
-            elif agents and point.config.get(VARIANT) not in agents:
+            elif other_agents and point.config.get(VARIANT) not in other_agents:
                 symbols[place] = f"{symbol}-open"
         marker = {**dots(colours, symbol=symbols), "size": [STAR if mark == "star" else 7 for mark in symbols]}
-        drawn = trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)
-        return [drawn] if any(value is not None for value in values) else []
+        return [trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)]
 
-    memory, objective = [point.memory_share_pct for point in points], case.summary.objective
+    objective = case.summary.objective
+    memory = [point.memory_share_pct for point in points]
     rows = {
         of_objective(objective): series(objective, [point.value for point in points], FRONT, "square"),
         "SM active, %": series("SM active", [point.sm_pct for point in points], OTHER, "circle"),
@@ -270,9 +279,9 @@ def _rows_along(
 def _ticks(rungs: Collection[int]) -> list[int]:
     """Return the rungs to write below a logarithmic axis, the largest first, with room between neighbours.
 
-    There are about six; more would not fit beside each other on a phone.
+    There are seven at most; more would not fit beside each other on a phone.
     """
-    least_ratio = (max(rungs) / min(rungs)) ** (1 / 6)
+    least_ratio = (max(rungs) / min(rungs)) ** (1 / 6)  # of neighbours: six such steps span the axis
     chosen: list[int] = []
     for rung in sorted(rungs, reverse=True):
         if not chosen or chosen[-1] >= least_ratio * rung:
@@ -293,18 +302,21 @@ def over_time(case: CaseFacts) -> Picture | None:
     series = case.series
     if series is None:
         return None
+    # a line for each device
     data: list[Trace] = []
     for place, device in enumerate(series.devices):
-        times, values = series.of(device, "util_pct", 600)  # more points than a screen can show
+        times, values = series.of(device, "util_pct", 600)  # at most 600 points, as many as a screen can show
         line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1}
-        shares = [min(value, FULL_PCT) for value in values]
+        shares = [min(value, FULL_PCT) for value in values]  # shares of the CPU may read a little more
         data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})
     if not any(line["x"] for line in data):
         return None
-    line, over_all = {"color": OTHER, "width": 1, "dash": "dot"}, {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
-    shapes = [{**over_all, "type": "line", "x0": t_s, "x1": t_s, "line": line} for t_s in series.marks_s[-200:]]
+    # the window as a box, and a dotted line at the end of each iteration, of the last 200
+    whole_height = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1}
+    dotted = {"color": OTHER, "width": 1, "dash": "dot"}
+    shapes = [{**whole_height, "type": "line", "x0": t_s, "x1": t_s, "line": dotted} for t_s in series.marks_s[-200:]]
     if window := series.window_s:
-        box = {**over_all, "type": "rect", "x0": window[0], "x1": window[1]}
+        box = {**whole_height, "type": "rect", "x0": window[0], "x1": window[1]}
         shapes.insert(0, {**box, "fillcolor": "rgba(37,132,173,0.16)", "line": {"width": 0}, "layer": "below"})
     trial = case.summary.best.trial if case.summary.best else 0
     seconds, busy = axis("seconds since the start of the probe"), axis("utilisation, %", range=[0, 103])

@@ -34,32 +34,38 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
     failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
     for kind, count in Counter(trial.status for trial in failed).most_common():
         newest_first = [trial for trial in reversed(failed) if trial.status == kind]
-        excerpts = ((trial, _excerpt(folder, trial)) for trial in newest_first)
-        example, excerpt = next(((trial, text) for trial, text in excerpts if text), (newest_first[0], None))
+        example, excerpt = newest_first[0], None
+        for trial in newest_first:  # the newest whose log can be read is the example, if there is any
+            if excerpt := _excerpt(folder, trial):
+                example = trial
+                break
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
 def _excerpt(folder: Path, trial: TrialRecord) -> str | None:
     """Return twelve lines of a console log around the failure, or the last ones; None where nothing can be read.
 
-    The last two megabytes of the log are searched for the detail of the failure; a detail of less than 12 characters
-    may stand anywhere. A line of more than 300 characters is cut off.
+    The last two megabytes of the log are searched for the detail of the failure. A line of more than 300 characters is
+    cut off.
     """
     before, after, most_bytes = 4, 7, 2_000_000
-    probe = folder_of(folder, trial.probe.out_dir)
-    if probe is None:
+    probe_folder = folder_of(folder, trial.probe.out_dir)
+    if probe_folder is None:
         return None
     try:
-        with open_regular(probe / "console.log", follow=False) as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - most_bytes))
+        with open_regular(probe_folder / "console.log", follow=False) as file:
+            size = file.seek(0, 2)  # to the end
+            file.seek(max(0, size - most_bytes))
             lines = [without_keys(line) for line in file.read(most_bytes).decode(errors="replace").splitlines()]
     except OSError:
         return None
     detail = trial.probe.detail.strip()
-    place = next((at for at, line in enumerate(lines) if len(detail) >= 12 and detail in line), None)
-    first, last = (-before - after - 1, None) if place is None else (max(0, place - before), place + after + 1)
-    return "\n".join(line[:300] for line in lines[first:last]).strip("\n") or None
+    is_telling = len(detail) >= 12  # a shorter detail, such as `Killed`, may stand anywhere
+    place = next((place for place, line in enumerate(lines) if is_telling and detail in line), None)
+    if place is None:
+        place = len(lines) - 1 - after  # so that the excerpt is the end of the log
+    excerpt = lines[max(0, place - before) : place + 1 + after]
+    return "\n".join(line[:300] for line in excerpt).strip("\n") or None
 
 
 class SearchStep(NamedTuple):
@@ -173,8 +179,9 @@ def _gain(case: CaseFacts) -> float:
 
 def _case(view: export.CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
-    trials, best, devices = view.trials, view.best, max(1, len(view.record.devices))
-    newest = pooled(best.trials) if best else None
+    trials, best = view.trials, view.best
+    devices = max(1, len(view.record.devices))
+    newest = pooled(best.trials) if best else None  # the newest trial of the best, with the means of all of them
     measured = tuple(sorted(view.configs, key=lambda point: -point.value))
     search_steps = steps(trials, devices)
     too_large = {view.rung(trial.config) for trial in trials if trial.status == FailureKind.GPU_OOM}
@@ -245,29 +252,42 @@ def result(case: CaseFacts) -> Headline:
     best, default, objective = case.view.best, case.view.default, case.summary.objective
     if best is None:
         return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
-    learning = ["this changes what is learnt"] if case.view.changes_learning(best.config) else []
-    name, of_best = default_name(case), [f"its values: {export.in_words(best.config)}", *learning]
+    of_best = [f"its values: {export.in_words(best.config)}"]
+    if case.view.changes_learning(best.config):
+        of_best.append("this changes what is learnt")
+    name = default_name(case)
+    value = f"{objective} {export.figure(best.value)}"
     if default is None:
-        return Headline(
-            f"{objective} {export.figure(best.value)}", export.sentences([f"{name} was not measured", *of_best])
-        )
+        return Headline(value, export.sentences([f"{name} was not measured", *of_best]))
     if default.launch == best.launch:
         return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
-    if (gain := case.summary.gain) is None:
+    if case.summary.gain is None:
         why = export.measured_otherwise(case.summary) or "; ".join(export.doubts(case.view, default, name))
-        return Headline(f"{objective} {export.figure(best.value)}", export.sentences([*filter(None, [why]), *of_best]))
-    way = ["as sessions have measured both"] if gain.in_sessions else []
+        return Headline(value, export.sentences([why, *of_best] if why else of_best))
+    gained = _gained(objective, case.summary.gain, name)
+    return Headline(gained.text, export.sentences([gained.below, *of_best] if gained.below else of_best))
+
+
+def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
+    """Return a gain in large type, and what is to be said of it below, without capital; `name` is that of the default.
+
+    It is a factor where the objective is a speed, and otherwise the objective of both.
+    """
+    below: list[str] = []
     if objective in export.SPEEDS and gain.times:
         speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
-        text = f"{export.with_error(gain.times, gain.error, 2)} times {name}"
-        return Headline(
-            f"{gain.times:.3g} times as fast{of_what}", export.sentences([", ".join([text, *way]), *of_best])
-        )
-    unit = " %" if objective in PERCENT else ""
-    values = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
-    speed = [f"it makes {gain.times:.2g} times the samples/s of {name}"] if gain.times else []
-    return Headline(values, export.sentences([*filter(None, [", ".join([*speed, *way])]), *of_best]))
+        text = f"{gain.times:.3g} times as fast{'' if gain.in_sessions else of_what}"
+        below.append(f"{export.with_error(gain.times, gain.error, 2)} times {name}")
+    else:
+        unit = " %" if objective in PERCENT else ""
+        text = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
+        if gain.times:
+            below.append(f"it makes {gain.times:.2g} times the samples/s of {name}")
+    if gain.in_sessions:
+        speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)}"
+        below.append(f"as sessions have measured both ({speeds}); the plain command has measured only the best")
+    return Headline(text, ", ".join(below))
 
 
 def default_name(case: CaseFacts) -> str:
@@ -285,7 +305,7 @@ def headline(study: StudyFacts) -> list[str]:
     ranked = sorted(values, key=lambda name: -values[name])
     texts = [f"{name} {values[name]:.1f}" for name in ranked]
     lines = [_success(study, len(values))]
-    if len(values) > 2 * 3:  # otherwise the first table shows as much
+    if len(values) > 6:  # of fewer, these would be all, which the first table shows
         lines += [f"Highest: {', '.join(texts[:3])}.", f"Lowest: {', '.join(texts[-3:])}."]
     return lines
 
@@ -294,11 +314,15 @@ def _success(study: StudyFacts, with_best: int) -> str:
     """Return how many of the trainable cases have a best, how many have none, and how many have not begun."""
     begun, waiting = len(study.cases), study.waiting
     total = begun + len(waiting or ())
-    which = f"{'begun' if waiting is None else 'trainable'} case{'s' if total > 1 else ''}"
-    text = f"{with_best} of {total} {which} {'have' if total > 1 else 'has'} a best config"
-    endings = [f"{begun - with_best} tried without success"] if with_best < begun else []
-    endings += [f"{len(waiting)} not begun"] if waiting else []
-    return f"{text}; {', '.join(endings)}." if endings else f"{text}."
+    kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
+    have = "cases have" if total > 1 else "case has"
+    text = f"{with_best} of {total} {kind} {have} a best config"
+    others: list[str] = []
+    if with_best < begun:
+        others.append(f"{begun - with_best} tried without success")
+    if waiting:
+        others.append(f"{len(waiting)} not begun")
+    return f"{text}; {', '.join(others)}." if others else f"{text}."
 
 
 def explained(study: StudyFacts) -> str:
@@ -307,7 +331,7 @@ def explained(study: StudyFacts) -> str:
     lines = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
     lines.append("A number after ± is a standard error.")
     rows = [case.summary for case in study.cases if case.summary.default]
-    if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):
+    if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):  # a case without ladder
         lines.append("The default has the first value of each parameter.")
     elif rows:
         agent = "an unchanged agent, and the first value of each other parameter"
@@ -321,12 +345,13 @@ def verdict(case: CaseFacts) -> str:
     """Return a few sentences about the result of a case."""
     row = case.summary
     known = export.findings(row)
-    texts = [str(finding) for finding in known if finding.topic is export.Topic.RESULT]  # the others follow below
+    texts = [str(finding) for finding in known if finding.topic is export.Topic.RESULT]
     if row.best and row.best.total_batch is not None:
         texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
         texts.append(f"its devices: {row.profile}")
-    return export.sentences(dict.fromkeys([*texts, *map(str, known), *_of_gain(case)]))
+    texts += [*map(str, known), *_of_gain(case)]
+    return export.sentences(dict.fromkeys(texts))  # each once: the result is among the findings, too
 
 
 def _of_gain(case: CaseFacts) -> Iterator[str]:
@@ -361,13 +386,16 @@ def when_found(case: CaseFacts) -> str:
     """Return when the best was found, and what the search did afterwards."""
     if case.first_best is None or not case.device_s:
         return "Each dot is a trial; the line is the highest measurement so far."
-    ended_s, share = case.first_best.ended_s, 100.0 * case.first_best.ended_s / case.device_s
+    ended_s = case.first_best.ended_s
+    share_pct = 100.0 * ended_s / case.device_s
     text = f"Trial #{case.first_best.trial.number} first measured the best config, "
-    text += f"after {ended_s:,.0f} device-seconds ({share:.0f} % of all)."
-    why_ended = case.view.facts.ended
-    if share < 99.5:
+    text += f"after {ended_s:,.0f} device-seconds ({share_pct:.0f} % of all)."
+    why_ended = case.view.facts.ended  # None where the search may still go on
+    if share_pct < 99.5:  # rounded, it is less than all
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
-    return text + (f" {export.sentences([export.at_its_end(why_ended)])}" if why_ended else "")
+    if why_ended:
+        text += f" {export.sentences([export.at_its_end(why_ended)])}"
+    return text
 
 
 def memory_end(case: CaseFacts) -> str:

@@ -106,8 +106,8 @@ def _trusted(text: str) -> Markup:
 
 def version(reader: StudyReader) -> str:
     """Return a word that changes with each trial that begins or ends."""
-    known = [(case.name, trial.number, str(trial.state)) for case in reader.cases for trial in case.trials]
-    return sha256(repr(known).encode()).hexdigest()[:16]
+    states = [(case.name, trial.number, str(trial.state)) for case in reader.cases for trial in case.trials]
+    return sha256(repr(states).encode()).hexdigest()[:16]
 
 
 def live_page(read: Callable[[], StudyReader], page: Callable[[StudyReader, str], str]) -> WSGIApplication:
@@ -117,11 +117,13 @@ def live_page(read: Callable[[], StudyReader], page: Callable[[StudyReader, str]
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Return the answer to a request."""
-        path, status, kind = environ.get("PATH_INFO", "/"), "200 OK", "text/plain"
+        """Return the answer to a request: the page for `/`, and its version for `/version`."""
+        path = environ.get("PATH_INFO", "/")
+        status, kind = "200 OK", "text/plain"
         try:
             if path == "/":
-                reader, kind = read(), "text/html"
+                kind = "text/html"
+                reader = read()
                 text = page(reader, version(reader))
             elif path == "/version":
                 text = version(read())

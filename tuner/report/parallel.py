@@ -42,37 +42,41 @@ def parallel(case: CaseFacts) -> Parallel | None:
     axes.append(_of_result(case.summary.objective, [trial.value if trial.status == OK else None for trial in trials]))
     if case.summary.objective != "samples_per_s":
         axes.append(_of_result("samples/s", [trial.samples_per_s for trial in trials]))
-    best = case.view.best.launch if case.view.best else None
-    kinds = ["best" if trial.launch == best else "ok" if trial.status == OK else "failed" for trial in trials]
-    shown = [axis for axis in axes if len(axis.ticks) > 1]
-    return Parallel(axes=shown, kinds=kinds, words=list(map(_words, trials)))
+    kinds = ["ok" if trial.status == OK else "failed" for trial in trials]
+    for place, trial in enumerate(trials):
+        if case.view.best and trial.launch == case.view.best.launch:
+            kinds[place] = "best"
+    with_several_values = [axis for axis in axes if len(axis.ticks) > 1]
+    return Parallel(axes=with_several_values, kinds=kinds, words=list(map(_words, trials)))
 
 
 def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
     """Return the axis of a parameter, whose values have equal distances, numbers in ascending order.
 
-    `values` are those of the trials; None where the parameter does not count.
+    `values` are those of the trials; None where the parameter does not count, which is the lowest place.
     """
     known = [value for value in dict.fromkeys(values) if value is not None]
     if not any(isinstance(value, str) for value in known):
         known.sort(key=float)
-    ordered = ([None] if None in values else []) + known
-    place = {value: index / max(1, len(ordered) - 1) for index, value in enumerate(ordered)}
-    step = ceil(len(ordered) / 12)  # more labels would not be readable beside each other
+    ordered: list[Value | None] = [None, *known] if None in values else [*known]
+    last = max(1, len(ordered) - 1)
+    place_of = {value: index / last for index, value in enumerate(ordered)}
     labels = ["-" if value is None else value_text(value) for value in ordered]
-    ticks = list(zip(place.values(), labels, strict=True))[::-step][::-1]  # the largest value always has a label
-    return Axis(name=name, places=[place[value] for value in values], ticks=ticks)
+    every = ceil(len(ordered) / 12)  # more labels would not be readable beside each other
+    from_largest = list(zip(place_of.values(), labels, strict=True))[::-every]  # the largest always has a label
+    return Axis(name=name, places=[place_of[value] for value in values], ticks=from_largest[::-1])
 
 
 def _of_result(name: str, values: Sequence[float | None]) -> Axis:
-    """Return the axis of a result, with five labels; without any where all trials have the same value."""
+    """Return the axis of a result, with five labels; without places and labels where all trials have one value."""
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     width = high - low
     if not width:
         return Axis(name=name, places=[None] * len(values), ticks=[])
     places = [None if value is None else round((value - low) / width, 4) for value in values]
-    return Axis(name=name, places=places, ticks=[(at / 4, figure(low + at / 4 * width)) for at in range(5)])
+    ticks = [(place, figure(low + place * width)) for place in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    return Axis(name=name, places=places, ticks=ticks)
 
 
 def _words(trial: TrialRecord) -> str:

@@ -225,6 +225,7 @@ class ProbeEnded(Event):
             best=best,
             finished=finished,
             target=target,
+            # neither another measurement of the best, nor a failure that will be tried again
             counts=target is not None and not (asked.confirms or verdict.retry),
             left_s=left_s,
         )
@@ -268,8 +269,8 @@ KINDS: dict[str, type[Event]] = {word(kind): kind for kind in Event.__subclasses
 
 def to_json(event: Event, worker: str = "") -> str:
     """Return an event as a line of JSON; `worker` names the worker of a team that the event comes from."""
-    who = {"event": word(type(event))} | ({"worker": worker} if worker else {})
-    return json.dumps(who | to_jsonable_python(event, inf_nan_mode="null"))
+    source = {"event": word(type(event))} | ({"worker": worker} if worker else {})
+    return json.dumps(source | to_jsonable_python(event, inf_nan_mode="null"))
 
 
 def from_json(line: Mapping[str, Any]) -> Event | None:
@@ -299,7 +300,8 @@ def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending |
 
     Args:
         result: the result of the newest probe.
-        streak: the failures in a row that are no config's fault.
+        streak: the failures in a row that are no config's fault. A probe that runs and does not measure the objective
+            is such a failure, too.
         has_run: whether any probe has measured the objective.
     """
     if result.failure is None:

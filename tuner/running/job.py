@@ -10,7 +10,7 @@ from tuner.errors import StudyError
 from tuner.probe import HOUR_S, Answer, Clock, MonotonicClock, ProbePlan, Prober, ProbeResult, Stop
 from tuner.running.events import Watcher
 from tuner.running.workbench import Workbench
-from tuner.search.calibration import BatchToFit, of_batch, of_ladder
+from tuner.search.calibration import BatchToFit, batch_calibration, ladder_calibration
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import Siblings, in_order, recovery, searching
 from tuner.store.database import Database
@@ -47,14 +47,16 @@ SEARCH = Purpose(strategy=searching)
 """Find the best config."""
 RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, stores_ending=False)
 """Find one config that runs, for a case that has had no success."""
-CALIBRATE = Purpose(strategy=lambda space, *_: of_ladder(space), limited=False, competing=False, stores_ending=False)
+CALIBRATE = Purpose(
+    strategy=lambda space, *_: ladder_calibration(space), limited=False, competing=False, stores_ending=False
+)
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
 
 def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
     """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out."""
     return Purpose(
-        strategy=lambda *_: of_batch(batch),
+        strategy=lambda *_: batch_calibration(batch),
         limited=False,
         competing=False,
         stores_ending=False,
@@ -163,7 +165,7 @@ class Budget:
 
         If it is not enough, the budget is over.
         """
-        left_s = self.left_s()
+        left_s = self.left_s()  # once, because time goes on
         if probe_s is not None and probe_s > left_s:
             self.shortage = Shortage(probe_s=probe_s, left_s=left_s)
         return self.shortage is None

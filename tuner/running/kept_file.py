@@ -23,7 +23,8 @@ def keep_study_file(bench: "Workbench") -> None:
     """
     file, copy = find(bench.asked_for), bench.folder / STUDY_FILE
     is_of_file = bench.folder.name == bench.spec.name and not stands_in(bench.spec, bench.asked_for)
-    if not is_of_file or exposed(bench.spec) or (copy.is_file() and copy.samefile(file)):
+    is_copy_itself = copy.is_file() and copy.samefile(file)  # tuner runs on the copy
+    if not is_of_file or exposed(bench.spec) or is_copy_itself:
         return
     origin = f"{_COPIED}{_shown(file.resolve())}, with which{_end_of_remark()}\n"
     content = _with_remark(file.read_bytes(), origin.encode())
@@ -42,13 +43,16 @@ def _end_of_remark() -> str:
 
 
 def _with_remark(content: bytes, remark: bytes) -> bytes:
-    """Return a study file with a remark above all its keys: below its first comment, which may have its command."""
+    """Return a study file with a remark as its first line, or below its first comment, which may name its command."""
     first, end, rest = content.partition(b"\n")
     return first + end + remark + rest if end and first.startswith(b"#") else remark + content
 
 
 def origin_of(study: str) -> str | None:
-    """Return where the study file is of which `study` is a copy; None where it is none, or tuner runs there again."""
+    """Return the remark in the copy `study` that says where its study file is: `a copy of …`.
+
+    None where `study` is no copy, or where tuner runs again in the folder of the study file's last run.
+    """
     file = Path(study)
     if file.name != STUDY_FILE or not file.is_file():
         return None

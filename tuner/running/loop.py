@@ -97,6 +97,8 @@ class CaseWork:
             history = self.study.history()
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 return self._outcome(ending, probed, result.failure)
+
+        # nothing is left to ask for: why?
         if self._job.interrupted():
             return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.history().finished >= target
@@ -115,13 +117,13 @@ class CaseWork:
         A job with `wait` waits for the probes of other workers, and takes over what they leave.
         """
         while not self._job.interrupted():
-            before = self.study.awaited
+            awaited_before = self.study.awaited  # the probes of other workers
             if asked := self.study.ask(target, self._probing.price, self._may_begin, self._job.left_s):
                 return asked
             awaited = self.study.awaited
-            if awaited != before:  # another worker has begun or ended a probe meanwhile, so the answer may change
+            if awaited != awaited_before:  # one has begun or ended meanwhile, so the answer may change
                 continue
-            if not (awaited and self._job.wait):
+            if not awaited or self._job.wait is None:
                 return None
             while self.study.awaited == awaited and not self._job.interrupted():
                 self._job.wait()
@@ -129,7 +131,7 @@ class CaseWork:
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:
-        """Return whether a probe of so many seconds may begin; the user may have interrupted the wait for the lock."""
+        """Return whether a probe of so many seconds may begin. While the lock was awaited, the user may interrupt."""
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
     def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
@@ -168,9 +170,9 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
 
 
 def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
-    """If other workers run the rest of a case, work on it again, and return how it ended with both times together.
+    """Return an outcome, or if other workers run the rest of its case, the outcome after more work on it.
 
-    This waits for the probes of the others, and takes over what they leave. Any other outcome is returned as it is.
+    This work waits for the probes of the others, and takes over what they leave.
     """
     if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
         return outcome
@@ -183,9 +185,9 @@ def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutco
 def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
     """Work on a case, with the small probes that its `auto` values need, and return how that ended."""
     job, small_probes = prepare(job, case)
-    if small_probes is None:
-        return CaseWork(job, case).run()
-    return small_probes if small_probes.stopped else CaseWork(job, case).run(small_probes.probed)
+    if small_probes is not None and small_probes.stopped:
+        return small_probes
+    return CaseWork(job, case).run(small_probes.probed if small_probes else 0)
 
 
 class Prepared(NamedTuple):

@@ -89,8 +89,8 @@ class RealProber:
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
         """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
-        warm = plan.request is not None
-        if not (warm and plan.session_key == self.open_session):
+        is_warm = plan.request is not None
+        if not is_warm or plan.session_key != self.open_session:  # a new process, for which the cards must be free
             self.close()
             if busy := self._wait_until_idle(plan, stop):
                 return probe.unlaunched(plan.config, busy, plan.digest)
@@ -104,8 +104,8 @@ class RealProber:
             stop=stop,
             oom_kills=self._oom_kills,
         )
-        result = replace(result, warm=warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
-        if result.failure or self._leaks():
+        result = replace(result, warm=is_warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
+        if result.failure or self._leaks():  # the next probe must not begin in this session
             self.close()
         self._tell_survivors()
         return self._with_nodes(result)
@@ -149,12 +149,12 @@ class RealProber:
     def _leaks(self) -> bool:
         """Return whether the open session holds more memory than after its first run; True if a card is silent."""
         try:
-            now = self._occupied() if self.open_session else []
+            occupancy = self._occupied() if self.open_session else []
         except DeviceError:
             return True
-        if self._after_first_run is None:
-            self._after_first_run = now
-        return has_leaked(now, self._after_first_run)
+        if self._after_first_run is None:  # that was the first run
+            self._after_first_run = occupancy
+        return has_leaked(occupancy, self._after_first_run)
 
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:

@@ -1,6 +1,5 @@
 """The probes of one case: each is planned, run if its result is not known before, judged and stored."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from tuner.running.events import BestSoFar, Phase, ProbeEnded, ProbeRunning, Pro
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
-from tuner.search.verdict import Verdict, foregone, judge, next_answer
+from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
 from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
@@ -87,22 +86,27 @@ class Probing:
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""
         trainer = self._job.purpose.trainer or self._job.bench.trainer
-        warm = self._spec.probe.warm and not asked.choice.cold and self._failed_sessions < self.MOST_FAILED_SESSIONS
-        plan = trainer.warm_plan(self._case, asked.config, slot) if warm else None
-        return plan or trainer.plan(self._case, asked.config, slot)
+        sessions_work = self._failed_sessions < self.MOST_FAILED_SESSIONS
+        is_warm = self._spec.probe.warm and not asked.choice.cold and sessions_work
+        warm_plan = trainer.warm_plan(self._case, asked.config, slot) if is_warm else None  # None: it has no sessions
+        return warm_plan or trainer.plan(self._case, asked.config, slot)
 
     def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
         """Run a probe, unless the frontier tells its failure before, and return its result with the verdict."""
         history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
-        if known := foregone(asked.config, history.frontier):
+        if known := judge_unlaunched(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
+
+        # tell how much is left
         case = self._case.name
         left = None if asked.confirms else self._left(asked.choice.left, history.finished)
         left_s = self._duration_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
         )
+
+        # probe, and add to the result what only the study knows
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
@@ -116,10 +120,10 @@ class Probing:
         """Return the verdict on a result, and count the sessions in a row that failed."""
         blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
         failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
-        if result.warm:
-            self._failed_sessions = self._failed_sessions + 1 if failed else 0
-        elif failed:
-            self._failed_sessions = 0  # the plain command fails as well: the session is not the cause
+        if failed and result.warm:
+            self._failed_sessions += 1
+        elif failed or result.warm:  # the plain command fails as well, or a session works: sessions are no cause
+            self._failed_sessions = 0
         verdict = judge(
             result,
             *self._spec.objectives,
@@ -133,7 +137,7 @@ class Probing:
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)
 
     def _training_change(self, result: probe.ProbeResult) -> str | None:
-        """Say how a config changes the training of the person's own config, in the parts that the trainer must keep.
+        """Return how a config changes the training of the person's own config, in the parts that the trainer must keep.
 
         None if it changes nothing, or if that is not known.
         """
@@ -189,14 +193,16 @@ class Probing:
         """Return the probes until the search probably ends; None if nothing tells, as before its first value.
 
         Args:
-            expected: The probes until it ends by itself; None if it does not say.
-            finished: The trials that have finished, of those after which it ends.
+            expected: the probes until the search ends by itself; None if the sampler does not say.
+            finished: the trials that have finished, of those after which the search ends.
         """
         target = self._job.target(self._spec)
-        ends_by_itself = self._spec.sampler == "gain"
-        if target is None or (expected is None and ends_by_itself):
+        if target is None:
             return expected
-        return min(max(0, target - finished), math.inf if expected is None else expected)
+        until_target = max(0, target - finished)
+        if expected is None:  # the gain sampler will say it later; others do not end by themselves
+            return None if self._spec.sampler == "gain" else until_target
+        return min(until_target, expected)
 
     def _duration_s(self, probes: float | None, history: History, workers: int) -> float | None:
         """Return the seconds in which workers make so many usual probes, at most those of the budget.
@@ -271,10 +277,9 @@ class Probing:
         if self._job.purpose.next_answer:
             return self._job.purpose.next_answer(so_far)
         value = probe.value(so_far, objectives[0])
-        # where the level has changed, the values before the change say nothing of the config
-        is_hopeless = (
-            value is not None and not so_far.level_changed and self._study.report(asked, so_far.iterations, value)
-        )
+        is_hopeless = False
+        if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
+            is_hopeless = self._study.report(asked, so_far.iterations, value)
         is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
         if is_hopeless and is_competing and self._has_window(so_far):
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"

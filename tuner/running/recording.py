@@ -62,7 +62,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
         parameters[space.ladder] = parameters[space.ladder].with_values(space.rungs)
     if (batch := space.auto_batch) is not None:
         parameters[batch] = parameters[batch].with_values(space.values(batch))
-    columns(parameters)  # raises
+    columns(parameters)  # raises StudyError
     return PlannedRecording(
         case=case,
         count=count,
@@ -106,7 +106,7 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
     if small_probes and small_probes.stopped:
         job.watcher(small_probes.event)
         return CaseRecording(recording, small_probes)
-    if prepared_job is not recording_job:
+    if prepared_job is not recording_job:  # the values that were `auto` are known now
         recording = plan_recording(prepared_job.bench, case, recording.count)
     space = prepared_job.bench.space_for(case)
     limited = space.auto_bounds is None and space.auto_batch is None  # a number would count the small probes, too

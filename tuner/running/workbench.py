@@ -12,7 +12,7 @@ from tuner import study
 from tuner.devices.found import describe_machine, launch_variables, open_devices
 from tuner.errors import StudyError
 from tuner.nodes.source import open_nodes
-from tuner.probe import Device, DeviceSource, Slot, check_metrics
+from tuner.probe import Device, DeviceSource, Slot, check_metrics, number_of
 from tuner.records.case_record import FOLDER
 from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
@@ -86,30 +86,29 @@ class Workbench:
         return "gpu" if self.devices[0].is_gpu else "cpu"
 
     def spec_for(self, case: study.Case) -> study.StudySpec:
-        """Return the study's settings for this case on these devices; a study of several objectives has no pruner.
-
-        On several nodes each probe is cold, whatever an override says: requests reach no session there.
-        """
+        """Return the study's settings for this case on these devices."""
         spec = study.narrowed(self.spec, case.name, self.kind)
-        if spec.slurm.nodes > 1:
+        if spec.slurm.nodes > 1:  # requests reach no session there, whatever an override says
             spec = spec.model_copy(update={"probe": spec.probe.model_copy(update={"warm": False})})
-        if len(spec.objectives) == 1:
-            return spec
-        return spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
+        if len(spec.objectives) > 1:  # a pruner compares a single value
+            spec = spec.model_copy(update={"pruner": spec.pruner.model_copy(update={"name": "none"})})
+        return spec
 
     def space_for(self, case: study.Case) -> study.Space:
-        """Return the space that is really searched for a case.
+        """Return the space that is searched for a case.
 
-        It lacks the parameters of `not_searched`, and the configs that `holds`, the study's rules or the trainer
-        refuse. Its ladder, the sizes that decide memory, ends where `cut_for` says. An `auto` ladder has the sizes in
-        `rungs` or, before these are worked out, its first doublings. Raises StudyError when no parameter is left,
-        TrainerError for a value that the trainer cannot use.
+        1. It lacks the parameters of `not_searched`.
+        2. It lacks the configs that `holds`, the study's rules or the trainer refuse.
+        3. An `auto` ladder or batch size has the values that were worked out, or its first doublings before that.
+        4. Its ladder, the sizes that decide memory, ends where `cut_for` says.
+
+        Raises StudyError when no parameter or no config is left, TrainerError for a value that the trainer cannot use.
         """
         spec = self.spec_for(case)
         space = spec.build_space()
-        left_out = not_searched(spec, self.trainer)
+        left_out = not_searched(spec, self.trainer)  # 1
         searched = replace(space.restricted_to(set(space.names) - left_out.keys()), holds=self.holds)
-        rules = spec.build_rules()
+        rules = spec.build_rules()  # 2
         refusal = self._refusal_of(rules)
         if rules or self.trainer.has_rules:
             searched = study.Space(
@@ -122,14 +121,14 @@ class Workbench:
                 f"nothing to search for {case.name}: every parameter is left out ({reasons}); add one to `space`"
             )
         check_values(self.trainer, searched.parameters)
-        if searched.auto_bounds and case.name in self.rungs:
+        if searched.auto_bounds and case.name in self.rungs:  # 3
             searched = searched.with_rungs(self.rungs[case.name])
         if searched.auto_batch and case.name in self.batches:
             searched = searched.with_batch(self.batches[case.name].size)
-        cut = self.cut_for(case)
-        searched = searched.up_to(cut.num_envs) if cut else searched
+        if cut := self.cut_for(case):  # 4
+            searched = searched.up_to(cut.num_envs)
         if searched.example() is None:
-            config = next(replace(searched, holds=study.every).configs())
+            config = next(replace(searched, holds=study.every).configs())  # any one, to quote why it is refused
             raise StudyError(f"nothing to search for {case.name}: no config can run; {config}: {refusal(config)}")
         return searched
 
@@ -157,11 +156,11 @@ class Workbench:
 
         values = tuple(filter(can_run, parameter.values))
         if not values:
-            raise StudyError(f"the rules leave no value of {parameter.name} on {ranks} device(s)")
+            raise StudyError(f"the rules leave no value of {parameter.name} on {number_of(ranks, 'device')}")
         return replace(parameter, values=values, grown=tuple(filter(can_run, parameter.grown)))
 
     def cut_for(self, case: study.Case) -> LadderEnd | None:
-        """Return where the trainer cuts the case's ladder; None if the whole ladder of the study can run.
+        """Return the largest size that the trainer can run, with the reason; None if all rungs of the study can run.
 
         Raises StudyError when even the smallest rung is too large.
         """
@@ -187,24 +186,24 @@ class Workbench:
     def batch_to_fit(self, case: study.Case) -> BatchToFit | None:
         """Return the case's batch size that is `auto` and not worked out yet; None if there is none.
 
-        The samples at hand are the number in the study file, or else the number that the trainer knows. They limit a
-        batch: in the small probes those of the usual config, which these probes run, and later the most of any rung.
+        The samples that an iteration has at hand limit a batch. Their number stands in the study file, or else the
+        trainer knows it for a config. The small probes run the usual config; later, any rung may run.
         Raises TrainerError if the parameter does not count the samples of a batch.
         """
         space = self.space_for(case)
         if case.name in self.batches or not (parameter := space.auto_batch):
             return None
-        of_study = self.spec_for(case).space[parameter].samples
-        of_usual = self.trainer.samples_at_hand(parameter, usual(space))
-        of_defaults = [self.trainer.samples_at_hand(parameter, config) for config in space.defaults()]
-        by_trainer = [count for count in (of_usual, *of_defaults) if count is not None]
+        study_samples = self.spec_for(case).space[parameter].samples
+        usual_samples = self.trainer.samples_at_hand(parameter, usual(space))
+        rung_samples = [self.trainer.samples_at_hand(parameter, config) for config in space.defaults()]
+        known_samples = [count for count in (usual_samples, *rung_samples) if count is not None]
         return BatchToFit(
             parameter=parameter,
             space=space,
             # only of the trainer's number it is known that an iteration goes through all these samples
-            first=study.first_size(None if of_study else of_usual),
-            probed_samples=of_study or of_usual,
-            samples=of_study or max(by_trainer, default=None),
+            first=study.first_size(None if study_samples else usual_samples),
+            probed_samples=study_samples or usual_samples,
+            samples=study_samples or max(known_samples, default=None),
             total_mib=min((device.mem_total_mib for device in self.devices if device.mem_total_mib), default=None),
         )
 
@@ -313,9 +312,10 @@ def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Ca
 
 
 def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
-    """Return the chosen cases in the order of the search. If a study asks for all, cases that help others come first.
+    """Return the chosen cases in the order of the search: as asked for, unless the study asks for all cases.
 
-    A case helps a similar one with its best config; see `lending_order`.
+    Of all cases, those come first that help similar ones with their best config; see `lending_order`.
     """
     chosen = chosen_cases(bench, cases)
-    return study.lending_order(chosen) if not cases and bench.spec.cases == ("*",) else chosen
+    has_no_order = not cases and bench.spec.cases == ("*",)
+    return study.lending_order(chosen) if has_no_order else chosen

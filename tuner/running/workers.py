@@ -12,17 +12,24 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
 from tuner.errors import StudyError
+from tuner.probe import number_of
 
 
 def device_groups(spec: str, available: int, *, workers: int | None, per_trial: int | None) -> list[str]:
     """Return the devices of each worker, as `--devices` takes them: disjoint sets of cards, or CPU ranks.
 
-    `spec` is the study's `devices`: `auto`, `cpu`, `cpu:RANKS` or CUDA indices. `available` is the number of cards
-    that `spec` opens; 0 means CPU ranks. With `per_trial` alone, there are as many workers as fit. With `workers`
-    alone, each worker gets an equal share of the cards. CPU ranks are not divided, because a rank is no card: every
-    worker gets `per_trial` ranks, or the study's number.
+    With `per_trial` alone, there are as many workers as fit. With `workers` alone, each worker gets an equal share of
+    the cards. CPU ranks are not divided, because a rank is no card: every worker gets `per_trial` ranks, or the study's
+    number. For example, four cards and two workers give `["0,1", "2,3"]`.
 
-    Raises StudyError when there are too few cards.
+    Args:
+        spec: the study's `devices`: `auto`, `cpu`, `cpu:RANKS` or CUDA indices.
+        available: the number of cards that `spec` opens; 0 for CPU ranks.
+        workers: the number of workers, if it was given.
+        per_trial: the cards or CPU ranks of a trial, if they were given.
+
+    Raises:
+        StudyError: there are too few cards.
     """
     if not available:
         ranks = f"cpu:{per_trial}" if per_trial else spec.replace("auto", "cpu")
@@ -32,8 +39,8 @@ def device_groups(spec: str, available: int, *, workers: int | None, per_trial: 
     count = workers or max(1, available // per_trial)
     if count * per_trial > available:
         raise StudyError(
-            f"{count} worker(s) with {per_trial} GPU(s) per trial need {count * per_trial} GPUs, and "
-            f"{available} are there; lower --workers or --gpus-per-trial"
+            f"{number_of(count, 'worker')} with {number_of(per_trial, 'GPU')} per trial need {count * per_trial} GPUs, "
+            f"and {available} are there; lower --workers or --gpus-per-trial"
         )
     return [",".join(cards[start : start + per_trial]) for start in range(0, count * per_trial, per_trial)]
 
@@ -150,6 +157,8 @@ class WorkerTeam:
             if line is not None:
                 show(worker.plan.name, line)
                 continue
+
+            # its output has ended, and so does the process
             code = worker.process.wait()
             worker.hang_up()
             again = code not in IN_ORDER and worker.starts <= self.RESTARTS and not self._is_ending
@@ -166,7 +175,7 @@ class WorkerTeam:
             worker.hang_up()
 
     def close(self) -> None:
-        """End all workers and wait for them. A worker that does not end within `END_S` is killed."""
+        """End all workers and wait for them. A worker that does not end within `END_S` of its turn is killed."""
         self.stop()
         for worker in self._workers:
             try:

@@ -20,10 +20,15 @@ Expects = Callable[[int], bool]
 
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
-    """Return the rungs to probe, in order, until two have run: the near one, the far one, then downwards from there."""
-    far = min(4, len(doublings) - 1)  # both are small, and so cheap, but far apart
+    """Return the rungs to probe, in order, until two have run.
+
+    First comes a rung near the bottom, then a rung far above it, then those below the far rung, downwards. Of 16, 32,
+    64, 128, 256 and 512, these are 32, 256, 128, 64 and 16.
+    """
+    far = min(4, len(doublings) - 1)  # both places are low, so that probes are cheap, but far apart
     near = max(min(1, far - 1), 0)
-    return list(dict.fromkeys((doublings[near], *reversed(doublings[: far + 1]))))
+    downwards = reversed(doublings[: far + 1])
+    return list(dict.fromkeys((doublings[near], *downwards)))
 
 
 def make_rungs(
@@ -45,48 +50,51 @@ def _finer_rungs(doublings: Sequence[int], safe: Expects) -> list[int]:
     if not 0 < len(safe_doublings) < len(doublings):
         return []
     last, unsafe = safe_doublings[-1], doublings[len(safe_doublings)]
-    step = max(last // 8, 1)  # so that rungs are round numbers
+    step = max(last // 8, 1)  # an eighth of a doubling: rungs are then round numbers
     *_, largest = takewhile(safe, range(last, unsafe, step))
-    return [rung for rung in ((last + largest) // 2, largest) if rung >= 1.25 * last]
+    half_way = (last + largest) // 2
+    return [rung for rung in (half_way, largest) if rung >= 1.25 * last]  # see `make_rungs` for 1.25
 
 
 def _calibrating(
-    following: Callable[[History], Config | None], fixed: Callable[[StudyAttributes], object | None]
+    next_config: Callable[[History], Config | None], stored_result: Callable[[StudyAttributes], object | None]
 ) -> Strategy:
     """Return the strategy that makes one small probe after another, until their result is known.
 
-    If all that is left is a probe that another worker runs now, this worker runs it, too: no worker waits for another.
-
     Args:
-        following: Returns the config to probe next; None once enough is known.
-        fixed: Returns the result that a worker has stored in the study; None before.
+        next_config: Returns the config to probe next; None once enough is known.
+        stored_result: Returns the result that a worker has stored in the study; None before.
     """
 
-    def ended(history: History, price: Price) -> Done | None:
-        """Return that nothing is left once the result is fixed or enough is known; None before."""
-        is_fixed = fixed(StudyAttributes(history.study.user_attrs)) is not None
-        return Done(reason=ALL_PROBED) if is_fixed or following(history) is None else None
+    def end_if_known(history: History, price: Price) -> Done | None:
+        """Return that nothing is left once a result is stored or enough is known; None before."""
+        is_stored = stored_result(StudyAttributes(history.study.user_attrs)) is not None
+        return Done(reason=ALL_PROBED) if is_stored or next_config(history) is None else None
 
     def choose(history: History, price: Price) -> Choice | None:
         """Choose the config to probe next."""
-        config = following(history)
+        config = next_config(history)
         return None if config is None else Choice(config=config, why=Why.CALIBRATE)
 
-    return Strategy(choosers=(ended, retry, choose))
+    return Strategy(choosers=(end_if_known, retry, choose))
 
 
-def of_ladder(space: Space) -> Strategy:
-    """Return the strategy after which the rungs of an `auto` ladder are made: one small rung after another."""
+def ladder_calibration(space: Space) -> Strategy:
+    """Return the strategy that probes one small rung after another, until the rungs of an `auto` ladder can be made."""
     configs, ladder = calibration_configs(space), str(space.ladder)
 
-    def following(history: History) -> Config | None:
-        """Return a new config if there is one, else one that another worker runs now; None after two rungs."""
+    def next_config(history: History) -> Config | None:
+        """Return a new config if there is one, else one that another worker runs now; None after two rungs.
+
+        So no worker waits for another.
+        """
         if len({trial.config[ladder] for trial in history.complete}) >= 2:  # two points give a straight line
             return None
         unfinished = [config for config in configs if not history.is_over(config)]
-        return next(filter(history.is_new, unfinished), next(iter(unfinished), None))
+        new = list(filter(history.is_new, unfinished))
+        return next(iter(new or unfinished), None)
 
-    return _calibrating(following, lambda attributes: attributes.rungs)
+    return _calibrating(next_config, lambda attributes: attributes.rungs)
 
 
 def calibration_configs(space: Space) -> list[Config]:
@@ -105,23 +113,25 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     A rung is left out only if it needs too much memory or time to start by two standard deviations of the prediction. A
     rung that has run out of memory or time stays as the last rung.
     """
-    ladder = str(space.ladder)
-    observed, config_of = Observed(trials, ladder=ladder), usual(space)
+    ladder, usual_config = str(space.ladder), usual(space)
+    observed = Observed(trials, ladder=ladder)
     memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, choices=0.1)
     start_s = _expectation(observed, space, START_S, error=0.1, choices=0.0)
 
     def possible(rung: int) -> bool:
         """Return whether the usual config on a rung may fit into memory and start in time."""
-        config = config_of | {ladder: rung}
-        needs = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
-        fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in needs)
+        config = usual_config | {ladder: rung}
+        limited = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
+        fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in limited)
         return fits and observed.frontier.beyond(config) is None
 
     def safe(rung: int) -> bool:
-        """Return whether it is also expected to leave enough memory free."""
-        return possible(rung) and memory(config_of | {ladder: rung})[0] <= 1.0 - limits.headroom_pct / 100.0
+        """Return whether the usual config on a rung is possible, and expected to leave enough memory free."""
+        mean_share, _ = memory(usual_config | {ladder: rung})
+        return possible(rung) and mean_share <= 1.0 - limits.headroom_pct / 100.0
 
     tried = {int(trial.params[ladder]) for trial in trials if ladder in trial.params}
+    # The user's own rung stays, so that the search compares with it.
     own_rung = next(parameter.own for parameter in space.parameters if parameter.is_ladder)
     if isinstance(own_rung, int) and possible(own_rung):
         tried.add(own_rung)
@@ -153,6 +163,7 @@ def _expectation(observed: Observed, space: Space, name: str, *, error: float, c
         return lambda config: (0.0, 0.0)
 
     def expected(config: Config) -> tuple[float, float]:
+        """Return mean and standard deviation for one config."""
         mean, deviation = growth.expect([config])
         return float(mean[0]), float(deviation[0])
 
@@ -188,7 +199,7 @@ class BatchToFit:
         """Return the config that is probed at a size: the default config of the smallest rung."""
         return usual(self.space) | {self.parameter: size}
 
-    def following(self, trials: Iterable[FrozenTrial]) -> Config | None:
+    def next_config(self, trials: Iterable[FrozenTrial]) -> Config | None:
         """Return the config to probe next; None once enough is known."""
         size = next_size(self._tried(trials), first=self.first, samples=self.probed_samples, most=self.most)
         return None if size is None else self.config(size)
@@ -205,18 +216,19 @@ class BatchToFit:
             if size is None or not trial.state.is_finished() or not same_launch(trial.params, self.config(size)):
                 continue
             record = typed_trial(trial)
-            if record.retry:
+            if record.retry:  # the same size will be probed again
                 continue
-            share = record.cost.get(MEMORY_SHARE)
-            fits = True if trial.state == TrialState.COMPLETE else None
+            fits = None  # another failure says nothing about memory
             if record.failure in {FailureKind.GPU_OOM, FailureKind.HOST_OOM}:
                 fits = False
-            tried[size] = Tried(
-                size=size, used_mib=share * self.total_mib if share and self.total_mib else None, fits=fits
-            )
+            elif trial.state == TrialState.COMPLETE:
+                fits = True
+            share = record.cost.get(MEMORY_SHARE)
+            used_mib = share * self.total_mib if share and self.total_mib else None
+            tried[size] = Tried(size=size, used_mib=used_mib, fits=fits)
         return list(tried.values())
 
 
-def of_batch(batch: BatchToFit) -> Strategy:
-    """Return the strategy after which a batch size that is `auto` is worked out: one small size after another."""
-    return _calibrating(lambda history: batch.following(history.trials), lambda attributes: attributes.batch)
+def batch_calibration(batch: BatchToFit) -> Strategy:
+    """Return the strategy that probes one small size after another, until an `auto` batch size can be worked out."""
+    return _calibrating(lambda history: batch.next_config(history.trials), lambda attributes: attributes.batch)

@@ -85,9 +85,10 @@ class History:
 
     @property
     def failing_streak(self) -> int:
-        """How many trials in a row, counted back from the last ended one, failed without fault of their config."""
-        failed = (trial.state == FAIL and is_failure(trial.failure) for trial in reversed(ended(self.records)))
-        return sum(1 for _ in takewhile(bool, failed))
+        """How many of the last trials that ended failed in a row, without fault of their config."""
+        newest_first = reversed(ended(self.records))
+        streak = takewhile(lambda trial: trial.state == FAIL and is_failure(trial.failure), newest_first)
+        return sum(1 for _ in streak)
 
     @property
     def usual_s(self) -> float | None:
@@ -129,8 +130,8 @@ class History:
     @cached_property
     def _meaningful_records(self) -> list[TrialRecord]:
         """The trials of `meaningful` that have a config, without retries of a config that the space has lost."""
-        known = [trial for trial in self.records if trial.config and trial.number not in self._excused]
-        return [trial for trial in known if not trial.retry or trial.config in self._space]
+        launched = [trial for trial in self.records if trial.config and trial.number not in self._excused]
+        return [trial for trial in launched if not trial.retry or trial.config in self._space]
 
     @cached_property
     def _probed(self) -> set[str]:
@@ -141,8 +142,8 @@ class History:
     def frontier(self) -> Frontier:
         """Where memory ends: knows the configs that must run out of it."""
         records = self._meaningful_records
-        short = (OutOfMemory(trial.config, trial.missing_gib) for trial in records if trial.missing_gib > 0.0)
-        return Frontier(short, ladder=self._space.ladder)
+        failures = (OutOfMemory(trial.config, trial.missing_gib) for trial in records if trial.missing_gib > 0.0)
+        return Frontier(failures, ladder=self._space.ladder)
 
     @cached_property
     def _ended(self) -> list[TrialRecord]:
@@ -162,7 +163,7 @@ class History:
         is_probed = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
         return is_probed or self.frontier.beyond(config) is not None
 
-    def due(self) -> TrialRecord | None:
+    def due_retry(self) -> TrialRecord | None:
         """Return the first failed trial that is marked for retry and has not been repeated."""
         records = self._meaningful_records
         for place, trial in enumerate(records):
@@ -177,28 +178,30 @@ class History:
         return any(same_launch(trial.config, config) for trial in failed)
 
     def unconfirmed(self) -> Config | None:
-        """Return the config to confirm; None where the best is confirmed. See `standing.leader`.
+        """Return the config that the plain command must still measure; None where there is none.
 
-        With several objectives, this is a member of the Pareto front that only sessions have measured.
+        With a single objective, this is the best config or one that may be better: see `standing.leader`. With several
+        objectives, it is a member of the Pareto front that only sessions have measured.
         """
         if len(self.signs) > 1:
-            return next((dict(member.trials[-1].config) for member in front(self._ended) if member.is_warm), None)
-        lead = leader(self._ended)
-        return dict(lead.unconfirmed.trials[-1].config) if lead and lead.unconfirmed else None
+            standing = next((member for member in front(self._ended) if member.is_warm), None)
+        else:
+            first = leader(self._ended)
+            standing = first.unconfirmed if first else None
+        return dict(standing.trials[-1].config) if standing else None
 
-    def disputed(self, own: Config) -> Config | None:
+    def contradictory(self, own: Config) -> Config | None:
         """Return the user's own config or the best, where its readings are far apart; None where they agree.
 
         It is also returned where other programs were much busier beside it than beside the other of the two, once they
         are calm. None also where `MOST_READINGS` of them disagree: which are right then stays unknown.
         """
-        cold, lead = ways(self._ended).cold, leader(self._ended, [own])
-        base, best = cold.get(launch_digest(own)), lead.best if lead else None
-        for standing, other in ((base, best), (best, base)):
+        own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
+        for standing, other in ((own_standing, best_standing), (best_standing, own_standing)):
             if standing is None or not self._may_be_repeated(standing):
                 continue
             # the newest probe shows whether the machine is quiet enough now for a better reading
-            was_busier = bool(other) and all(
+            was_busier = other is not None and all(
                 much_busier(standing.trials, calmer) for calmer in (other.trials, self._ended[-1:])
             )
             if was_busier or far_apart(standing.trials):
@@ -206,26 +209,31 @@ class History:
         return None
 
     def _may_be_repeated(self, standing: Standing) -> bool:
-        """Return whether the plain command has measured a config less often than `MOST_READINGS`."""
-        cold = [trial for trial in self._ended if trial.launch == standing.launch and trial.values and not trial.warm]
-        return len(cold) < MOST_READINGS
+        """Return whether the plain command has measured a config fewer than `MOST_READINGS` times.
+
+        Readings that count no more are counted here, too.
+        """
+        measured = (trial for trial in self._ended if trial.values and not trial.warm)
+        return sum(trial.launch == standing.launch for trial in measured) < MOST_READINGS
 
     def unsure_gain(self, own: Config) -> Config | None:
-        """Return the config to measure again before a gain over the user's own config is told; None where none is due.
+        """Return the config to measure again before the gain over the user's own config is told; None where none is.
 
         The own config often runs first, and another program may have been busy then. So it is measured again at the
         end. Where the best is ahead by less than the factor 1.3, the best is measured twice, too.
         """
-        cold = ways(self._ended).cold
-        base, lead = cold.get(launch_digest(own)), leader(self._ended, [own])
-        if base is None or lead is None or base.value >= lead.best.value:
-            return None
-        compared = (base, lead.best) if lead.best.value < 1.3 * base.value else (base,)
-        once = (standing for standing in compared if standing.readings == 1 and self._may_be_repeated(standing))
-        return next((standing.config for standing in once), None)
+        own_standing = ways(self._ended).cold.get(launch_digest(own))
+        first = best(self._ended, [own])
+        if own_standing is None or first is None or own_standing.value >= first.value:
+            return None  # no gain is told
+        is_small = first.value < 1.3 * own_standing.value
+        for standing in (own_standing, first) if is_small else (own_standing,):
+            if standing.readings == 1 and self._may_be_repeated(standing):
+                return standing.config
+        return None
 
     def confirmed(self) -> list[Config]:
-        """Return the configs that may be the best according to their cold trials, the best one first.
+        """Return the configs that the plain command has measured and that may be the best, the largest value first.
 
         They come without the pruner's patience.
         """
@@ -295,10 +303,10 @@ def first_answer(choosers: Sequence[Chooser], history: History, price: Price) ->
 
 def retry(history: History, price: Price) -> Choice | None:
     """Choose the config of the first failed trial that is due again."""
-    due = history.due()
-    if due is None:
+    failed = history.due_retry()
+    if failed is None:
         return None
-    return Choice(config=dict(due.config), why=Why.RETRY, origin=due.origin)
+    return Choice(config=dict(failed.config), why=Why.RETRY, origin=failed.origin)
 
 
 def confirm_measured(history: History, price: Price) -> Choice | None:

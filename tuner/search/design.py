@@ -37,8 +37,8 @@ def in_sessions(
 ) -> list[Config]:
     """Return the configs so ordered that those of one session follow each other. Those without a session come last.
 
-    Sessions begin at the smallest rung, and each session begins with its smallest minibatch. So a config runs out of
-    memory late, and configs that need more are then left out.
+    Sessions begin at the smallest rung, and each session begins with its smallest minibatch. So the first config that
+    runs out of memory comes late, and the caller then leaves out the configs that need more.
 
     Args:
         configs: The configs, all of one space.
@@ -50,20 +50,23 @@ def in_sessions(
     alone: list[Config] = []
     for config in configs:
         key = session_key(config)
-        (alone if key is None else sessions.setdefault(key, [])).append(config)
+        if key is None:
+            alone.append(config)
+        else:
+            sessions.setdefault(key, []).append(config)
     rising = [sorted(session, key=memory) for session in sessions.values()]
     rising.sort(key=lambda session: memory(session[0]))
     return [*chain.from_iterable(rising), *alone]
 
 
 def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
-    """Return the values with which a config's need for device memory grows, the most important first."""
+    """Return a key that sorts configs by their need for device memory: the values of `names`, 0 in place of words."""
     values = (config.get(name, 0) for name in names)
     return tuple(value if isinstance(value, int | float) else 0 for value in values)
 
 
 def distance(space: Space, config: Config, second: Config) -> float:
-    """Return how far two configs are apart: the sum over the parameters, each at most 1."""
+    """Return how far two configs are apart: the sum of the distances of their values, each at most 1."""
     return sum(
         _apart(parameter, config.get(parameter.name), second.get(parameter.name)) for parameter in space.parameters
     )
@@ -75,5 +78,5 @@ def _apart(parameter: Parameter, value: Value | None, second: Value | None) -> f
         return 0.0
     if value is None or second is None or any(isinstance(number, str) for number in parameter.values):
         return 1.0
-    ranks = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
-    return abs(ranks.index(value) - ranks.index(second)) / (len(ranks) - 1)
+    numbers = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - at least two, as two of them differ
+    return abs(numbers.index(value) - numbers.index(second)) / (len(numbers) - 1)

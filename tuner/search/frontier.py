@@ -33,8 +33,9 @@ class Need:
     """Whether every number is growing, and no choice changes the need."""
 
     def product(self, config: Config) -> float:
-        """Return the product of all growing sizes of a config; 0 where a size is 0, as of a loader without workers."""
-        return math.prod(value for name in self.growing_with(None, config) if is_number(value := config[name]))
+        """Return the product of all growing sizes of a config; 0 where a size is 0, such as that of no workers."""
+        sizes = (config[name] for name in self.growing_with(None, config))
+        return math.prod(filter(is_number, sizes))
 
     def growing_with(self, ladder: str | None, config: Config | None = None) -> tuple[str, ...]:
         """Return the parameters of which a larger value never lowers the need, for this ladder and this config."""
@@ -86,14 +87,15 @@ class Frontier:
             for failure in alike.get(self._must_agree(config, need), ()):
                 growing = need.growing_with(self._ladder, failure.config)
                 if all(_ratio(config.get(name), failure.config.get(name)) >= 1.0 for name in growing):
-                    times = self._rung_ratio(config, failure.config)
-                    exceeded.append(OutOfMemory(failure.config, failure.violation * times))
+                    rung_ratio = self._rung_ratio(config, failure.config)
+                    exceeded.append(OutOfMemory(failure.config, failure.violation * rung_ratio))
         return max(exceeded, key=lambda failure: failure.violation, default=None)
 
     def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
         """Yield, for each known failure, which values of each parameter of a space need at least as much.
 
-        A config whose values all do is beyond the failure. The last value of a parameter stands for its absence.
+        A config is beyond the failure if all its values need as much. After its values, each parameter has a last entry
+        for configs that do not use it.
         """
         for need, alike in self._failures.items():
             for failure in itertools.chain.from_iterable(alike.values()):
@@ -105,21 +107,24 @@ class Frontier:
         return 1.0 if self._ladder is None else _ratio(config.get(self._ladder), base.get(self._ladder))
 
     def _must_agree(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
-        """Return what must be the same in two configs, so that their needs can be compared."""
-        if need.sizes_only:
+        """Return the parameters and values that two configs must share, so that their needs can be compared."""
+        if need.sizes_only:  # any two configs can be compared
             return frozenset()
         may_differ = need.ignored.union(need.growing_with(self._ladder))
         return frozenset(item for item in config.items() if item[0] not in may_differ)
 
 
 def _values_beyond(need: Need, growing: Collection[str], parameter: Parameter, failed: Config) -> list[bool]:
-    """Return, for each value of a parameter and for its absence, whether it needs at least what a failed config has."""
+    """Return, for each value of a parameter, whether it needs at least as much as the value of a failed config.
+
+    The last answer is for a config that does not use the parameter.
+    """
     values, failed_value = (*parameter.values, None), failed.get(parameter.name)
     if parameter.name in growing:
         return [_ratio(value, failed_value) >= 1.0 for value in values]
-    if need.sizes_only or parameter.name in need.ignored:
+    if need.sizes_only or parameter.name in need.ignored:  # no value changes the need
         return [True] * len(values)
-    return [value == failed_value for value in values]
+    return [value == failed_value for value in values]  # configs with another value are not compared
 
 
 def _ratio(value: Value | None, base: Value | None) -> float:

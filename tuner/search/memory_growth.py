@@ -89,15 +89,17 @@ class Rising:
     @classmethod
     def of(cls, device: DeviceSummary) -> "Rising | None":
         """Return how a device's memory rose; None where that is not known."""
-        if len(device.mem_rises) < 2 or (end_s := device.mem_rises[-1][0]) <= 0:
+        if len(device.mem_rises) < 2:
+            return None
+        *rises, (end_s, now_mib) = device.mem_rises  # the last entry is the end of the run, not a rise
+        if end_s <= 0:
             return None
         onset_s = _onset_s(device)
         begin_s = max(0.2 * end_s, onset_s)  # at first, caches fill and the optimizer gets its memory
-        *rises, (_, now_mib) = device.mem_rises  # the last entry is the end of the run, not a rise
         steps = [(t_s, mib - before_mib) for (_, before_mib), (t_s, mib) in pairwise(rises) if t_s > begin_s]
         skipped = math.ceil(onset_s / end_s * len(device.mem_floors))
         floors = tuple(device.mem_floors[skipped:])
-        if onset_s and floors and not steps:  # what grows would have raised the peak that has come again
+        if onset_s and floors and not steps:  # growth would have raised the peak that recurs, so the floors are flat
             floors = (min(floors),) * len(floors)
         return cls(
             begin_s=begin_s,
@@ -118,40 +120,53 @@ class Rising:
     def _fitted(self, *, late: bool) -> MemoryGrowth:
         """Return the growth of the floors that fits best. Only with `late` may it begin after the first part.
 
-        A straight line over the time is compared with a line over its logarithm, a constant and a few steps (Schwarz's
-        criterion). A short part may miss the least memory, so the least of three neighbours counts. Where memory comes
-        in equal blocks, growth makes steps, too. Growth that begins in the last three parts is not found. Floors that
-        rise in at most three steps, and are flat between them, show none.
+        The floors are compared with curves that grow for ever, and with curves that do not (Schwarz's criterion):
+
+        1. Growth is a straight line over the time. With `late`, the line may be flat at first. Growth that begins in
+           the last three parts is not found.
+        2. Without growth, the floors are constant, rise with the logarithm of the time, or rise in up to three steps.
+
+        A short part may miss the least memory, so the least of three neighbours counts.
         """
         count = len(self.floors)
-        if count < 6:
+        if count < 6:  # too few to compare curves
             return MemoryGrowth(0.0, self.resolution_mib / (self.end_s - self.begin_s), GROWS)
         part_s = self.end_s / (self.skipped + count)
-        at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s  # the middles of the parts
+        # The middles of the parts with two neighbours. The first part is left out, and is no neighbour.
+        at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
         rounding = self.resolution_mib**2 / 12  # the mean square of a rounding error
+
+        # 1
         begins_s = at_s[: max(1, len(at_s) - 3)] if late else at_s[:1]
-        clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]
-        lines = [  # slope and level; a late begin is a third number
-            _evidence(_misfit(floors, clock) + rounding, 3 if place else 2, floors)
-            for place, clock in enumerate(clocks)
+        clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]  # the time since growth began
+        numbers = [2] + [3] * (len(clocks) - 1)  # slope and level; a late begin is a third number
+        growth = [
+            _evidence(_misfit(floors, clock) + rounding, fitted, floors)
+            for clock, fitted in zip(clocks, numbers, strict=True)
         ]
-        clock = clocks[lines.index(max(lines))]
-        slope, misfit = float(np.polyfit(clock, floors, 1)[0]), _misfit(floors, clock) + rounding
+        clock = clocks[growth.index(max(growth))]
+        slope = float(np.polyfit(clock, floors, 1)[0])
+        misfit = _misfit(floors, clock) + rounding
+
+        # 2
         variance = float(floors.var())
-        no_growth = max(
+        no_growth = [
             _evidence(variance + rounding, 1, floors),
             _evidence(_misfit(floors, np.log(at_s)) + rounding, 2, floors),
-            *(self._evidence_of_steps(floors) if variance > rounding else ()),
-        )
-        prior_odds = math.log(GROWS / (1 - GROWS))
-        odds = prior_odds + max(lines) - no_growth
-        if slope <= 0:
-            odds = min(odds, prior_odds)
+        ]
+        if variance > rounding:
+            no_growth += self._evidence_of_steps(floors)
+
+        prior_log_odds = math.log(GROWS / (1 - GROWS))
+        log_odds = prior_log_odds + max(growth) - max(no_growth)
+        if slope <= 0:  # floors that fall do not speak for growth
+            log_odds = min(log_odds, prior_log_odds)
+        bounded = max(-700.0, min(700.0, log_odds))  # exp overflows soon after 700
         return MemoryGrowth(
             mib_per_s=max(slope, 0.0),
             error=math.sqrt(misfit * len(floors) / (len(floors) - 2) / np.square(clock - clock.mean()).sum()),
-            probability=1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, odds)))),  # 700: exp overflows soon after
+            probability=1.0 / (1.0 + math.exp(-bounded)),
         )
 
     def _evidence_of_steps(self, floors: Floats) -> Iterator[float]:
@@ -162,12 +177,16 @@ class Rising:
         rounding = self.resolution_mib**2 / 12
         for steps in range(1, min(3, len(floors) - 1) + 1):
             misfit = _misfit_of_steps(floors, steps)
-            if misfit <= rounding:
-                yield _evidence(misfit + max(rounding, self._block_mib**2 / 12), 2 * steps + 1, floors)
+            if misfit <= rounding:  # flat between the steps
+                numbers = 2 * steps + 1  # the place of each step, and the levels
+                yield _evidence(misfit + max(rounding, self._block_mib**2 / 12), numbers, floors)
 
     @property
     def _block_mib(self) -> float:
-        """The size of the smallest step where all are multiples of it; 0 where they are not, or are fewer than two."""
+        """The size of the smallest step, where memory comes in blocks of this size; otherwise 0.
+
+        It does where there are two steps at least, and all are multiples of the smallest.
+        """
         sizes = [by for _, by in self.steps if by > self.resolution_mib]
         block = min(sizes, default=0.0)
         are_multiples = len(sizes) > 1 and all(abs(math.remainder(by, block)) <= 0.03 * block for by in sizes)
@@ -212,18 +231,26 @@ class Rising:
             expected: What is known of records before the run.
         """
         random, slope = np.random.default_rng(0), self._growth.mib_per_s
+        # Records come with the logarithm of the time: this is the coming time as a multiple of the observed time.
         times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
-        growing = round(DRAWS * self.grows)
-        growth = np.abs(random.normal(slope, self._growth.error, size=growing)) * max(until_s - self.peak_s, 0.0)
-        beside = self._records(random, growing, times, expected, self._steps_beside(slope))
-        flat = self._records(random, DRAWS - growing, times, expected, [by for _, by in self.steps])
-        return np.sort(np.concatenate([growth + beside, flat]))
+        growing_draws = round(DRAWS * self.grows)
+        growing_s = max(until_s - self.peak_s, 0.0)
+        growth = np.abs(random.normal(slope, self._growth.error, size=growing_draws)) * growing_s
+        records_beside = self._records(random, growing_draws, times, expected, self._steps_beside(slope))
+        records_alone = self._records(random, DRAWS - growing_draws, times, expected, [by for _, by in self.steps])
+        return np.sort(np.concatenate([growth + records_beside, records_alone]))
 
     def _steps_beside(self, slope: float) -> list[float]:
-        """Return, of each step of which growth explains less than a half, the MiB that growth does not explain."""
-        spans = pairwise([(self.begin_s, 0.0), *self.steps])
-        unexplained = [(by - slope * (at_s - before_s), by) for (before_s, _), (at_s, by) in spans]
-        return [mib for mib, by in unexplained if mib > max(self.resolution_mib, by / 2)]
+        """Return the steps that growth does not explain: of each, the MiB beyond the growth since the step before.
+
+        A step of which growth explains half or more is left out.
+        """
+        steps: list[float] = []
+        for (before_s, _), (at_s, by_mib) in pairwise([(self.begin_s, 0.0), *self.steps]):
+            beyond_growth_mib = by_mib - slope * (at_s - before_s)
+            if beyond_growth_mib > max(self.resolution_mib, by_mib / 2):
+                steps.append(beyond_growth_mib)
+        return steps
 
     def _records(
         self, random: np.random.Generator, draws: int, times: float, expected: Expected, sizes: list[float]
@@ -240,40 +267,51 @@ class Rising:
             expected: What is known of records before the run.
             sizes: The observed records, in MiB.
         """
+        # How many records come in each draw: the posterior of their rate is a gamma distribution.
         most = expected.most * math.log(self.end_s / self.begin_s)
         rate = np.minimum(random.gamma(expected.records + len(sizes), size=draws) / (BEFORE_SHARE + 1.0), most)
         count = random.poisson(times * rate)
+
+        # How large a new record usually is.
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
         usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
         if expected.like_observed:
             usual_mib = (usual_mib + sum(sizes)) / (1 + len(sizes))
+
+        # The size of each: a row per draw, as long as the largest count. Only the first `count` of a row come.
         shape = draws, int(count.max(initial=0))
-        size = random.exponential(usual_mib, shape)
+        size_mib = random.exponential(usual_mib, shape)
         if sizes:
             is_repeated = random.random(shape) < len(sizes) / (1.0 + len(sizes))
-            size = np.where(is_repeated, random.choice(sizes, shape), size)
+            size_mib = np.where(is_repeated, random.choice(sizes, shape), size_mib)
         comes = np.arange(shape[1]) < count[:, np.newaxis]
-        return np.where(comes, size, 0.0).sum(axis=1)
+        return np.where(comes, size_mib, 0.0).sum(axis=1)
 
 
 def _onset_s(device: DeviceSummary) -> float:
     """Return the second at which something began that recurs and makes most of the peak, such as an evaluation.
 
-    0 where nothing does. Memory first reached half of what comes and goes, then fell back, and reached it again. So the
-    first climb is no record: the others are as high. It is a single climb, however often memory was read meanwhile.
+    0 where nothing does. Memory climbs to at least half-way between its least and its peak, falls back, and comes as
+    high again. So the first climb is no record.
     """
     rises, floors, tops = device.mem_rises, device.mem_floors, device.mem_tops
-    if not floors or len(tops) != len(floors) or (end_s := rises[-1][0]) <= 0.0:
+    end_s, high = rises[-1]
+    if not floors or len(tops) != len(floors) or end_s <= 0.0:
         return 0.0
-    low, high = min(floors), rises[-1][1]
-    part_s, half = end_s / len(floors), low + 0.5 * (high - low)
+    low, part_s = min(floors), end_s / len(floors)
+    half, quarter = low + 0.5 * (high - low), low + 0.25 * (high - low)
+
+    # The first climb. Readings within half a part belong to it.
     first_s = next(t_s for t_s, mib in rises if mib >= half)
+    if first_s <= 0.0:  # memory was high from the start
+        return 0.0
     onset_s = max(t_s for t_s, _ in rises[:-1] if t_s <= first_s + 0.5 * part_s)
+
+    # The fall after it, and then the next climb.
     next_part = min(len(floors) - 1, int(onset_s / part_s)) + 1
-    low_again = (at for at in range(next_part, len(floors)) if floors[at] <= low + 0.25 * (high - low))
-    fallen_at = next(low_again, len(floors))
+    fallen_at = next((at for at in range(next_part, len(floors)) if floors[at] <= quarter), len(floors))
     recurs = any(top >= half for top in tops[fallen_at + 1 :])
-    return onset_s if first_s > 0.0 and recurs else 0.0
+    return onset_s if recurs else 0.0
 
 
 def _evidence(misfit: float, numbers: int, floors: Floats) -> float:
@@ -290,10 +328,12 @@ def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
 
 
 def _misfit_of_steps(floors: Floats, steps: int) -> float:
-    """Return the mean square that the best stairs with so many steps leave."""
-    stairs = ((0, *cuts, len(floors)) for cuts in combinations(range(1, len(floors)), steps))
-    squares = (sum(float(floors[begin:end].var()) * (end - begin) for begin, end in pairwise(cuts)) for cuts in stairs)
-    return min(squares) / len(floors)
+    """Return the mean square that the best stairs with so many steps leave: flat levels between the steps."""
+    least = math.inf
+    for steps_at in combinations(range(1, len(floors)), steps):
+        levels = [floors[begin:end] for begin, end in pairwise((0, *steps_at, len(floors)))]
+        least = min(least, sum(float(level.var()) * len(level) for level in levels))
+    return least / len(floors)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -332,15 +372,18 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected =
     The chance is that of all devices together; the other numbers are those of the device with the least room.
     """
     answers: list[Lasts] = []
-    for rising, total_mib in [(Rising.of(device), device.mem_total_mib) for device in devices]:
+    for device in devices:
+        rising, total_mib = Rising.of(device), device.mem_total_mib
         if rising and total_mib:
-            rise = rising.rise_mib(hours * HOUR_S, expected)
+            rises_mib = rising.rise_mib(hours * HOUR_S, expected)
+            left_mib = SPARE * total_mib - rising.now_mib
+            fitting = float(np.searchsorted(rises_mib, left_mib, side="right"))  # the number of rises that fit
             answers.append(
                 Lasts(
                     hours=hours,
-                    chance=float(np.searchsorted(rise, SPARE * total_mib - rising.now_mib, side="right")) / len(rise),
+                    chance=fitting / len(rises_mib),
                     rising=rising,
-                    most_mib=rising.now_mib + float(np.quantile(rise, SURE)),
+                    most_mib=rising.now_mib + float(np.quantile(rises_mib, SURE)),
                     total_mib=total_mib,
                 )
             )

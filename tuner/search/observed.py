@@ -15,7 +15,7 @@ from tuner.search.trials import typed_trial
 from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import LADDER, VARIANT, Config, Space, launch_digest, launched
 
-_RUN = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
+_TIME_OF_ITERATIONS = Need(growing=(LADDER, "update_epochs"), ignored=frozenset(), grows_by_rung=False)
 """The time of the iterations: more environments or more epochs never take less time.
 
 What the size of a minibatch does to this time is unknown, as is the effect of a command's own parameters. So this holds
@@ -114,8 +114,9 @@ class Observed:
         self._failures: list[OutOfMemory] = []
         records = list(map(typed_trial, trials))
         for trial, record in zip(trials, records, strict=True):
-            if not (record.state == COMPLETE and record.soaks):  # a soak may provoke what costs time
-                self._note(record, _number(trial), sign)
+            is_complete_soak = record.state == COMPLETE and record.soaks
+            if not is_complete_soak:  # a soak may provoke what costs time, so its values do not count
+                self._note(record, _first_value(trial), sign)
         may_be_best = eligible(records)
         for digest, measured in self.measured.items():
             measured.eligible = digest in may_be_best
@@ -127,43 +128,51 @@ class Observed:
 
         The sibling that is least similar comes first.
         """
-        cases = [*(sibling.costs for sibling in reversed(self._siblings)), self._costs]
-        return [amounts(costs, name, space) for costs in cases]
+        costs_of_cases = [sibling.costs for sibling in reversed(self._siblings)]
+        costs_of_cases.append(self._costs)
+        return [amounts(costs, name, space) for costs in costs_of_cases]
 
-    def _note(self, trial: TrialRecord, number: float | None, sign: float) -> None:
-        """Note what a trial shows of its config; `number` is its first objective, None where it has none."""
+    def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
+        """Note what a trial shows of its config; `value` is its first objective, None where it has none."""
         digest, config = launch_digest(trial.config), launched(trial.config)
-        if number is None:
+        if value is None:  # the trial runs now, or it failed
             self.closed.add(digest)
             self._note_failure(trial, config)
             return
         self.closed.discard(digest)
         measured = self.measured.setdefault(digest, Measured(config))
-        measured.values.append(MeasuredValue(sign * number, trial.error, trial.measured_on))
+        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on))
         self.newest_devices, self.warm = trial.measured_on, trial.warm
-        if took := trial.cost:
-            self._costs.append((config, took))
+        if trial.cost:
+            self._costs.append((config, trial.cost))
 
     def _note_failure(self, trial: TrialRecord, config: Config) -> None:
         """Note what a trial without a value says of memory and time, and whether its config is at fault otherwise."""
         failure = trial.failure
-        if failure is None and trial.state in FINISHED and not (trial.probe.digest or trial.retry):
+        is_by_tuner = trial.probe.digest or trial.retry
+        if failure is None and trial.state in FINISHED and not is_by_tuner:
             failure = FailureKind.CRASH  # another program's trial that has neither a value nor a reason
-        need = _RUN if failure == FailureKind.TOO_SLOW and trial.ran else _NEEDS.get(failure)
         if failure == FailureKind.GPU_OOM:
             self.ran_out.append(config)
         elif failure == FailureKind.HOST_OOM:
             self.host_ran_out.append(config)
-        elif need is None and is_failure(failure) and failure not in SAYS_NOTHING:
-            self.failed.append(config)
+        need = _NEEDS.get(failure)
+        if failure == FailureKind.TOO_SLOW and trial.ran:  # the start took less time than the iterations
+            need = _TIME_OF_ITERATIONS
         if need is not None:
             self._failures.append(OutOfMemory(config, trial.missing_gib or 1.0, need))
+        elif is_failure(failure) and failure not in SAYS_NOTHING:
+            self.failed.append(config)
 
 
-def _number(trial: FrozenTrial) -> float | None:
-    """Return the first objective of a trial; where the pruner stopped the trial, the last value before that."""
+def _first_value(trial: FrozenTrial) -> float | None:
+    """Return the first objective of a trial; None where it has none.
+
+    Where the pruner stopped the trial, this is the last value that the trial reported.
+    """
     if trial.state == TrialState.COMPLETE:
         return trial.values[0]
     if trial.state != TrialState.PRUNED or not trial.intermediate_values:
         return None
-    return trial.intermediate_values[max(trial.intermediate_values)]
+    last_step = max(trial.intermediate_values)
+    return trial.intermediate_values[last_step]

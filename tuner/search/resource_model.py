@@ -39,8 +39,12 @@ class Terms:
     def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
         """`ignored`: parameters that do not change the amount."""
         self.ladder = ladder_of(space)
-        self.sizes, self.choices = list[str](), list[tuple[str, Value]]()
+        self.sizes: list[str] = []
+        """The parameters whose numbers scale the growing part."""
+        self.choices: list[tuple[str, Value]] = []
+        """Parameter and value, for each value but the first of all other parameters."""
         self._middle: dict[str, float] = {}
+        """Size → the logarithm of its middle value."""
         for parameter in space.parameters:
             if parameter.name in ignored or parameter.name == PATIENCE:
                 continue
@@ -58,13 +62,12 @@ class Terms:
         The fixed part has a 1, and for each choice 1 or 0: whether the config has it. The growing part also has the
         logarithm of each size as a multiple of the middle size; 0 for a size that the config does not use.
         """
-        chosen = [[float(config.get(name) == value) for name, value in self.choices] for config in configs]
-        fixed = np.column_stack([np.ones(len(configs)), np.array(chosen).reshape(len(configs), len(self.choices))])
-        sizes = [
-            [_logarithm(config[name]) - self._middle[name] if name in config else 0.0 for name in self.sizes]
-            for config in configs
-        ]
-        return Columns(fixed, np.column_stack([fixed, np.array(sizes).reshape(len(configs), len(self.sizes))]))
+        chosen, sizes = np.zeros((len(configs), len(self.choices))), np.zeros((len(configs), len(self.sizes)))
+        for row, config in enumerate(configs):
+            chosen[row] = [config.get(name) == value for name, value in self.choices]
+            sizes[row] = [self._relative_size(name, config[name]) if name in config else 0.0 for name in self.sizes]
+        fixed = np.column_stack([np.ones(len(configs)), chosen])
+        return Columns(fixed, np.column_stack([fixed, sizes]))
 
     def columns_at(self, codes: NDArray[np.intp]) -> Columns:
         """Return the same as `columns` for configs given by the places of their values: see `gain.pool.Levels`."""
@@ -75,9 +78,13 @@ class Terms:
         sizes = np.zeros((len(codes), len(self.sizes)))
         for column, name in enumerate(self.sizes):
             at, values = self._parameters[name]
-            logarithms = [_logarithm(value) - self._middle[name] for value in values]
-            sizes[:, column] = np.array([*logarithms, 0.0])[codes[:, at]]
+            of_code = [*(self._relative_size(name, value) for value in values), 0.0]  # 0: the size is not used
+            sizes[:, column] = np.array(of_code)[codes[:, at]]
         return Columns(fixed, np.column_stack([fixed, sizes]))
+
+    def _relative_size(self, name: str, value: Value) -> float:
+        """Return the logarithm of a size as a multiple of the parameter's middle size."""
+        return _logarithm(value) - self._middle[name]
 
 
 class Growth:
@@ -118,19 +125,27 @@ class Growth:
         """
         self._terms, self._bend = Terms(space, ignored), bend
         known, beyond = self._terms.columns(configs), self._terms.columns(over)
-        self._split = known.fixed.shape[1]  # the parameters before are those of the fixed part
+        self._split = known.fixed.shape[1]
+        """The number of parameters of the fixed part. Those of the growing part follow them."""
         wanted = np.log(np.asarray(amounts, dtype=float))
         self._expected, covariance = self._prior_of(prior, wanted, known.growing, choices, grown)
         self._precision = np.linalg.inv(covariance)
-        self._error, self._needs = error, np.zeros(0)
+        # First without the configs that are over: this fit says how much they are likely to need.
+        self._error, self._needs_of_over = error, np.zeros(0)
         self._learn(known, wanted, self._terms.columns(()))
         if over:
-            self._needs = _above(math.log(1.05), self._predict(beyond))
-            self._error = error
+            self._needs_of_over = _above(math.log(1.05), self._predict(beyond))  # 5 % more than there is
+            self._error = error  # the first fit may have widened it
             self._learn(known, wanted, beyond)
 
     def _learn(self, known: Columns, wanted: Floats, over: Columns) -> None:
-        """Fit the parameters, widen the error by the misfit, and compute the covariance at the fit."""
+        """Fit the parameters, widen the error by the misfit, and compute the covariance at the fit.
+
+        Args:
+            known: The configs that were measured.
+            wanted: The logarithm of the amount of each of them.
+            over: The configs that need more than 1.0.
+        """
         self._fitted = self._fit(known, wanted, over)
         means, slopes = self._logarithms(self._fitted, known)
         misfit = float(np.square((means - wanted) / self._error).sum()) / max(len(wanted), 1)
@@ -153,7 +168,7 @@ class Growth:
     def _predict(self, columns: Columns) -> Prediction:
         """Return what is expected of the logarithm of each amount, the error of a measurement included."""
         means, slopes = self._logarithms(self._fitted, columns)
-        variances = np.square(slopes @ np.linalg.cholesky(self._covariance)).sum(axis=1)
+        variances = np.square(slopes @ np.linalg.cholesky(self._covariance)).sum(axis=1)  # slope · covariance · slope
         return Prediction(means, np.sqrt(variances + self._error**2))
 
     def _prior_of(
@@ -163,20 +178,28 @@ class Growth:
 
         The order of the parameters: level and choices of the fixed part, level and choices of the growing part, and the
         power of each size. Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly
-        differs from 1. Similar cases differ by a common factor: on an H200, the pi_plus cases of two methods differed
-        in memory by 1.5.
+        differs from 1.
+
+        1. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
+           the pi_plus cases of two methods differed in memory by 1.5. Besides, each parameter may differ by half of
+           its usual deviation.
+        2. Without a prior, both levels follow from the mean of the measured amounts, of which `grown` grows.
         """
-        count, sizes = self._split - 1, self._terms.sizes
+        sizes, choice_count = self._terms.sizes, self._split - 1
+        no_choice = [0.0] * choice_count
         powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
         power_deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
-        deviations = np.maximum([0.8, *[choices] * count, 0.8, *[choices] * count, *power_deviations], 1e-3)
+        of_choices = [choices] * choice_count
+        deviations = np.maximum([0.8, *of_choices, 0.8, *of_choices, *power_deviations], 1e-3)  # 0 has no inverse
+        # 1
         if prior is not None:
-            levels = np.array([1.0, *[0.0] * count, 1.0, *[0.0] * count, *[0.0] * len(sizes)])
+            levels = np.array([1.0, *no_choice, 1.0, *no_choice, *[0.0] * len(sizes)])
             common_factor = 0.4**2 * np.outer(levels, levels)
             return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
+        # 2
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
-        growth = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
-        mean = np.array([level, *[0.0] * count, level - float(growth.mean()), *[0.0] * count, *powers])
+        growth_by_sizes = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
+        mean = np.array([level, *no_choice, level - float(growth_by_sizes.mean()), *no_choice, *powers])
         mean[0] += math.log(1.0 - grown) / self._bend
         mean[self._split] += math.log(grown) / self._bend
         return mean, np.diag(deviations**2)
@@ -188,11 +211,11 @@ class Growth:
         for _ in range(40):
             damped = descent.curvature + damping * np.diag(np.diag(descent.curvature))
             moved = parameters + np.linalg.solve(damped, descent.direction)
-            further = self._descent(moved, known, wanted, over)
-            if further.cost < descent.cost:
-                has_converged = descent.cost - further.cost < 1e-6 * (1.0 + descent.cost)
-                parameters, descent, damping = moved, further, damping / 10.0
-            else:
+            moved_descent = self._descent(moved, known, wanted, over)
+            if moved_descent.cost < descent.cost:  # a step that helps: take it, and dare a longer step
+                has_converged = descent.cost - moved_descent.cost < 1e-6 * (1.0 + descent.cost)
+                parameters, descent, damping = moved, moved_descent, damping / 10.0
+            else:  # a step too far: try a shorter step
                 damping *= 10.0
                 has_converged = damping > 1e8
             if has_converged:
@@ -202,18 +225,19 @@ class Growth:
     def _descent(self, parameters: Floats, known: Columns, wanted: Floats, over: Columns) -> "_Descent":
         """Return the cost of some parameters, and how it falls from there.
 
-        A config that ran out is expected to need what is likely of one that needs more than there is: see `_above`. A
-        model that expects even more of it fits as well.
+        A config of `over` should need at least `_needs_of_over`. To expect even more of it costs nothing.
         """
+        # The measured amounts, and the prior.
         means, slopes = self._logarithms(parameters, known)
         residuals, away = (wanted - means) / self._error, parameters - self._expected
         cost = float(residuals @ residuals + away @ self._precision @ away) / 2.0
         direction = slopes.T @ residuals / self._error - self._precision @ away
         curvature = slopes.T @ slopes / self._error**2 + self._precision
+        # The configs that are over.
         if len(over.fixed):
             means, slopes = self._logarithms(parameters, over)
-            error = 0.05  # how exactly the amount of such a config is known
-            residuals = np.maximum(0.0, self._needs - means) / error
+            error = 0.05  # how exactly the amount of such a config is known, as a logarithm
+            residuals = np.maximum(0.0, self._needs_of_over - means) / error
             slopes = slopes * (residuals > 0.0)[:, None]
             cost += float(residuals @ residuals) / 2.0
             direction = direction + slopes.T @ residuals / error
@@ -222,10 +246,11 @@ class Growth:
 
     def _logarithms(self, parameters: Floats, configs: Columns) -> tuple[Floats, Floats]:
         """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
-        low, high = configs.fixed @ parameters[: self._split], configs.growing @ parameters[self._split :]
-        total = np.logaddexp(self._bend * low, self._bend * high) / self._bend
-        share = np.exp(self._bend * (high - total))[:, None]  # of the growing part
-        return total, np.column_stack([(1.0 - share) * configs.fixed, share * configs.growing])
+        fixed = configs.fixed @ parameters[: self._split]
+        growing = configs.growing @ parameters[self._split :]
+        total = np.logaddexp(self._bend * fixed, self._bend * growing) / self._bend
+        growing_share = np.exp(self._bend * (growing - total))[:, None]
+        return total, np.column_stack([(1.0 - growing_share) * configs.fixed, growing_share * configs.growing])
 
 
 class _Descent(NamedTuple):
@@ -239,17 +264,19 @@ class _Descent(NamedTuple):
 
 
 def _above(least: float, normal: Prediction) -> Floats:
-    """Return the means of normal variables that are known to be above `least`."""
-    apart = (least - normal.mean) / normal.deviation
-    tail = np.array([0.5 * math.erfc(distance / math.sqrt(2.0)) for distance in apart])
-    ratio = np.exp(-0.5 * apart**2) / math.sqrt(2.0 * math.pi) / np.maximum(tail, 1e-12)
-    return np.where(apart < 5.0, normal.mean + normal.deviation * ratio, least)  # beyond 5, the ratio is inexact
+    """Return the means of normal variables that are known to be above `least`: those of truncated distributions."""
+    deviations_below = (least - normal.mean) / normal.deviation
+    tail = np.array([0.5 * math.erfc(distance / math.sqrt(2.0)) for distance in deviations_below])
+    density = np.exp(-0.5 * deviations_below**2) / math.sqrt(2.0 * math.pi)
+    ratio = density / np.maximum(tail, 1e-12)
+    # Beyond 5 deviations the ratio is inexact, and the mean is hardly above `least`.
+    return np.where(deviations_below < 5.0, normal.mean + normal.deviation * ratio, least)
 
 
 def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
     """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
 
-    None where no case has a measured amount, or one of `over`.
+    None where nothing was measured in any case, and the last case has no config that is over.
 
     Args:
         space: The space of the last case.
@@ -259,17 +286,22 @@ def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] 
     """
     growth = None
     for place, (configs, amounts) in enumerate(known):
-        over_here = over if place == len(known) - 1 else ()
-        if configs or over_here or growth:
+        is_last = place == len(known) - 1
+        over_here = over if is_last else ()
+        if configs or over_here or growth:  # else nothing is known yet to fit
             growth = Growth(space, configs, amounts, over=over_here, prior=growth, **settings)
     return growth
 
 
 def _is_size(parameter: Parameter) -> bool:
-    """Return whether a parameter has positive numbers; two alone are choices, because a switch has no power."""
+    """Return whether a parameter is a size, whose power can be fitted, rather than a choice.
+
+    A size has positive numbers alone. Two numbers are a choice, like a switch, unless they are the rungs.
+    """
     numbers = list(filter(is_number, parameter.values))
-    is_positive = len(numbers) == len(parameter.values) and all(number > 0 for number in numbers)
-    return is_positive and (parameter.is_ladder or len(numbers) > 2)
+    if len(numbers) < len(parameter.values) or any(number <= 0 for number in numbers):
+        return False
+    return parameter.is_ladder or len(numbers) > 2
 
 
 def _logarithm(value: object) -> float:
@@ -310,19 +342,28 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
         return float(config.get(ladder, 1)) if ladder else 1.0
 
     shares = [(launched(trial.config), trial.memory_share_pct / 100.0) for trial in ran if trial.memory_share_pct]
+    # The time of an iteration, up to a constant factor: its samples are proportional to the rung.
     times = [(launched(trial.config), rung(trial.config) / trial.samples_per_s) for trial in ran if trial.samples_per_s]
     expected_shares = _expected(space, shares, configs, ignored=MEMORYLESS, error=0.004, choices=0.25)
     expected_times = _expected(space, times, configs, error=0.15, choices=0.5, bend=1.5)
-    return [
-        Foreseen(memory_share=share, samples_per_s=time and time.quotient_of(rung(config)))
-        for config, share, time in zip(configs, expected_shares, expected_times, strict=True)
-    ]
+    foreseen: list[Foreseen] = []
+    for config, share, time in zip(configs, expected_shares, expected_times, strict=True):
+        samples_per_s = time.quotient_of(rung(config)) if time else None
+        foreseen.append(Foreseen(memory_share=share, samples_per_s=samples_per_s))
+    return foreseen
 
 
 def _expected(
     space: Space, measured: Sequence[tuple[Config, float]], configs: Sequence[Config], **settings: Any
 ) -> Sequence[Interval | None]:
-    """Return the expected amount of each config, each None without measured amounts; `settings`: see `Growth`."""
+    """Return the expected amount of each config; None for each where nothing was measured.
+
+    Args:
+        space: See `Growth`.
+        measured: Each config that was measured, and its amount.
+        configs: The configs of which an amount is expected.
+        **settings: See `Growth`.
+    """
     if not measured:
         return [None] * len(configs)
     tried, amounts = zip(*measured, strict=True)

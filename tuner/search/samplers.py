@@ -59,7 +59,7 @@ class StrategySampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Choose the config of a trial, of which `sample_independent` gives each parameter."""
+        """Choose the whole config of a trial, and return nothing: `sample_independent` then returns each parameter."""
         self._chosen[trial.number] = self.choose(study, trial)
         return {}
 
@@ -127,6 +127,7 @@ def seeded(space: Space, per_variant: int) -> Chooser:
     configs = space.seeds(per_variant)
 
     def choose(history: History, price: Price) -> Choice | None:
+        """Choose the first seed that is new."""
         config = next(filter(history.is_new, configs), None)
         return None if config is None else Choice(config=config)
 
@@ -141,15 +142,18 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     user's own config comes before all, where it is known: others must train what it trains, and are compared with it.
     """
     nearest = {sibling.case: space.nearest(sibling.best) for sibling in siblings}
-    firsts = {case: config for case, config in nearest.items() if config in space}
+    configs = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
         """Choose the first new config of a sibling that had no turn, after the user's own config."""
-        done = {trial.origin for trial in history.records}
-        new = [(case, config) for case, config in firsts.items() if case not in done and history.is_new(config)]
-        if new and space.own and history.is_new(space.own):
-            return Choice(config=space.own)
-        return next((Choice(config=config, origin=case) for case, config in new), None)
+        had_a_turn = {trial.origin for trial in history.records}
+        for case, config in configs.items():
+            if case in had_a_turn or not history.is_new(config):
+                continue
+            if space.own and history.is_new(space.own):
+                return Choice(config=space.own)
+            return Choice(config=config, origin=case)
+        return None
 
     return choose
 
@@ -175,10 +179,11 @@ class Drawn:
         study, trial = _next_trial(history)
         relative_space = self._inner.infer_relative_search_space(study, trial)
         draws = [self._draw(study, trial, relative_space) for _ in range(4)]
-        if new := list(filter(history.is_new, draws)):
-            return Choice(config=min(new, key=price))
+        new_draws = list(filter(history.is_new, draws))
+        if new_draws:
+            return Choice(config=min(new_draws, key=price))
         left = list(islice(filter(history.is_new, self._space.configs()), 1000))
-        self._random.shuffle(left)
+        self._random.shuffle(left)  # decides between equally near configs
         return Choice(config=min(left, key=lambda config: distance(self._space, config, draws[0])))
 
     def _draw(self, study: Study, trial: FrozenTrial, relative_space: dict[str, BaseDistribution]) -> Config:
@@ -230,5 +235,6 @@ def _optuna_sampler(search: SearchSpec, resumed_at: int) -> BaseSampler:
     if search.sampler == "random":
         return RandomSampler(seed=search.seed + resumed_at)
     with warnings.catch_warnings():
+        # Optuna warns of `group`, which it calls experimental.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return TPESampler(seed=search.seed + resumed_at, multivariate=True, group=True, constant_liar=True)

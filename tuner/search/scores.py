@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 from statistics import fmean, variance
 from typing import Generic, NamedTuple, TypeVar
 
@@ -56,15 +56,19 @@ def score_at(curve: Curve, seconds: float) -> float | None:
 
     None where there is no score by then.
     """
-    begin = seconds * 0.75  # one score alone is noisy
     known = [(at, score) for at, score in curve if at <= seconds]
     if not known:
         return None
+    begin = seconds * 0.75  # the mean over a quarter, because a single score is noisy
     last_score = known[-1][1]
-    steps = [(max(at, begin), score) for at, score in known] + [(seconds, last_score)]
+    # A score from before the quarter counts from its beginning on; the last score holds until its end.
+    steps = [(max(at, begin), score) for at, score in known]
+    steps.append((seconds, last_score))
     weighted = [(max(0.0, until - since), score) for (since, score), (until, _) in pairwise(steps)]
     total_s = sum(duration for duration, _ in weighted)
-    return sum(duration * score for duration, score in weighted) / total_s if total_s > 0.0 else last_score
+    if total_s <= 0.0:  # the only score came at the very end
+        return last_score
+    return sum(duration * score for duration, score in weighted) / total_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,23 +102,26 @@ def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 def standings(runs_of: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
     """Return where each config of a race stands: configs that trained longest first, then by score."""
-    longest = {entrant: max((run.seconds for run in counted(runs)), default=0.0) for entrant, runs in runs_of.items()}
-    scores = {seconds: means(runs_of, seconds) for seconds in set(longest.values()) if seconds}
-    places = [
-        RaceStanding(entrant=entrant, seconds=seconds, mean=scores.get(seconds, {}).get(entrant), runs=runs_of[entrant])
-        for entrant, seconds in longest.items()
-    ]
+    places: list[RaceStanding[Key]] = []
+    for entrant, runs in runs_of.items():
+        seconds = max((run.seconds for run in counted(runs)), default=0.0)
+        mean = means({entrant: runs}, seconds).get(entrant)
+        places.append(RaceStanding(entrant=entrant, seconds=seconds, mean=mean, runs=runs))
     return sorted(places, key=lambda place: (-place.seconds, -(place.mean.value if place.mean else -inf)))
 
 
 def means(runs_of: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
-    """Return entrant → its mean score at a time, over the runs that count and have trained so long."""
+    """Return entrant → its mean score at a time, over the runs that count and have trained so long.
+
+    An entrant without such a run is left out.
+    """
     mean_of: dict[Key, Mean] = {}
     for entrant, runs in runs_of.items():
-        at_time = (score_at(run.curve, seconds) for run in counted(runs) if run.seconds >= seconds)
-        if scores := [score for score in at_time if score is not None]:
-            spread = variance(scores) if len(scores) > 1 else None
-            mean_of[entrant] = Mean(value=fmean(scores), variance=spread, runs=len(scores))
+        scores_at_time = (score_at(run.curve, seconds) for run in counted(runs) if run.seconds >= seconds)
+        scores = [score for score in scores_at_time if score is not None]
+        if scores:
+            between_runs = variance(scores) if len(scores) > 1 else None
+            mean_of[entrant] = Mean(value=fmean(scores), variance=between_runs, runs=len(scores))
     return mean_of
 
 
@@ -128,20 +135,23 @@ def ahead(first: Mean, second: Mean) -> Lead | None:
     squares = sum((mean.runs - 1) * (mean.variance or 0.0) for mean in (first, second))
     if not freedom or not squares:
         return None
-    error = sqrt(squares / freedom * (1 / first.runs + 1 / second.runs))
+    pooled_variance = squares / freedom
+    error = sqrt(pooled_variance * (1 / first.runs + 1 / second.runs))
     return Lead(errors=(first.value - second.value) / error, freedom=freedom)
 
 
-def constant(curves: Sequence[Curve]) -> bool:
-    """Return whether all runs have one score, or each run keeps its first score to the end."""
-    scores = [{score for _, score in curve} for curve in curves]
-    if len(set().union(*scores)) == 1:
+def are_constant(curves: Sequence[Curve]) -> bool:
+    """Return whether the scores of a race show no learning.
+
+    All runs have the same score throughout, or each run keeps its first score over several points.
+    """
+    if len({score for curve in curves for _, score in curve}) == 1:
         return True
-    return all(len(curve) > 1 and len(of_curve) == 1 for curve, of_curve in zip(curves, scores, strict=True))
+    return all(len(curve) > 1 and len({score for _, score in curve}) == 1 for curve in curves)
 
 
 def thinned(curve: Curve) -> tuple[tuple[float, float], ...]:
     """Return a curve with at most `MOST_POINTS` points: each is the mean of several scores in a row."""
-    size = -(-len(curve) // MOST_POINTS) or 1
+    size = max(ceil(len(curve) / MOST_POINTS), 1)
     parts = [curve[start : start + size] for start in range(0, len(curve), size)]
     return tuple((fmean(at for at, _ in part), fmean(score for _, score in part)) for part in parts)

@@ -86,13 +86,15 @@ class Standing:
         """Return the error of a value, widened if other programs disturbed its only reading.
 
         Without its waits for a processor, a reading may be `1 / (1 - delayed)` times as large. Half of that difference
-        counts, and at most the whole reading. Waits below 2 % are usual on a machine that runs nothing else. Several
-        readings show by themselves how far they scatter, and choices wait for these.
+        counts, and at most the whole reading. Choices are made by the error that is not widened.
         """
-        delayed = self.trials[0].delayed
-        if error is None or self.readings > 1 or delayed < 0.02:
+        if error is None or self.readings > 1:  # several readings show by themselves how far they scatter
             return error
-        return math.hypot(error, value * min(1.0, delayed / (1.0 - delayed) / 2.0))
+        delayed = self.trials[0].delayed
+        if delayed < 0.02:  # usual on a machine that runs nothing else
+            return error
+        half_of_difference = delayed / (1.0 - delayed) / 2.0 if delayed < 1.0 else math.inf
+        return math.hypot(error, value * min(1.0, half_of_difference))
 
     @property
     def is_warm(self) -> bool:
@@ -140,10 +142,16 @@ def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     config, the last one counts.
     """
     soaks = [trial for trial in trials if trial.soaks and trial.counts]
-    kind = soaks[-1].soak.kind if soaks and soaks[-1].soak else None
-    alike = [*takewhile(lambda trial: (trial.soak and trial.soak.kind) == kind, reversed(soaks))]
-    newest = {trial.launch: trial.number for trial in reversed(alike)}.values()
-    return [trial for trial in trials if not (trial.soaks and trial.counts) or trial.number in newest]
+    newest_kind = _kind_of_soak(soaks[-1]) if soaks else None
+    alike = list(takewhile(lambda trial: _kind_of_soak(trial) == newest_kind, reversed(soaks)))
+    newest = {trial.launch: trial.number for trial in reversed(alike)}  # a later soak replaces an earlier one
+    replaced = {trial.number for trial in soaks} - set(newest.values())
+    return [trial for trial in trials if trial.number not in replaced]
+
+
+def _kind_of_soak(trial: TrialRecord) -> tuple[str, str, float | None] | None:
+    """Return the flags and the limit of memory of a soak; None where an older version stored it."""
+    return trial.soak.kind if trial.soak else None
 
 
 class Ways(NamedTuple):
@@ -179,33 +187,40 @@ def ways(trials: Iterable[TrialRecord]) -> Ways:
         trials: All trials of a case, in their order.
     """
     known = with_newest_soaks(ended(trials))
-    lasted = {trial.launch: trial.may_be_best for trial in known if trial.soaks and trial.counts}
+    has_lasted = {trial.launch: trial.may_be_best for trial in known if trial.soaks and trial.counts}
     too_large = _too_large(known)
     known = [replace(trial, is_barred=True) if trial.number in too_large else trial for trial in known]
+
+    # Group the trials that count by their config, in each way.
     excused = broken(known)
-    cold: dict[str, list[TrialRecord]] = {}
-    warm: dict[str, list[TrialRecord]] = {}
-    for trial in known:
-        if trial.counts and trial.number not in excused:
-            (warm if trial.warm else cold).setdefault(trial.launch, []).append(trial)
-    plain = {launch: standing for launch, same in cold.items() if (standing := _eligible(same))}
-    if not all(lasted.values()):  # memory has been too short for a training: only configs whose memory lasts are left
-        soaked = [launch for launch in plain if lasted.get(launch)]
-        lasting = {launch: _averaged([trial for trial in cold[launch] if trial.soaks]) for launch in soaked}
-        if lasting or not any(trial.grows_with for trial in known):
+    counted = [trial for trial in known if trial.counts and trial.number not in excused]
+    cold_trials = grouped((trial for trial in counted if not trial.warm), attrgetter("launch"))
+    warm_trials = grouped((trial for trial in counted if trial.warm), attrgetter("launch"))
+    cold = _eligible_standings(cold_trials)
+
+    # Once memory has been too short in a soak, only configs are left whose memory has lasted in a soak.
+    if not all(has_lasted.values()):
+        soaked = [launch for launch in cold if has_lasted.get(launch)]
+        lasting = {launch: _averaged([trial for trial in cold_trials[launch] if trial.soaks]) for launch in soaked}
+        has_told_failure = any(trial.grows_with for trial in known)
+        if lasting or not has_told_failure:  # after a told failure, smaller configs count without a soak
             return Ways(lasting, {})
-    in_sessions = {launch: same for launch, same in warm.items() if launch in plain or launch not in cold}
-    return Ways(plain, {launch: standing for launch, same in in_sessions.items() if (standing := _eligible(same))})
+
+    # A config that its cold trials leave out has no warm trials that count.
+    left_out = cold_trials.keys() - cold.keys()
+    return Ways(cold, _eligible_standings({key: same for key, same in warm_trials.items() if key not in left_out}))
 
 
 def _too_large(known: Sequence[TrialRecord]) -> set[int]:
-    """Return the numbers of the trials whose configs need as much memory as one with which a training ran out of it.
+    """Return the numbers of the trials whose configs need too much memory.
 
-    The user has told of such trainings.
+    They need as much as a config of which the user has told that a training with it ran out of memory.
     """
     limits = [trial for trial in known if trial.grows_with is not None and trial.failed]
+    if not limits:  # reading all peaks takes time
+        return set()
     peaks: dict[str, float] = {}
-    for trial in known if limits else ():
+    for trial in known:
         if trial.memory_share_pct is not None and not trial.soaks:
             peaks[trial.launch] = max(trial.memory_share_pct, peaks.get(trial.launch, 0.0))
     return {trial.number for trial in known if any(_needs_as_much(trial, limit, peaks) for limit in limits)}
@@ -214,22 +229,28 @@ def _too_large(known: Sequence[TrialRecord]) -> set[int]:
 def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, float]) -> bool:
     """Return whether the config of a trial needs as much memory as that of `limit`, which ran out.
 
-    On a larger rung it does. On a smaller rung it does only where probes show that it needs clearly more. On the same
-    rung the probes decide, or else whether it has no smaller size.
+    1. The same config does, and so does every config on a larger rung.
+    2. Where probes measured both, their peaks decide. On a smaller rung, the config must need clearly more.
+    3. Without these, a config on the same rung does where none of its sizes is smaller.
 
     Args:
         trial: A trial of the config.
         limit: A trial of the config that ran out.
         peaks: Launch key → the largest share of memory that probes have measured, in percent.
     """
-    rung, limit_rung = (each.config.get(limit.grows_with or "") for each in (trial, limit))
+    rung = trial.config.get(limit.grows_with or "")
+    limit_rung = limit.config.get(limit.grows_with or "")
     ratio = rung / limit_rung if is_number(rung) and is_number(limit_rung) and limit_rung > 0 else 1.0
-    peak, limit_peak = peaks.get(trial.launch), peaks.get(limit.launch)
+    # 1
     if ratio > 1.0 or trial.launch == limit.launch:
         return True
+    # 2
+    peak, limit_peak = peaks.get(trial.launch), peaks.get(limit.launch)
     if peak is not None and limit_peak is not None:
-        return peak > (1.0 + ALIKE if ratio < 1.0 else 1.0 - ALIKE) * limit_peak
-    sizes = [(trial.config.get(name), size) for name, size in limit.config.items() if is_number(size)]
+        factor = 1.0 + ALIKE if ratio < 1.0 else 1.0 - ALIKE
+        return peak > factor * limit_peak
+    # 3
+    sizes = [(trial.config.get(name), least) for name, least in limit.config.items() if is_number(least)]
     return ratio == 1.0 and all(is_number(size) and size >= least for size, least in sizes)
 
 
@@ -256,18 +277,24 @@ def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
 def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Leader | None:
     """Return the best config; None where none may be the best. `defaults`: the default config of each rung.
 
-    The plain command decides, whose trials are cold. A config that only sessions have measured, which are warm, is the
-    best only in two cases. Either nothing is cold, or in sessions the config has a higher value and more samples/s than
-    the best, and than every other config that is both cold and warm.
+    The plain command decides: its trials are cold. A config that only sessions have measured is the best in two cases:
+
+    1. No config was measured cold.
+    2. In sessions it has a higher value and more samples/s than the config that is the best of the cold ones. And no
+       config that was measured in both ways beats it so.
     """
     measured = ways(trials)
+    # 1
     if not measured.cold:
         return _leader_of(measured.only_warm, defaults, unconfirmed=True) if measured.warm else None
+    # 2
     first = _leader_of(list(measured.cold.values()), defaults)
-    best_in_session = measured.warm.get(first.best.launch)
-    ahead = [rival for rival in measured.only_warm if best_in_session and _beats(rival, best_in_session)]
-    if ahead := [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]:
-        return _leader_of(ahead, defaults, unconfirmed=True)
+    first_in_session = measured.warm.get(first.best.launch)
+    if first_in_session:
+        ahead = [rival for rival in measured.only_warm if _beats(rival, first_in_session)]
+        ahead = [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]
+        if ahead:
+            return _leader_of(ahead, defaults, unconfirmed=True)
     return replace(first, unconfirmed=_strongest(measured))
 
 
@@ -280,7 +307,9 @@ def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Stan
 def rival(best: Standing, standings: Iterable[Standing]) -> Standing | None:
     """Return the eligible config with the most samples/s, if these are at least 1.5 times those of the best."""
     first = fastest(standings)
-    return first if first and _speed(first) >= 1.5 * (best.samples_per_s or math.inf) else None
+    if first is None or not best.samples_per_s:
+        return None
+    return first if _speed(first) >= 1.5 * best.samples_per_s else None
 
 
 def fastest(standings: Iterable[Standing]) -> Standing | None:
@@ -290,12 +319,13 @@ def fastest(standings: Iterable[Standing]) -> Standing | None:
 
 
 def leads(trials: Iterable[TrialRecord], value: float | None) -> bool:
-    """Return whether one config alone has the largest mean of the first objective, and this is about its mean."""
+    """Return whether one config alone has the largest mean of the first objective, and `value` is about this mean."""
     means = sorted(map(_value, eligible(trials).values()), reverse=True)
     if value is None or not means:
         return False
     tie = TIE * means[0]
-    return abs(means[0] - value) <= tie and (len(means) == 1 or means[0] - means[1] > tie)
+    is_alone = len(means) == 1 or means[0] - means[1] > tie
+    return is_alone and abs(means[0] - value) <= tie
 
 
 def incumbent(trials: Iterable[TrialRecord]) -> float | None:
@@ -311,8 +341,10 @@ def broken(trials: Sequence[TrialRecord]) -> set[int]:
 
     These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
     """
-    first = next((place for place, trial in enumerate(trials) if trial.state == COMPLETE), 0)
-    failed = {trial.number for trial in trials[:first] if trial.state == FAIL and is_failure(trial.failure)}
+    # Before any trial completes, the configs may be at fault.
+    first_complete = next((place for place, trial in enumerate(trials) if trial.state == COMPLETE), 0)
+    before = trials[:first_complete]
+    failed = {trial.number for trial in before if trial.state == FAIL and is_failure(trial.failure)}
     return failed if len(failed) >= BROKEN_AFTER else set()
 
 
@@ -333,27 +365,29 @@ def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
     """Return the configs whose values no other config's values dominate, the largest first value first."""
     members: list[tuple[Values, Standing]] = []
     for values, standing in sorted(known, key=itemgetter(0), reverse=True):
-        if not any(dominates(member, values) for member, _ in members):  # sorted: none dominates one before it
+        if not any(dominates(member, values) for member, _ in members):  # no later config dominates an earlier one
             members.append((values, standing))
     return [standing for _, standing in members]
 
 
 def values_to_compare(trials: Iterable[TrialRecord]) -> list[tuple[Values, Standing]]:
-    """Return each config that may be the best, after the values by which it is compared.
+    """Return, for each config that may be the best, the values by which it is compared, and what is known of it.
 
-    Those of a config that was measured cold are its cold values, and others are those of `_corrected`.
+    A config that was measured cold is compared by its cold values. The values of any other config are `_corrected`.
     """
     measured = ways(trials)
     pairs = [(session.values, plain.values) for session, plain in measured.pairs]
     cold = [(standing.values, standing) for standing in measured.cold.values()]
-    return cold + [(_corrected(standing.values, pairs), standing) for standing in measured.only_warm]
+    only_warm = [(_corrected(standing.values, pairs), standing) for standing in measured.only_warm]
+    return cold + only_warm
 
 
 def _corrected(values: Values, pairs: Sequence[tuple[Values, Values]]) -> Values:
     """Return the values that the plain command would probably measure of a config that only sessions have measured.
 
-    Each value is lowered by the mean share by which sessions read too high. But a config that dominates some configs of
-    `pairs` in sessions is at least as good as these are cold, unless a config of `pairs` dominates it in sessions.
+    Each value is lowered by the mean share by which sessions read too high. But if the config dominates some configs of
+    `pairs` in sessions, it counts as at least as good as these are cold, unless another config of `pairs` dominates it
+    in sessions.
 
     Args:
         values: The warm values of the config.
@@ -361,13 +395,15 @@ def _corrected(values: Values, pairs: Sequence[tuple[Values, Values]]) -> Values
     """
     if not pairs:
         return values
-    shares = [[1 - plain / read if read else 0.0 for read, plain in zip(*pair, strict=True)] for pair in pairs]
-    excess = [_shrunk_mean(of_objective) for of_objective in zip(*shares, strict=True)]
-    lowered = tuple(value * (1 - share) for value, share in zip(values, excess, strict=True))
+    lowered: list[float] = []
+    for place, value in enumerate(values):
+        of_objective = [(warm[place], cold[place]) for warm, cold in pairs]
+        excess_shares = [1 - cold_value / warm_value if warm_value else 0.0 for warm_value, cold_value in of_objective]
+        lowered.append(value * (1 - _shrunk_mean(excess_shares)))
     if any(dominates(warm, values) for warm, _ in pairs):
-        return lowered
+        return tuple(lowered)
     beaten = [cold for warm, cold in pairs if dominates(values, warm)]
-    return tuple(map(max, lowered, *beaten)) if beaten else lowered
+    return tuple(map(max, zip(lowered, *beaten, strict=True)))
 
 
 def dominates(values: Values, rivals: Values) -> bool:
@@ -384,13 +420,14 @@ def of_both(standings: Iterable[Standing]) -> list[Standing]:
 def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconfirmed: bool = False) -> Leader:
     """Return the best of some configs that were all measured in the same way.
 
-    Two means count as equal where they differ by no more than the standard error of their difference. Of the configs
-    that equal the largest mean, the fastest is the best. Of equally fast configs, it is the one with the least memory,
-    then the one nearest to its rung's default. A config that another one beats in both the first objective and
-    samples/s is never the best.
+    Two means count as equal where they differ by no more than the standard error of their difference.
 
-    Where samples/s are the objective, they say nothing beside it. Then the config that changes the fewest values of its
-    default is the best, and the default itself up to `SURE` standard errors, so that a command changes only for a gain.
+    1. Samples/s are the objective: of the configs that equal the largest mean, the config that changes the fewest
+       values of its default is the best. A default equals it up to `SURE` standard errors, so that a command changes
+       only for a gain.
+    2. Any other objective: of the configs that equal the largest mean, the fastest is the best. Of equally fast
+       configs, it is the config with the least memory, then the config nearest to its rung's default. A config that
+       another config beats in both the first objective and samples/s is never the best.
 
     Args:
         rivals: The configs, at least one.
@@ -402,10 +439,12 @@ def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconf
     top = max(candidates, key=_value)
     tie = TIE * top.value
     equal = [rival for rival in candidates if top.value - rival.value <= max(tie, _noise(rival.error, top.error))]
+    # 1
     if is_speed:
         unchanged = [rival for rival in candidates if not _distance(rival.config, defaults)]
         equal += [rival for rival in unchanged if top.value - rival.value <= SURE * _noise(rival.error, top.error)]
         chosen = min(equal, key=lambda rival: (_distance(rival.config, defaults), -rival.value))
+    # 2
     else:
         first = max(equal, key=_speed)
         fast = [each for each in equal if _speed(first) - _speed(each) <= _noise(each.speed_error, first.speed_error)]
@@ -421,14 +460,18 @@ def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconf
 
 
 def _unbeaten(rivals: Sequence[Standing]) -> list[Standing]:
-    """Return the configs that no other config beats, in their order."""
-    fastest_at: dict[float, float] = {}
+    """Return the configs that no other config beats, in their order.
+
+    To compare all pairs would take too long with thousands of configs.
+    """
+    fastest_at: dict[float, float] = {}  # value → the most samples/s of a config with this value
     for rival in rivals:
         fastest_at[rival.value] = max(_speed(rival), fastest_at.get(rival.value, 0.0))
-    fastest_above, most = {}, -math.inf  # the most samples/s of any higher value
+    fastest_above: dict[float, float] = {}  # value → the most samples/s of a config with a higher value
+    fastest_yet = -math.inf
     for value in sorted(fastest_at, reverse=True):
-        fastest_above[value] = most
-        most = max(most, fastest_at[value])
+        fastest_above[value] = fastest_yet
+        fastest_yet = max(fastest_yet, fastest_at[value])
     return [rival for rival in rivals if _speed(rival) >= fastest_above[rival.value]]
 
 
@@ -438,20 +481,20 @@ def _beats(rival: Standing, standing: Standing) -> bool:
 
 
 def _strongest(measured: Ways) -> Standing | None:
-    """Return the best config that only sessions measured, if it is better than all that were measured cold.
+    """Return the best config that only sessions measured, if it is better than all that were measured cold; else None.
 
-    From its mean the offset is subtracted by which sessions read too high: the mean difference over the configs that
-    were measured in both ways. The offset also holds the luck of the config that looks best. The difference must be
-    larger than its standard error, and the offset has an error of its own.
+    Sessions read too high by an offset: the mean difference over the configs that were measured in both ways. It is
+    subtracted first. The config must then be ahead by more than the standard error, to which the offset's adds.
     """
     top = max(measured.only_warm, key=_value, default=None)
     if top is None:
         return None
     differences = [session.value - plain.value for session, plain in measured.pairs]
     errors = [_noise(session.error, plain.error) for session, plain in measured.pairs]
-    rival = max(measured.cold.values(), key=_value)
-    noise = math.hypot(top.error or 0.0, rival.error or 0.0, error_of_mean(differences, errors) or 0.0)
-    return top if top.value - _shrunk_mean(differences) > rival.value + noise else None
+    offset, offset_error = _shrunk_mean(differences), error_of_mean(differences, errors)
+    best_cold = max(measured.cold.values(), key=_value)
+    noise = math.hypot(top.error or 0.0, best_cold.error or 0.0, offset_error or 0.0)
+    return top if top.value - offset > best_cold.value + noise else None
 
 
 def _shrunk_mean(differences: Sequence[float]) -> float:
@@ -461,7 +504,8 @@ def _shrunk_mean(differences: Sequence[float]) -> float:
 
 def _distance(config: Config, defaults: Sequence[Config]) -> int:
     """Return in how many parameters a config differs from the default of its rung."""
-    default = next((default for default in defaults if default.get(LADDER) == config.get(LADDER)), {})
+    of_rung = (default for default in defaults if default.get(LADDER) == config.get(LADDER))
+    default = next(of_rung, {})  # without a default, every parameter differs
     return sum(default.get(name) != value for name, value in config.items())
 
 
@@ -480,28 +524,37 @@ def _speed(standing: Standing) -> float:
     return standing.samples_per_s or 0.0
 
 
+def _eligible_standings(trials_of: Mapping[str, Sequence[TrialRecord]]) -> Standings:
+    """Return what each config's trials show together, of the configs that may be the best: by the launch key."""
+    standings = {launch: _eligible(same) for launch, same in trials_of.items()}
+    return {launch: standing for launch, standing in standings.items() if standing}
+
+
 def _eligible(same: Sequence[TrialRecord]) -> Standing | None:
     """Return what a config's trials show together; None where the last one failed, or where one was not eligible."""
     ran = [trial for trial in same if not trial.failed]
     if same[-1].failed or not all(trial.may_be_best for trial in ran):
         return None
-    return _averaged([trial for trial in ran if not trial.soaks] or ran)
+    probes = [trial for trial in ran if not trial.soaks]
+    return _averaged(probes or ran)
 
 
 def _barred(same: Sequence[TrialRecord]) -> Standing:
     """Return what the trials that gave a number show together, of a config that may not be the best."""
-    return replace(_averaged([trial for trial in same if not trial.warm] or same), is_eligible=False)
+    cold = [trial for trial in same if not trial.warm]
+    return replace(_averaged(cold or same), is_eligible=False)
 
 
 def _averaged(ran: Sequence[TrialRecord]) -> Standing:
     """Return the means of the readings that count, with their standard errors."""
-    ran = agreeing(ran)
-    speeds = [(trial.samples_per_s, trial.probe.samples_per_s_se) for trial in ran]
+    readings = agreeing(ran)
+    values = [trial.values for trial in readings]
+    speeds = [(trial.samples_per_s, trial.probe.samples_per_s_se) for trial in readings]
     known = [(speed, error) for speed, error in speeds if speed is not None]
     return Standing(
-        trials=tuple(ran),
-        values=tuple(map(fmean, zip(*(trial.values for trial in ran), strict=True))),
-        error=error_of_mean([trial.values[0] for trial in ran], [trial.error for trial in ran]),
+        trials=tuple(readings),
+        values=tuple(fmean(of_objective) for of_objective in zip(*values, strict=True)),
+        error=error_of_mean([first for first, *_ in values], [trial.error for trial in readings]),
         samples_per_s=fmean(speed for speed, _ in known) if known else None,
         speed_error=error_of_mean([speed for speed, _ in known], [error for _, error in known]),
     )
@@ -510,24 +563,30 @@ def _averaged(ran: Sequence[TrialRecord]) -> Standing:
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
-    They cannot where two readings of one config are far apart, nor where other programs were much busier beside one of
-    them. Nor can they where the speed of one config changed for good by a factor of 1.5, and the other ended before
-    that iteration. A smaller change may come from elsewhere.
+    They cannot in three cases:
+
+    1. Two readings of one config are far apart.
+    2. Other programs were much busier beside one of the configs.
+    3. The speed of one config changed for good by at least a factor of 1.5, and the other config ended before it came
+       as far. A smaller change may come from elsewhere.
 
     Args:
         first: The trials of one config, in their order.
         second: The trials of the other config, likewise.
     """
+    # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
     for trials, others in ((first, second), (second, first)):
+        # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
                 continue
             if not any(_has_reached(other, change, trial) for other in others):
-                at, short = f"iteration {change.iteration}, after {change.seconds:.1f} s", others[-1]
-                end = f"#{short.number} ended at iteration {short.probe.iteration}, after {_trained_s(short):.1f} s"
+                newest = others[-1]
+                at = f"iteration {change.iteration}, after {change.seconds:.1f} s"
+                end = f"#{newest.number} ended at iteration {newest.probe.iteration}, after {_trained_s(newest):.1f} s"
                 return f"#{trial.number} went on at {change.times:.2g} times its speed from {at}, and {end}"
     return None
 
@@ -553,14 +612,22 @@ AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
 def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
     """Return the readings of one config that count, in their order; all of them where none is far from another.
 
-    A reading during which other programs used the processors does not count if an undisturbed reading is far from it.
-    Where more than half of three or more readings are near their median, the others do not count.
+    1. A reading during which other programs used the processors does not count if an undisturbed reading is far off.
+    2. Where more than half of three or more readings are near their median, the others do not count.
     """
-    calm = [trial for trial in readings if not trial.is_disturbed]
-    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, other)) for other in calm)]
+    # 1
+    undisturbed = [trial for trial in readings if not trial.is_disturbed]
+    counted = [
+        trial
+        for trial in readings
+        if not trial.is_disturbed or not any(far_apart((trial, other)) for other in undisturbed)
+    ]
+    # 2
     by_speed = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)
-    typical = [trial for trial in counted if not far_apart((trial, by_speed[len(by_speed) // 2]))]
-    return typical if len(counted) > 2 and 2 * len(typical) > len(counted) else counted
+    median = by_speed[len(by_speed) // 2]
+    typical = [trial for trial in counted if not far_apart((trial, median))]
+    are_most_typical = len(counted) >= 3 and 2 * len(typical) > len(counted)
+    return typical if are_most_typical else counted
 
 
 def far_apart(trials: Sequence[TrialRecord]) -> str | None:
@@ -569,29 +636,36 @@ def far_apart(trials: Sequence[TrialRecord]) -> str | None:
     They do if the fastest is 1.3 times as fast as the slowest, and faster by more than three standard errors. Samples/s
     are compared where any are known, otherwise iterations/s.
     """
-    for unit, name in (("samples/s", "samples_per_s"), ("iterations/s", "iterations_per_s")):
-        if known := [trial for trial in trials if getattr(trial.probe, name)]:
-            ordered = sorted(known, key=lambda trial: getattr(trial.probe, name))
-            ends = (ordered[0], ordered[-1])
-            slow, fast = (getattr(trial.probe, name) for trial in ends)
-            error = math.hypot(*(getattr(trial.probe, f"{name}_se") or 0.0 for trial in ends))
-            if fast < 1.3 * slow or fast - slow <= 3.0 * error:
-                return None
-            readings = f"#{ends[0].number} and #{ends[1].number} read {slow:.4g} and {fast:.4g} {unit}"
-            return f"{readings} of one config, so another program may have been busy; {AGAIN}"
-    return None
+    name, unit = "samples_per_s", "samples/s"
+    if not any(trial.probe.samples_per_s for trial in trials):
+        name, unit = "iterations_per_s", "iterations/s"
+    known = [trial for trial in trials if getattr(trial.probe, name)]
+    if not known:
+        return None
+    slowest = min(known, key=lambda trial: getattr(trial.probe, name))
+    fastest = max(reversed(known), key=lambda trial: getattr(trial.probe, name))  # of equal readings, the newest
+    slow, slow_error = getattr(slowest.probe, name), getattr(slowest.probe, f"{name}_se")
+    fast, fast_error = getattr(fastest.probe, name), getattr(fastest.probe, f"{name}_se")
+    if fast < 1.3 * slow or fast - slow <= 3.0 * _noise(slow_error, fast_error):
+        return None
+    readings = f"#{slowest.number} and #{fastest.number} read {slow:.4g} and {fast:.4g} {unit}"
+    return f"{readings} of one config, so another program may have been busy; {AGAIN}"
 
 
 def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bool:
     """Return whether a trial has come as far as the change of speed of the trial `changed`.
 
-    It must have as many iterations or samples, and have trained for as many seconds.
+    It must have made as many iterations or samples, and have trained for as many seconds. A trial whose iterations are
+    unknown is judged by the seconds alone.
     """
-    iteration, samples = changed.probe.iteration, changed.probe.samples
-    samples_at_change = change.iteration * samples / iteration if samples and iteration else math.inf
+    if _trained_s(trial) < change.seconds:
+        return False
     reached = trial.probe.iteration
-    is_as_far = reached is None or reached >= change.iteration or (trial.probe.samples or 0) >= samples_at_change
-    return is_as_far and _trained_s(trial) >= change.seconds
+    if reached is None or reached >= change.iteration:
+        return True
+    iterations, samples = changed.probe.iteration, changed.probe.samples
+    samples_at_change = change.iteration * samples / iterations if samples and iterations else math.inf
+    return (trial.probe.samples or 0) >= samples_at_change
 
 
 def _trained_s(trial: TrialRecord) -> float:

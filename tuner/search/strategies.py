@@ -34,7 +34,13 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
             return None
         name = ladder or LADDER
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
-        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(name) in busy_rungs)))
+
+        def urgency(config: Config) -> tuple[bool, bool]:
+            """Return a key that is smallest for the most urgent config: False comes before True."""
+            needs_start, is_on_busy_rung = price(config) > 0.0, config.get(name) in busy_rungs
+            return needs_start, is_on_busy_rung
+
+        return Choice(config=min(new, key=urgency))
 
     return choose
 
@@ -80,7 +86,7 @@ def recovery(space: Space) -> Strategy:
 
 
 def defaults_first(strategy: Strategy, space: Space) -> Strategy:
-    """Return a strategy that chooses as another does, but the default of each rung before the rung's other configs.
+    """Return a strategy that chooses as `strategy` does, but the default of each rung before the rung's other configs.
 
     A constraint may compare a config with the default config of its rung. If the default is probed first, the
     constraint is judged once, as soon as the config has been measured. Two workers that begin a rung at the same time
@@ -94,9 +100,8 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
         if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
             return answer
         default = space.default_at(space.rung(answer.config))
-        if default == answer.config or default not in space or history.is_over(default):
-            return answer
-        return Choice(config=default)
+        need_not_come_first = default == answer.config or default not in space or history.is_over(default)
+        return answer if need_not_come_first else Choice(config=default)
 
     return replace(strategy, choosers=(choose,))
 
@@ -127,8 +132,9 @@ class GuardedPruner(BasePruner):
         if best is None:
             return False
         patience = trial.params.get(PATIENCE, self._patience)
-        recent = [trial.intermediate_values[step] for step in sorted(trial.intermediate_values)[-patience:]]
-        return len(recent) == patience and max(recent) < best * (1 - self._margin_pct / 100)
+        newest_steps = sorted(trial.intermediate_values)[-patience:]
+        newest = [trial.intermediate_values[step] for step in newest_steps]
+        return len(newest) == patience and max(newest) < best * (1 - self._margin_pct / 100)
 
 
 class UnbracketedPruner(BasePruner):

@@ -77,47 +77,50 @@ def judge(
         attempt: The failures of this config in a row, including this one.
     """
     if result.failure is not None:
-        return _failed(result, result.failure, attempt)
+        return _verdict_on_failure(result, result.failure, attempt)
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status=PRUNED)
     numbers = {objective: probe.value(result, objective) for objective in objectives}
-    values = [number for number in numbers.values() if number is not None]
-    if unread := tuple(objective for objective, number in numbers.items() if number is None):
+    unread = tuple(objective for objective, number in numbers.items() if number is None)
+    if unread:
         return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
+    complaints = list(_complaints_of_memory(result, headroom_pct, training_hours))
+    missed: dict[str, float] = {}
     metrics, default_metrics = probe.measured(result), default or {}
-    missed, complaints = dict[str, float](), list[str]()
     for bound in constraints:
         number, default_number = metrics[bound.metric], default_metrics.get(bound.metric)
         missed[bound.metric] = bound.violation(number, default_number)
         if missed[bound.metric] > 0:
             complaints.append(bound.complaint(number, default_number))
+    first, *further = (number for number in numbers.values() if number is not None)
     return Verdict(
         state=State.COMPLETE,
         status=OK,
-        value=values[0],
-        further=tuple(values[1:]),
+        value=first,
+        further=tuple(further),
         error=probe.error(result, objectives[0]),
-        ineligible="; ".join((*_complaints_of_memory(result, headroom_pct, training_hours), *complaints)) or None,
+        ineligible="; ".join(complaints) or None,
         missed=missed,
     )
 
 
 def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
     """Yield why a longer run may run out of memory: it grows, too little stayed free, or the allocator had to retry."""
-    free_pct, retries = probe.value(result, "headroom_pct"), result.alloc_retries
-    for rising, total_mib in [(Rising.of(device), device.mem_total_mib) for device in result.devices]:
+    for device in result.devices:
+        rising, total_mib = Rising.of(device), device.mem_total_mib
         if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
             yield (
                 f"memory grows by {rising.sure_mib_per_h:.0f} MiB/h at least, {training_hours:g} h are planned, and "
                 f"{total_mib - rising.now_mib:.0f} MiB stayed free"
             )
+    free_pct = probe.value(result, "headroom_pct")
     if free_pct is not None and free_pct < headroom_pct:
         yield f"only {free_pct:.1f} % of device memory stayed free, {headroom_pct:g} % is asked for"
-    elif retries:
-        yield f"the allocator had to retry {retries:.0f} time(s)"
+    elif result.alloc_retries:  # said only where it is the single sign of short memory
+        yield f"the allocator had to retry {probe.number_of(round(result.alloc_retries), 'time')}"
 
 
-def _failed(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:
+def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:
     """Return the verdict on a failed probe, by what is to blame for the failure."""
     status = failure.kind.value
     match failure.kind.blame:
@@ -149,16 +152,17 @@ class _LiveProbe:
         not. An objective also counts as known once the scatter is below half of the edges' error: all further
         iterations together would then reduce the whole error by a tenth.
         """
-        number, spread = probe.value(self.so_far, objective), probe.error(self.so_far, objective)
-        if number is None or spread is None:
+        number, error = probe.value(self.so_far, objective), probe.error(self.so_far, objective)
+        if number is None or error is None:
             return False
         edge_error, iterations = probe.edge_error(self.so_far, objective), self.so_far.iterations
-        scatter = math.sqrt(max(spread**2 - edge_error**2, 0.0) * (iterations / (iterations + more)))
+        scatter_variance = max(error**2 - edge_error**2, 0.0)  # rounding may make it less than 0
+        scatter = math.sqrt(scatter_variance * (iterations / (iterations + more)))
         if scatter < 0.5 * edge_error:
             return True
         target = factor * probe.target_error(self.so_far, objective, self.limits.target_error_pct)
-        error = math.hypot(scatter, edge_error)
-        return probe.known_well_enough(number, error, target=target, best=self.incumbent)
+        later_error = math.hypot(scatter, edge_error)
+        return probe.known_well_enough(number, later_error, target=target, best=self.incumbent)
 
     def may_end(self, objectives: Sequence[str], *, more: int) -> bool:
         """Return whether the probe may end after `more` further iterations like those so far.
@@ -175,7 +179,9 @@ class _LiveProbe:
 
     def is_usable(self, objective: str) -> bool:
         """Return whether the probe could end with this objective after one more iteration, if it had to."""
-        is_speed = probe.full(objective) == math.inf
+        if probe.value(self.so_far, objective) is None:  # more iterations would bring no value either
+            return True
+        is_speed = probe.full(objective) == math.inf  # the full value of a share is 100 %
         window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
         trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
         if is_speed and trained_s >= max(120.0, 3.0 * start_up_s):  # beside other programs it may never settle (chosen)
@@ -183,7 +189,7 @@ class _LiveProbe:
         is_long = window_s >= max(30.0, start_up_s)
         # after a long window, one more probe takes no longer than going on, and also shows how much two runs differ
         factor = 6.0 if is_speed and is_long else 3.0  # target errors (chosen)
-        return probe.value(self.so_far, objective) is None or self.is_known(objective, more=1, factor=factor)
+        return self.is_known(objective, more=1, factor=factor)
 
 
 def next_answer(
@@ -202,10 +208,11 @@ def next_answer(
         return probe.Answer(probe.Next.ENOUGH)
     if live.may_end(objectives, more=1):
         return probe.Answer(probe.Next.LAST_ITERATION)
-    return probe.Answer(probe.Next.GO if all(map(live.is_usable, objectives)) else probe.Next.MORE)
+    are_usable = all(map(live.is_usable, objectives))
+    return probe.Answer(probe.Next.GO if are_usable else probe.Next.MORE)
 
 
-def foregone(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict] | None:
+def judge_unlaunched(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict] | None:
     """Return the failure and the verdict of a config that surely runs out of memory; None for any other config.
 
     Such a config is not launched.

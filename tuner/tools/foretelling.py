@@ -28,7 +28,7 @@ def foretold(plan: ProbePlan) -> float:
 
     The command is started without a card, in the trainer's own Python, and ends with its second optimizer step. It is
     told the plan's card, or an H100 of 80 GiB where the card is not known, as in a job.
-    Raises TrainerError where it makes none, with its last line, and the errors of `Process`.
+    Raises TrainerError with the command's last line where it makes no second step, and the errors of `Process`.
     """
     answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
     path = path_inside(plan.environment(os.environ))
@@ -36,9 +36,9 @@ def foretold(plan: ProbePlan) -> float:
     card = f"{device.mem_total_mib:.0f} {device.model}" if device.mem_total_mib else f"{80 * 1024} NVIDIA H100"
     variables = {"PYTHONPATH": path, "TUNER_PREDICT": str(answer), "TUNER_CARD": card, "CUDA_VISIBLE_DEVICES": ""}
     variables = {name: escaped(value) for name, value in variables.items()}
-    # what takes longer than three minutes computes with real data
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
-    last, end_s, has_ended = "it says nothing", clock.now() + 180.0, False
+    last, has_ended = "it says nothing", False
+    end_s = clock.now() + 180.0  # what takes longer computes with real data
     try:
         while not has_ended:
             has_ended = process.exit_code() is not None or clock.now() >= end_s

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
-from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, record
+from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of, record
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
 
 
@@ -49,7 +49,7 @@ class Imported(NamedTuple):
 
 
 def import_all(dependencies: Dependencies, variables: Mapping[str, str] = MappingProxyType({})) -> list[Imported]:
-    """Return the result of importing each module in the trainer's own Python, which sees no GPU.
+    """Import each module in the trainer's own Python, which sees no GPU, and return the results in this order.
 
     Where that Python dies while it imports a module, this module is the last result. `dependencies.python` may be a
     script that activates an environment: what the script prints is ignored. `variables` are added to the environment.
@@ -69,9 +69,8 @@ def import_all(dependencies: Dependencies, variables: Mapping[str, str] = Mappin
     except OSError as error:
         raise TrainerError(f"{python} cannot be started: {error.strerror}; set trainer.python") from error
     except subprocess.TimeoutExpired as error:
-        raise TrainerError(
-            f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s; import them by hand"
-        ) from error
+        problem = f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s"
+        raise TrainerError(f"{problem}; import them by hand") from error
     answers = map(record, done.stdout.splitlines())
     imported = [Imported(**answer) for answer in answers if answer.get("module") in modules]
     if len(imported) < len(modules):
@@ -84,8 +83,9 @@ def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator
     """Yield a complaint about each module that is newer than a limit allows."""
     versions = {module.module: module.version for module in imported if module.version is not None}
     for limit in limits:
-        version, (other, begins) = versions.get(limit.module), limit.beside or ("", "")
-        applies = versions.get(other, "").startswith(begins)  # every version begins with ""
+        version = versions.get(limit.module)
+        other, begins = limit.beside or ("", "")  # every version begins with ""
+        applies = versions.get(other, "").startswith(begins)
         if version is not None and applies and _release(version) >= _release(limit.below):
             beside = f" beside {other} {versions[other]}" if other else ""
             yield f"{limit.module} {version} does not work{beside}; install a version below {limit.below}"
@@ -151,10 +151,12 @@ def own_plan(
     if python == sys.executable and find_spec("torch") is None:
         raise TrainerError(f"tuner's own trainers need torch: {installs('reference')} installs it")
     devices = ("--devices", *device_names(slot.local_devices), "--master-port", str(slot.port))
-    references = ("--nodes", str(slot.nodes), "--node-rank", f"${{{NODE_RANK}}}", "--head", f"${{{HEAD}}}")
+    argv = (*map(escaped, (python, "-m", *program, *devices, *words)),)
+    if slot.nodes > 1:  # not escaped: each node fills in its own rank
+        argv += ("--nodes", str(slot.nodes), "--node-rank", f"${{{NODE_RANK}}}", "--head", f"${{{HEAD}}}")
     return ProbePlan(
         config=config,
-        argv=(*map(escaped, (python, "-m", *program, *devices, *words)), *(references if slot.nodes > 1 else ())),
+        argv=argv,
         cwd=slot.out_dir,
         env={**slot.variables, "TUNER_PROGRESS": escaped(str(slot.progress))},
         files={},
@@ -169,11 +171,11 @@ def program_folder(python: str | None) -> Path | None:
 
 
 def with_folder_in_path(folder: Path, text: str) -> str:
-    """Return a text with a folder before each reference to the variable PATH.
+    """Return a text with a folder before each reference to the variable PATH: `/venv/bin:${PATH}` for `${PATH}`.
 
     So a probe finds the programs beside the trainer's Python first, also where the study file sets PATH.
     """
-    pieces: list[tuple[str, bool]] = []
+    pieces: list[tuple[str, bool]] = []  # each text, and whether it is a reference
     for part in parts(text):
         if part.is_reference and part.name == "PATH":
             pieces.append((f"{folder}{os.pathsep}", False))
@@ -190,9 +192,8 @@ def checked_options(model: type[Options], spec: TrainerSpec) -> Options:
         return model.model_validate(spec.options)
     except ValidationError as error:
         lines = complaints(error, model, "trainer", "options")
-        raise TrainerError(
-            "\n  ".join([f"trainer {spec.name}: {len(lines)} error(s) in its options", *lines])
-        ) from error
+        heading = f"trainer {spec.name}: {number_of(len(lines), 'error')} in its options"
+        raise TrainerError("\n  ".join([heading, *lines])) from error
 
 
 STANDARD = (LADDER, VARIANT, "update_epochs", "batch_size", "num_workers", "prefetch_factor")

@@ -45,8 +45,8 @@ def loader_queue(config: Config) -> int:
     """
 
     def value_of(word: str, default: int) -> int:
-        """Return the first whole number of a parameter whose name contains a word."""
-        numbers = (value for name, value in config.items() if word in name and type(value) is int)
+        """Return the first whole number among the parameters with this word in their names; `default` without any."""
+        numbers = (value for name, value in config.items() if word in name and type(value) is int)  # True is no number
         return next(numbers, default)
 
     return max(0, value_of("workers", 0) * value_of("prefetch", 2))
@@ -79,6 +79,7 @@ class CommandTrainer(Trainer):
         self._arithmetic = {
             name: str(getattr(self._options, name)) for name in ("samples_per_iteration", "total_batch")
         }
+        """Option → its arithmetic; empty where the study gives none."""
         self.accepts = self._options.command_parameters
         self.keeps = frozenset(self._options.keeps)
         self.counts_samples = self._options.counts_samples
@@ -102,31 +103,25 @@ class CommandTrainer(Trainer):
     def cases(self) -> list[Case]:
         """Return the cases that the options name. Raises TrainerError when the folder to run in is not there."""
         if not self.folder.is_dir():
-            raise TrainerError(
-                f"the command cannot run in {self.folder}: no such folder; see trainer.root and options.cwd"
-            )
+            problem = f"the command cannot run in {self.folder}: no such folder"
+            raise TrainerError(f"{problem}; see trainer.root and options.cwd")
         labels = self._options.labels
         return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe: the filled command line, its variables, files and patterns."""
         values = self.values(case, config, slot)
-        env = {name: word for name, text in self._options.env.items() for word in _fill_to_launch((text,), values)}
-        env |= slot.variables
-        if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
-            bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
-            env = {name: text for name, text in env.items() if bars.get(name) != text}
-        else:
-            env = {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
         texts = self.copies(config)
-        beside = {name: copy_name(self.folder / name, slot.out_dir) for name in texts}
-        copies = beside if slot.to_train else {name: slot.out_dir / copy_name(Path(name)).name for name in texts}
+        if slot.to_train:  # a person looks for the copies beside the files
+            copies = {name: copy_name(self.folder / name, slot.out_dir) for name in texts}
+        else:
+            copies = {name: slot.out_dir / copy_name(Path(name)).name for name in texts}
         words = _fill_to_launch(self._options.command, values)
         return ProbePlan(
             config=config,
             argv=with_copies(words, {study.escaped(name): study.escaped(str(path)) for name, path in copies.items()}),
             cwd=self.folder,
-            env=env,
+            env=self._env(values, slot),
             programs=program_folder(self._spec.python),
             files={copies[name]: text for name, text in texts.items()},
             slot=slot,
@@ -144,6 +139,18 @@ class CommandTrainer(Trainer):
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, study.config_digest(config))),
         )
 
+    def _env(self, values: Mapping[str, object], slot: Slot) -> dict[str, str]:
+        """Return the variables of a run: those of the options, filled with `values`, and those of the slot."""
+        env: dict[str, str] = {}
+        for name, text in self._options.env.items():
+            for word in _fill_to_launch((text,), values):  # none where the config lacks a parameter of the text
+                env[name] = word
+        env |= slot.variables
+        if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
+            bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
+            return {name: text for name, text in env.items() if bars.get(name) != text}
+        return {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
+
     def copies(self, config: Config) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.
 
@@ -160,7 +167,7 @@ class CommandTrainer(Trainer):
         return texts
 
     def session_key(self, case: Case, config: Config) -> str | None:
-        """Return what names a session: the parameters of its command line and its environment; None without one.
+        """Return what names a session: the parameters of its command line and its environment; None without a session.
 
         Configs that agree in these parameters share a session.
         """
@@ -186,12 +193,12 @@ class CommandTrainer(Trainer):
         )
 
     def missing_program(self) -> str | None:
-        """Return the first word of the command or the session, where no program has that name."""
-        if "PATH" in self._options.env:
+        """Return the first word of the command or the session, where no program has that name; None where one has."""
+        if "PATH" in self._options.env:  # only a probe knows its folders
             return None
         first_words = [words[0] for words in (self._options.command, self._options.session) if words]
         for word in first_words:
-            if placeholders([word]):
+            if placeholders([word]):  # only a probe fills it
                 continue
             program = study.expanded(_fill_to_launch((word,), {})[0], os.environ)
             if not self._exists(program):
@@ -211,9 +218,9 @@ class CommandTrainer(Trainer):
         return shutil.which(program, path=search_path(program_folder(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what comparable results share: the unfilled command and environment, and how samples count.
+        """Return what comparable results share: the command and environment with placeholders, and how samples count.
 
-        It is stored and shown, so a literal key in it is masked.
+        The study stores and shows it, so a secret key that is written in it is masked.
         """
         env = " ".join(f"{name}={text}" for name, text in sorted(self._options.env.items()))
         computed = " ".join(f"{name}={text}" for name, text in sorted(self._options.computed.items()))
@@ -227,14 +234,13 @@ class CommandTrainer(Trainer):
         super().check_value(parameter, value)
         for name, text in {**self._arithmetic, **self._options.computed}.items():
             if text and parameter in Expression(text).names and isinstance(value, bool | str):
-                raise TrainerError(f"{parameter} {value!r}: no number, but {name} counts with {parameter}")
+                raise TrainerError(f"{parameter} {value!r} is not a number, but {name} is computed from {parameter}")
         if parameter in flags(self._options.words) and not isinstance(value, bool):
-            raise TrainerError(
-                f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false; write choices: [false, true]"
-            )
+            problem = f"{parameter} {value!r}: {{flag:{parameter}}} takes true or false"
+            raise TrainerError(f"{problem}; write choices: [false, true]")
 
     def refusal(self, config: Config, ranks: int) -> str | None:
-        """Return why a number cannot be computed from a config, or must not have its value; None where all are good."""
+        """Return why a number cannot be computed from a config, or is not allowed; None where all numbers are good."""
         try:
             values = _operands(self.with_computed(config, ranks), ranks)
             for name, text in self._arithmetic.items():
@@ -272,7 +278,7 @@ class CommandTrainer(Trainer):
         return completed
 
     def _number(self, name: str, text: str, values: Mapping[str, object]) -> float | None:
-        """Return the value of the arithmetic `text` of an option; None where it is empty or lacks a parameter.
+        """Return the value of `text`, the arithmetic of the option `name`; None where it is empty or lacks a parameter.
 
         Raises ConfigRefusedError for a value that cannot be computed or is not above 0.
         """
@@ -288,7 +294,7 @@ class CommandTrainer(Trainer):
         """Return the value of each placeholder, for one run in a slot."""
         devices = device_names(slot.local_devices)
         limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
-        unset = self._options.unset
+        unset = self._options.unset  # without a value, a flag is left out
         values = self.with_computed(config, len(slot.devices))
         return {
             **{name: value for name, value in values.items() if name not in unset or unset[name] != value},

@@ -38,9 +38,10 @@ class Labels(Strict):
 
 
 def _checked_path(path: str) -> str:
-    """Return a path that begins with `OUT_DIR`. Raises ValueError for any other path."""
+    """Return a path that begins with `OUT_DIR` and stays below it. Raises ValueError for any other path."""
     below = path.removeprefix(OUT_DIR)
-    if below == path or not placeholders([below]) <= {"case"} or ".." in below or below[:1] in {"", "/"}:
+    leads_out = ".." in below or below.startswith("/")
+    if below in {path, ""} or leads_out or not placeholders([below]) <= {"case"}:
         raise ValueError(f"must begin with {OUT_DIR}, so that each probe has a file of its own; {{case}} may follow")
     return path
 
@@ -76,11 +77,13 @@ def parameters(words: Iterable[str]) -> frozenset[str]:
 def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str] = frozenset()) -> None:
     """Raise ValueError for names that neither the command, its environment, its files nor `more` have.
 
-    Where the command itself is refused, nothing else is.
+    `info` has the options that were valid so far. Where the command itself is refused, nothing is known.
     """
+    if "command" not in info.data:
+        return
     in_files = frozenset(name for values in info.data.get("files", {}).values() for name in values)
-    known = parameters((*info.data.get("command", ()), *info.data.get("env", {}).values())) | more | in_files
-    if "command" in info.data and (unknown := sorted(set(names) - known)):
+    known = parameters((*info.data["command"], *info.data.get("env", {}).values())) | more | in_files
+    if unknown := sorted(set(names) - known):
         raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
 
 
@@ -98,8 +101,8 @@ def _split(command: object) -> object:
 
 
 def _checked_words(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a command. Raises ValueError for a broken placeholder."""
-    placeholders(command)
+    """Return the words of a command. Raises ValueError for a broken placeholder or a flag that is no parameter."""
+    placeholders(command)  # raises it
     if stray := sorted(flags(command) & LAUNCH_FACTS):
         raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
     return command
@@ -107,7 +110,7 @@ def _checked_words(command: tuple[str, ...]) -> tuple[str, ...]:
 
 def _checked_env(env: dict[str, str]) -> dict[str, str]:
     """Return variables. Raises ValueError for a broken placeholder in their values."""
-    placeholders(env.values())
+    placeholders(env.values())  # raises it
     return env
 
 
@@ -115,13 +118,15 @@ def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """Return patterns of progress. Raises ValueError for a pattern without groups, or with unknown ones."""
     for pattern in patterns:
         compiled = _compiled(pattern)
-        if not compiled.groupindex.keys() <= set(_GROUPS) or (compiled.groups and not compiled.groupindex):
+        has_no_name = compiled.groups > 0 and not compiled.groupindex  # without any group, each match is an iteration
+        if has_no_name or not compiled.groupindex.keys() <= set(_GROUPS):
             raise ValueError(f"{pattern!r} needs named groups out of {', '.join(_GROUPS)}, as in (?P<iteration>…)")
     return patterns
 
 
 def _checked_session(session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     """Return the words of a session. Raises ValueError for a parameter that the command lacks."""
+    # where the command itself is refused, the session is not
     known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
     if unknown := sorted(parameters(session) - known):
         raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
@@ -129,7 +134,7 @@ def _checked_session(session: tuple[str, ...], info: ValidationInfo) -> tuple[st
 
 
 def _checked_computed(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-    """Return computed values. Raises ValueError for one that nothing uses, or that follows from another one."""
+    """Return computed values. Raises ValueError for a value that nothing uses, or that follows from another of them."""
     _check_known(computed, info)
     for name, text in computed.items():
         if stray := sorted(Expression(text).names & computed.keys()):
@@ -164,13 +169,13 @@ def _checked_samples(text: str, info: ValidationInfo) -> str:
 
 
 def _checked_learning(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-    """Return parameters. Raises ValueError for one that the command lacks."""
+    """Return parameters. Raises ValueError for a parameter that the command lacks."""
     _check_known(learning or (), info)
     return learning
 
 
 def _checked_files(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
-    """Return files. Raises ValueError for one that the command does not name, or whose form cannot be changed."""
+    """Return files. Raises ValueError for a file that the command does not name, or whose form cannot be changed."""
     words = info.data.get("command", ())
     for name in files:
         if not is_config(name):
@@ -252,7 +257,10 @@ class CommandOptions(Strict):
 
     @property
     def command_parameters(self) -> frozenset[str]:
-        """The parameters that the command, its environment and its files name, or from which values are computed."""
+        """The parameters that the command, its environment and its files name, or from which values are computed.
+
+        A computed value is no parameter itself.
+        """
         operands = frozenset(name for text in self.computed.values() for name in Expression(text).names - COUNTS)
         in_files = frozenset(name for values in self.files.values() for name in values)
         return parameters((*self.command, *self.env.values())) - self.computed.keys() | operands | in_files
@@ -264,7 +272,7 @@ class CommandOptions(Strict):
 
     @property
     def counts_samples(self) -> bool | None:
-        """Whether samples are counted; None without patterns and without a file, because `report` may count them."""
+        """Whether samples are counted; None without patterns and without a file, as the training may report them."""
         file = self.progress_file
         if self.samples_per_iteration or (file and file.samples):
             return True

@@ -15,7 +15,7 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
 
     Args:
         path: the file. It is only read.
-        values: the keys to a value, joined by dots → its new value.
+        values: the keys to a value, joined by dots, such as `model.width` → the new value.
 
     Raises:
         TrainerError: where the file cannot be read, or has no such value.
@@ -34,21 +34,26 @@ def changed(path: Path, values: Mapping[str, Value]) -> str:
 def copy_name(path: Path, out_dir: Path | None = None) -> Path:
     """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
 
-    Several members of a front may be trained, each in an `out_dir` `best/CASE/NUMBER` with four digits or more: so is
-    its copy's. A case whose name is a number has its own in `best/CASE`.
+    Where several members of a front are trained, each member has an `out_dir` such as `best/CASE/0012`, and its copy
+    has the number, too: `train.tuner-0012.yaml`. In `best/CASE`, even a name such as 2024 is no number.
     """
     is_member = out_dir and out_dir.parents[1].name == "best" and re.fullmatch(r"\d{4,}", out_dir.name)
-    member = f"-{out_dir.name}" if out_dir and is_member else ""
-    return path.with_name(f"{path.stem}.tuner{member}{path.suffix}")
+    number = f"-{out_dir.name}" if out_dir and is_member else ""
+    return path.with_name(f"{path.stem}.tuner{number}{path.suffix}")
 
 
 def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple[str, ...]:
-    """Return the words of a command with the names of files replaced: the file as the command names it → its copy."""
+    """Return the words of a command with copies in place of files.
+
+    `copies`: a file, as the command names it → its copy.
+    """
 
     def with_copy(word: str) -> str:
-        """Return a word with the copy in place of a file that it names."""
-        copied = (f"{word.removesuffix(name)}{copy}" for name, copy in copies.items() if is_named(name, [word]))
-        return next(copied, word)
+        """Return a word with the copy in place of a file that it names, also behind `--file=`."""
+        for name, copy in copies.items():
+            if is_named(name, [word]):
+                return f"{word.removesuffix(name)}{copy}"
+        return word
 
     return tuple(map(with_copy, words))
 
@@ -71,13 +76,15 @@ def _set(path: Path, content: Any, keys: str, value: Value) -> None:
 def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
     """Return a text of TOML with other values, changed line by line, so that comments and order stay.
 
-    `values`: the keys to a value, joined by dots → its new value. Raises TrainerError where the text lacks one.
+    `values`: as in `changed`. Raises TrainerError where the text lacks one of them.
     """
-    # the name of an array of tables, [[name]], keeps its inner brackets, so no keys lead into it
+    # of `[name]`, or of an array of tables, `[[name]]`: this name keeps its brackets, so no keys lead into it
     heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+|\[[^\[\]]+\])\]\s*(?:#.*)?$")
     value_form = r"""(?:"[^"]*"|'[^']*'|[^#]*?)"""  # a # between quotes begins no comment
     setting_form = re.compile(rf"^(?P<begin>\s*(?P<key>[\w.-]+)\s*=\s*){value_form}(?P<end>\s*(?:#.*)?)$")
-    missing, section, lines = dict(values), "", []
+    missing = dict(values)  # those not met yet
+    section = ""  # the keys of the table, with a dot behind them
+    lines: list[str] = []
     for line in text.split("\n"):
         if heading := heading_form.match(line):
             section = f"{heading['name'].strip()}."

@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    """Import the command line's modules one after another."""
+    """Import the command line's modules one after another, and write each result as soon as it is known."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a module prints while it is imported goes to stderr
     for name in sys.argv[1:]:

@@ -44,9 +44,10 @@ PRESETS: Mapping[str, Preset] = _presets()
 
 
 def with_preset(options: dict[str, Any]) -> dict[str, Any]:
-    """Return a command's options with the patterns and variables of the preset that `progress` names, if it names one.
+    """Return a command's options with the patterns and variables of the preset that `progress` names.
 
-    Variables of the options win. Raises ValueError for an unknown name.
+    Options whose `progress` names no preset are returned as they are. A variable of the options replaces that of the
+    preset. Raises ValueError for an unknown name.
     """
     name = options.get("progress")
     if not isinstance(name, str):

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tuner.errors import TrainerError
+from tuner.probe import number_of
 from tuner.study import NODES, PATIENCE, Parameter, StudySpec, TrainerSpec
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command import CommandTrainer
@@ -26,7 +27,8 @@ def declined(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
         names: The parameters of the study.
 
     Raises:
-        TrainerError: The trainer does not know one of them, or needs another (a placeholder of its command).
+        TrainerError: The trainer does not know one of them, or needs a parameter that is not among them (for a
+            placeholder of its command).
     """
     names = tuple(names)
     accepted = trainer.accepts | OWN
@@ -48,13 +50,13 @@ def declined(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
 
 
 def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
-    """Return the study's parameters that have no effect → why.
+    """Return the study's parameters that have no effect → why: by a condition, by the pruner, or by the trainer.
 
     Raises TrainerError for a parameter that this trainer does not know.
     """
     refused = declined(trainer, spec.space)
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
-    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":
+    if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
         idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
     return idle | refused
 
@@ -64,10 +66,10 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
 
     Raises TrainerError also for a batch size that is `auto` although it does not count the samples of a batch.
     """
-    refusals: dict[str, None] = {}
+    refusals: dict[str, None] = {}  # a set that keeps the order
     for parameter in parameters:
         if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})
+            trainer.samples_at_hand(parameter.name, {})  # raises that error
         for value in parameter.values:
             try:
                 if parameter.name not in OWN:
@@ -77,7 +79,9 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
             except TrainerError as refusal:
                 refusals[str(refusal)] = None
     if refusals:
-        raise TrainerError("\n  ".join([f"{len(refusals)} value(s) of the study's space cannot be used", *refusals]))
+        raise TrainerError(
+            "\n  ".join([f"{number_of(len(refusals), 'value')} of the study's space cannot be used", *refusals])
+        )
 
 
 TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {
@@ -93,9 +97,8 @@ def open_trainer(spec: TrainerSpec) -> Trainer:
     if ":" in spec.name:
         return _imported(spec.name)(spec)
     if spec.name not in TRAINERS:
-        raise TrainerError(
-            f"no trainer is called {spec.name!r}; known: {', '.join(TRAINERS)}, or package.module:Class for your own"
-        )
+        known = f"{', '.join(TRAINERS)}, or package.module:Class for your own"
+        raise TrainerError(f"no trainer is called {spec.name!r}; known: {known}")
     return TRAINERS[spec.name](spec)
 
 
@@ -104,10 +107,10 @@ def _imported(name: str) -> type[Trainer]:
     module, _, attribute = name.partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:
-        sys.path.append(folder)
+        sys.path.append(folder)  # last, so that its files hide no package
     try:
         trainer = getattr(import_module(module), attribute)
-    except Exception as error:
+    except Exception as error:  # foreign code may raise anything
         raise TrainerError(
             f"trainer.name {name!r} cannot be imported: {type(error).__name__}: {error}; install its package for "
             f"{sys.executable}, or start tuner in the folder that holds it"

@@ -40,12 +40,15 @@ def flags(words: Iterable[str]) -> frozenset[str]:
 
 
 def pieces(word: str) -> list[TemplatePiece]:
-    """Return the pieces of a word between its placeholders and references. Raises as `placeholders` does."""
+    """Return the pieces of a word, each up to the end of a placeholder or reference. Raises as `placeholders` does.
+
+    `${HOME}/run-{seed}.log` has three: the reference, then `/run-` with the placeholder `seed`, then `.log`.
+    """
     split: list[TemplatePiece] = []
     for is_reference, parts_in_a_row in groupby(parts(word), key=lambda part: part.is_reference):
         if is_reference:
             split += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in parts_in_a_row]
-        else:  # a reference that was written as a literal has a name, and its braces hold no placeholder
+        else:  # only a literal such as `${A}`, written as `$${A}`, has a name: its braces hold no placeholder
             literals = [part.literal if part.name is None else _doubled(part.literal) for part in parts_in_a_row]
             split += [_piece(word, *field) for field in Formatter().parse("".join(literals))]
     return split
@@ -69,51 +72,53 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
     are left out. Of `--headless --envs={num_envs}` only the second word is left out.
     `{flag:name}` needs no value. Without a value it is empty, and a word that is empty for this reason is left out.
 
-    With `to_launch`, the words are texts with references: only what the template refers to is looked up. What its text
-    and the values spell like a reference is a literal there, unless the value is a `Reference`.
+    With `to_launch`, the words are looked up at their start: the references of the template, and each value that is a
+    `Reference`. Another text or value that is spelled like a reference is escaped, so that it stays as it is.
     """
     filled: list[str] = []
     before = ""
     for word in words:
-        parts_of_word = pieces(word)
-        if all(part.is_flag or part.name is None or part.name in values for part in parts_of_word):
-            texts = [text for part in parts_of_word for text in _texts(part, values)]
+        pieces_of_word = pieces(word)
+        if all(piece.is_flag or piece.name is None or piece.name in values for piece in pieces_of_word):
+            texts = [text for piece in pieces_of_word for text in _texts(piece, values)]
             filled_word = referring(texts) if to_launch else "".join(text for text, _ in texts)
-            if filled_word or not any(part.is_flag for part in parts_of_word):
+            if filled_word or not any(piece.is_flag for piece in pieces_of_word):
                 filled.append(filled_word)
-        elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):
+        elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):  # the word is the value of the flag before it
             filled.pop()
         before = word
     return tuple(filled)
 
 
 def _piece(word: str, text: str, name: str | None, spec: str | None, conversion: str | None) -> TemplatePiece:
-    """Return the piece that a field of `Formatter` is; `word` is for the message.
+    """Return the piece for a field as `Formatter` splits a word: a text, and the field's name, format and conversion.
 
-    `{flag:name}` is to `Formatter` the field `flag` with the format `name`. Raises ValueError for any other format.
+    To `Formatter`, `{flag:name}` is the field `flag` with the format `name`. Raises ValueError for any other format,
+    and for a conversion such as `!r`; the message quotes the `word`.
     """
     is_flag = name == "flag" and bool(spec)
-    name, spec = (spec, None) if is_flag else (name, spec)
+    if is_flag:
+        name, spec = spec, None
     if name is not None and (not re.fullmatch(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*", name) or spec or conversion):
         raise ValueError(f"{word!r} holds a placeholder that is not {{name}} or {{flag:name}}; double a literal brace")
     return TemplatePiece(text, name, is_flag)
 
 
-def _texts(part: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
-    """Return the texts of a piece, each with whether it is a reference."""
-    text = _text_of_value(part, values)
-    if isinstance(values.get(part.name or ""), Reference):
-        return [(part.text, part.is_reference), (text, True)]
-    return [(part.text + text, part.is_reference)]
+def _texts(piece: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
+    """Return the texts of a filled piece, each with whether it is a reference: a value may be a reference, too."""
+    value = _text_of_value(piece, values)
+    if isinstance(values.get(piece.name or ""), Reference):
+        return [(piece.text, piece.is_reference), (value, True)]
+    return [(piece.text + value, piece.is_reference)]
 
 
-def _text_of_value(part: TemplatePiece, values: Mapping[str, object]) -> str:
+def _text_of_value(piece: TemplatePiece, values: Mapping[str, object]) -> str:
     """Return what stands in place of a piece's placeholder; empty without a placeholder, or for a flag that is off."""
-    if part.name is None:
+    if piece.name is None:
         return ""
-    value = values.get(part.name)
-    if part.is_flag:
-        return f"--{part.name}" if value is True else ""
+    value = values.get(piece.name)
+    if piece.is_flag:
+        return f"--{piece.name}" if value is True else ""
     return value_text(value) if isinstance(value, bool) else str(value)
 
 
@@ -126,6 +131,7 @@ def script(words: Sequence[str]) -> str | None:
     place = program_place(words)
     if place is None:
         return None
+    # `-m package.train` is package/train.py
     return words[place] if words[place].endswith(".py") else f"{words[place].replace('.', '/')}.py"
 
 
@@ -140,9 +146,12 @@ def program_place(words: Sequence[str]) -> int | None:
 
 
 def missing_script(words: Sequence[str], folder: Path) -> str | None:
-    """Return the script that a command gives to Python, if `folder` does not have it; otherwise None."""
+    """Return the script that a command gives to Python, if `folder` does not have it; otherwise None.
+
+    A script with a placeholder in its path is known only once a config fills it.
+    """
     place = program_place(words)
     is_python = re.fullmatch(r"python[\d.]*|torchrun", PurePath(words[0]).name) is not None
     if place is None or not is_python or {"-m", "-c", "--no-python", "--no_python"} & set(words[:place]):
-        return None
+        return None  # it starts a module, a text, or another program
     return words[place] if "{" not in words[place] and not (folder / words[place]).exists() else None

@@ -10,7 +10,7 @@ from tuner.trainers.base import STANDARD, Trainer
 
 
 def make_slot(out_dir: Path, *, gpu: bool = False, ranks: int = 2, port: int = 40001, iterations: int = 3) -> Slot:
-    """Return a slot of like devices at `out_dir`, which need not exist."""
+    """Return a slot with `ranks` devices of one kind; its `out_dir` need not exist."""
     kind, model = ("cuda", "NVIDIA H200") if gpu else ("cpu", "CPU share")
     return Slot(
         devices=tuple(Device(name=f"{kind}:{rank}", model=model) for rank in range(ranks)),
@@ -35,8 +35,8 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     digests = {plan.digest for plan in plans}
     _require(len(digests) == len(configs) >= 2, "different configs have plans with different digests")
     for gpu in (False, True):
-        two, alone = (trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (2, 1))
-        _require(two.digest != alone.digest, "the digest depends on every device")
+        one, two = (trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (1, 2))
+        _require(one.digest != two.digest, "the digest depends on every device")
     _check_sessions(trainer, trained, plans)
     _require(not out_dir.exists(), "planning writes nothing")
 
@@ -45,9 +45,8 @@ def _check_words(trainer: Trainer) -> None:
     """Check what a trainer says of itself, without a case."""
     _require(bool(trainer.name), "a trainer has a name")
     _require(not trainer.accepts & trainer.declines.keys(), "a parameter is not both accepted and declined")
-    _require(
-        trainer.accepts | trainer.declines.keys() >= set(STANDARD), "each standard parameter is accepted or declined"
-    )
+    known = trainer.accepts | trainer.declines.keys()
+    _require(known >= set(STANDARD), "each standard parameter is accepted or declined")
     _require(all(trainer.declines.values()), "each decline has a reason")
     _require(trainer.learning <= trainer.accepts, "`learning` contains only accepted parameters")
     _require(trainer.fingerprint() == trainer.fingerprint(), "`fingerprint` always returns the same")
@@ -85,10 +84,7 @@ def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Pro
     _require(plan.cwd.is_absolute(), "the path of the working folder is absolute")
     for path in (*plan.files, *plan.expected):
         _require(path.is_relative_to(slot.out_dir), f"{path} lies in the out dir")
-    _require(
-        slot.console not in plan.files and slot.progress not in plan.files,
-        "the plan does not write the tuner's own files",
-    )
+    _require(plan.files.keys().isdisjoint((slot.console, slot.progress)), "the plan writes none of the tuner's files")
     _require(bool(plan.session_key), "a plan has a session key")
     training = trainer.plan(case, config, replace(slot, to_train=True))
     _require(training.files == plan.files, "training uses the same files as the probe")
@@ -102,15 +98,13 @@ def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) ->
     for cold in plans:
         config, key = cold.config, trainer.session_key(case, cold.config)
         warm = trainer.warm_plan(case, config, cold.slot)
+        moved = trainer.warm_plan(case, config, _moved(cold.slot)) or cold
         _require(cold.request is None, "a cold plan has no request")
         _require((key is None) == (warm is None), "a config has a session key if and only if it has a warm plan")
         if key is None or warm is None:
             continue
-        request, moved = warm.request or {}, trainer.warm_plan(case, config, _moved(cold.slot))
-        _require(
-            moved is not None and moved.digest == warm.digest,
-            "a warm plan's digest does not depend on out dir and port",
-        )
+        request = warm.request or {}
+        _require(moved.digest == warm.digest, "a warm plan's digest does not depend on out dir and port")
         _require(warm.session_key == key, "the warm plan has the key that `session_key` returns")
         _require(started.setdefault(key, warm.argv) == warm.argv, "configs with equal keys start the same command")
         _require({"config", "iterations"} <= request.keys(), "a request contains config and iterations")

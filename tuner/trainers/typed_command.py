@@ -71,10 +71,9 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     """
     try:
         env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
-    except ValueError as error:
-        raise StudyError(
-            f"the command {command[0][:60]!r} cannot be read: {error}; give its words after `--`"
-        ) from error
+    except ValueError as error:  # such as a quote that is not closed
+        problem = f"the command {command[0][:60]!r} cannot be read: {error}"
+        raise StudyError(f"{problem}; give its words after `--`") from error
     if broken := next((word for word in (*env.values(), *words) if re.search("[\ud800-\udfff]", word)), None):
         raise StudyError(f"{literal_word(broken)} is not UTF-8, as all of a study file must be; rename what it names")
     if not words:
@@ -87,8 +86,9 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     path = script(words) or ""
     typed = TypedCommand(env=env, words=tuple(words), script=path, source=text_of(path))
     script_words = words[(program_place(words) or 0) + 1 :]
-    if typed.uses_hydra and (many := next((word for word in script_words if word in {"--multirun", "-m"}), None)):
-        raise StudyError(f"{many} starts several trainings one after another, and a probe is one; leave it out")
+    multirun = next((word for word in script_words if word in {"--multirun", "-m"}), None)
+    if typed.uses_hydra and multirun:
+        raise StudyError(f"{multirun} starts several trainings one after another, and a probe is one; leave it out")
     return typed
 
 
@@ -108,15 +108,16 @@ def variables(words: Sequence[str]) -> SplitCommand:
     """
     env: dict[str, str] = {}
     for place, word in enumerate(words):
-        if not (word == "env" and assigned(words[place + 1 : place + 2])):
-            if not (variable := assigned([word])):
-                return SplitCommand(env, words[place:])
-            env |= variable
+        if word == "env" and assigned(words[place + 1 : place + 2]):
+            continue
+        if not (variable := assigned([word])):
+            return SplitCommand(env, words[place:])
+        env |= variable
     return SplitCommand(env, ())
 
 
 def assigned(words: Iterable[str]) -> dict[str, str]:
-    """Return the variables that those words set which are of a form such as `FOO=1`."""
+    """Return the variables that words such as `FOO=1` set; other words set none."""
     return {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, words) if match}
 
 
@@ -129,7 +130,7 @@ def text_of(path: str) -> str:
 
 
 def parsed(source: str | bytes) -> ast.Module | None:
-    """Return a source of Python as a tree; None where this Python cannot parse it, as where it is nested too deeply."""
+    """Return a source of Python as a tree; None where this Python cannot parse it, as if it is nested too deeply."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is of the parser's own stack
@@ -137,10 +138,10 @@ def parsed(source: str | bytes) -> ast.Module | None:
 
 
 def imported_modules(script: str) -> tuple[str, ...]:
-    """Return the foreign packages that a script imports at its beginning.
+    """Return the foreign packages that a script imports outside of its functions and other blocks.
 
-    What lies beside the script or in this folder, and what Python itself has, needs no check. A script that this Python
-    cannot read imports nothing that is known.
+    A package that lies beside the script or in this folder, or that Python itself has, is not foreign. Of a script that
+    this Python cannot read, nothing is known.
     """
     try:
         tree = parsed(Path(script).read_bytes())
@@ -150,17 +151,19 @@ def imported_modules(script: str) -> tuple[str, ...]:
     for node in tree.body if tree else ():
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:  # not `from .data import …`
             modules.append(node.module)
     packages = dict.fromkeys(name.partition(".")[0] for name in modules)
-    own = (Path(script).parent, Path())
-    return tuple(
-        name
-        for name in packages
-        if name not in sys.stdlib_module_names and not any(_has_module(folder, name) for folder in own)
-    )
+    own_folders = (Path(script).parent, Path())
+
+    def is_foreign(package: str) -> bool:
+        """Return whether a package is neither Python's nor beside the script."""
+        is_own = any(_has_module(folder, package) for folder in own_folders)
+        return package not in sys.stdlib_module_names and not is_own
+
+    return tuple(filter(is_foreign, packages))
 
 
 def _has_module(folder: Path, name: str) -> bool:
-    """Return whether a folder has a module or a package; a mere folder, such as one of data, hides no package."""
+    """Return whether a folder has a module or a package of this name; a mere folder, such as `datasets`, is neither."""
     return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()

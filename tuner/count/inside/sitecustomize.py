@@ -24,13 +24,14 @@ def _start():
 
 
 def _run_own():
-    """Run the `sitecustomize` that Python would have found without this folder. What it raises is raised here."""
+    """Run the `sitecustomize` that Python would have found without this folder. What it raises is raised here, too."""
     from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))
     path = [folder for folder in sys.path if os.path.abspath(folder or os.curdir) != here]
     spec = PathFinder.find_spec("sitecustomize", path)
     if spec is not None and spec.loader is not None:
+        # into this module, so that `import sitecustomize` finds its names
         spec.loader.exec_module(sys.modules[__name__])
 
 

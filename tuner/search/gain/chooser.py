@@ -66,7 +66,7 @@ class Gain:
 
     def settle(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best, where two readings of it are too far apart to tell a gain."""
-        return self._confirmation(history.disputed(self._own) if self._own else None, history)
+        return self._confirmation(history.contradictory(self._own) if self._own else None, history)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
@@ -81,8 +81,8 @@ class Gain:
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
         if best not in confirmed and not (confirmed and acquisition.is_as_good(confirmed[0], price)):
             return self._confirmation(best, history)
-        if disputed := self.settle(history, price):
-            return disputed
+        if contradictory := self.settle(history, price):
+            return contradictory
         return self._confirmation(history.unsure_gain(self._own) if self._own else None, history)
 
     def _confirmation(self, config: Config | None, history: History) -> Choice | None:

@@ -9,7 +9,7 @@ from typing import get_args
 from sqlalchemy import inspect
 
 from tuner.export import connect, engine_at, reading
-from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib
+from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
@@ -22,7 +22,7 @@ from tuner.trainers.typed_command import TypedCommand
 
 
 def check_storage(url: str) -> Finding:
-    """Return whether the database answers and contains studies, or can be created. The check changes nothing.
+    """Find out whether the database answers and contains studies, or can be created. The check changes nothing.
 
     Raises StoreError when the database cannot be reached or contains something else.
     """
@@ -37,14 +37,14 @@ def check_storage(url: str) -> Finding:
     with reading(engine) as connection:
         empty = not inspect(connection).get_table_names()
     if not empty:
-        connect(url)
+        connect(url)  # raises the error of a database with something else
     text = f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}"
     why = unguarded(url)
     return warning("storage", f"{text}; {why}") if why else fine("storage", text)
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
-    """Return the free space where `folder` is or will be.
+    """Find out how much space is free where `folder` is or will be.
 
     Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
     """
@@ -78,7 +78,7 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     trainer = open_trainer(spec.trainer)
     cases = trainer.cases()
     chosen = select(cases, spec.cases)
-    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(cases)} case(s) selected")
+    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {number_of(len(cases), 'case')} selected")
     for glob in unmatched(spec, (case.name for case in cases)):
         yield warning("overrides", f"no case matches {glob!r}")
     if trainer.dependencies:
@@ -106,14 +106,15 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
 
     Raises TrainerError for a parameter that the trainer does not know, and for a value that it cannot use.
     """
+    searched: dict[str, None] = {}  # a set that keeps the order
+    left_out: dict[str, str] = {}  # parameter → why one case or another does not search it
     specs = [narrowed(spec, case.name, kind) for case in cases for kind in get_args(DeviceKind)]
-    unused = [not_searched(narrow, trainer) for narrow in specs]
-    searched = dict.fromkeys(
-        name for narrow, idle in zip(specs, unused, strict=True) for name in narrow.space if name not in idle
-    )
-    never = {name: why for idle in unused for name, why in idle.items() if name not in searched}
-    reasons = (f"{name} left out: {why}" for name, why in never.items())
-    text = "; ".join([", ".join(searched) or "none is searched", *reasons])
+    for narrow in specs:
+        reasons = not_searched(narrow, trainer)
+        searched |= dict.fromkeys(name for name in narrow.space if name not in reasons)
+        left_out |= reasons
+    never = [f"{name} left out: {why}" for name, why in left_out.items() if name not in searched]
+    text = "; ".join([", ".join(searched) or "none is searched", *never])
     yield fine("parameters", text) if searched else problem("parameters", text)
     parameters = (parameter for narrow in specs for parameter in narrow.build_space().parameters)
     check_values(trainer, (parameter for parameter in parameters if parameter.name in searched))

@@ -22,8 +22,8 @@ _WITH_OWN_PYTHON = {
 def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Finding]:
     """Check the program and the script of a typed command, and what it imports; without a command only torch.
 
-    A problem is what surely keeps the command from training. Torch is no problem where the script does not import it,
-    nor is any other module, which a branch of the script may do without.
+    Only what surely keeps the command from training is a problem. A missing module is a warning, because a branch of
+    the script may do without it; torch is a problem if the script imports it.
     Raises TrainerError where the training's Python cannot be started.
     """
     script = typed.known_script if typed else None
@@ -42,8 +42,11 @@ def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Findi
     needed = imported_modules(script) if script else ()
     dependencies = Dependencies(python, tuple(dict.fromkeys(("torch", *needed))))
     imported = import_all(dependencies, _variables_of(typed) if typed else {})
-    optional = {*dependencies.modules} - ({"torch"} & {*needed})
+    optional = set(dependencies.modules)
+    if "torch" in needed:
+        optional.remove("torch")
     yield from check_imports(dependencies, imported, optional)
+    # such as 2.9.0+cpu
     if on_gpu and any(module.module == "torch" and "+cpu" in (module.version or "") for module in imported):
         finding = problem if "torch" in needed else warning
         yield finding("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
@@ -80,24 +83,25 @@ def _program(typed: TypedCommand, word: str | None = None) -> str | None:
     None where there is none.
     """
     path = typed.env.get("PATH")
-    return shutil.which(word or typed.words[0], path=path if path and "$" not in path else None)
+    is_literal = path is not None and "$" not in path  # else the PATH of this process, which it extends
+    return shutil.which(word or typed.words[0], path=path if is_literal else None)
 
 
 def _python_of(typed: TypedCommand | None) -> str | None:
-    """Return the Python that runs a command: the one it names, or that beside a script such as `torchrun`.
+    """Return the Python that runs a command; None where there is none, and where a container has its own.
 
-    Otherwise, and without a command, it is the Python that the shell finds. None where there is no Python, and where a
-    container or another environment has its own.
+    1. The Python that the command names.
+    2. The Python beside a script that starts the command, such as `torchrun`.
+    3. Otherwise, and without a command, the Python that the shell finds.
     """
     if typed and Path(typed.words[0]).name in _WITH_OWN_PYTHON:
         return None
-    starters = typed.starters if typed else ()
-    if typed and (named := next(filter(_is_python, starters), None)):
+    if typed and (named := next(filter(_is_python, typed.starters), None)):  # 1
         return _program(typed, named)
-    found = filter(None, (_program(typed, word) for word in starters if word) if typed else ())
-    beside = (Path(path).with_name("python") for path in found if _is_text(path))
-    known = next((str(python) for python in beside if python.is_file()), None)
-    return known or shutil.which("python") or shutil.which("python3")
+    for path in (_program(typed, word) for word in typed.starters if word) if typed else ():  # 2
+        if path and _is_text(path) and (beside := Path(path).with_name("python")).is_file():
+            return str(beside)
+    return shutil.which("python") or shutil.which("python3")  # 3
 
 
 def _is_python(word: str) -> bool:
@@ -113,9 +117,9 @@ def _is_text(path: str) -> bool:
 
 
 def _variables_of(typed: TypedCommand) -> dict[str, str]:
-    """Return the variables with which a command's Python starts: those before it, also as in `nohup env A=1 python`.
+    """Return the variables with which a command's Python starts: those set before it, as in `nohup env A=1 python`.
 
-    The folder of the script is in PYTHONPATH, too, as Python looks there first.
+    The folder of the script is the first in PYTHONPATH, because Python looks there first.
     """
     texts = {**typed.env, **assigned(typed.starters)}
     variables = {name: os.path.expandvars(text) for name, text in texts.items()}

@@ -18,7 +18,7 @@ from tuner.devices.found import (
 )
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
-from tuner.probe import Device, DeviceSource
+from tuner.probe import Device, DeviceSource, number_of
 from tuner.study import EnvironmentSpec, grouped
 from tuner.tools.checkup.finding import Finding, failure, fine, problem, warning
 
@@ -77,10 +77,13 @@ def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterat
         driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
         yield fine("devices", f"{facts['gpus']}; {driver}")
     else:
-        text = f"no GPU: {len(devices)} CPU rank(s) share {facts['cores']} core(s)"
+        text = f"no GPU: {number_of(len(devices), 'CPU rank')} share {number_of(facts['cores'], 'core')}"
         enough = int(facts["cores"]) >= len(devices)
         yield fine("devices", text) if enough else warning("devices", f"{text}; ranks compete for cores")
-    yield fine("machine", f"{facts['cpu']}, {facts['cores']} core(s), {facts['memory']} of memory, {facts['kernel']}")
+    yield fine(
+        "machine",
+        f"{facts['cpu']}, {number_of(facts['cores'], 'core')}, {facts['memory']} of memory, {facts['kernel']}",
+    )
 
 
 def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
@@ -90,10 +93,10 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
     """
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
-        in_the_way = obstacles(now=[card], at_open=[card])  # a study that opens now would find this
-        for obstacle in in_the_way:
+        found = obstacles(now=[card], at_open=[card])  # as a study that opens now
+        for obstacle in found:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
-        if card.occupants and not in_the_way:
+        if card.occupants and not found:
             who = ", ".join(map(described, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:
@@ -128,15 +131,17 @@ def check_links(links: Sequence[Link]) -> Iterator[Finding]:
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
     """Yield which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
-    chosen, without = nccl_variables(environment.nccl_p2p, links), [link for link in links if link.p2p is False]
+    chosen = nccl_variables(environment.nccl_p2p, links)
     settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
+    without_p2p = [link for link in links if link.p2p is False]
     if environment.nccl_p2p == "auto":
-        why = f"{', '.join(map(_pair, without))} without P2P" if without else "no pair of cards is known to lack P2P"
+        pairs = ", ".join(map(_pair, without_p2p))
+        why = f"{pairs} without P2P" if pairs else "no pair of cards is known to lack P2P"
         yield fine("NCCL", f"{settings}: {why}")
     else:
-        asked = f"{settings}: the study says nccl_p2p: {environment.nccl_p2p}"
-        suits = bool(without) == (environment.nccl_p2p == "off") or not links
-        yield fine("NCCL", asked) if suits else warning("NCCL", f"{asked}, auto suits these cards better")
+        text = f"{settings}: the study says nccl_p2p: {environment.nccl_p2p}"
+        suits = not links or chosen == nccl_variables("auto", links)
+        yield fine("NCCL", text) if suits else warning("NCCL", f"{text}, auto suits these cards better")
     for origin, variables in (("the study", environment.variables), ("the environment", inherited)):
         if nccl := [f"{name}={value}" for name, value in sorted(variables.items()) if name.startswith("NCCL_")]:
             yield warning("NCCL", f"{' '.join(nccl)} from {origin}")

@@ -54,7 +54,7 @@ def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Set
 
 
 def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> study_times.TrialTimes | None:
-    """Return how a trial of Optuna ended, and when; None for one that has not ended."""
+    """Return how a trial of Optuna ended, and when; None for a trial that has not ended."""
     if state not in ENDS:
         return None
     return study_times.TrialTimes(end=ENDS[state], began_s=seconds(began), ended_s=seconds(ended), reports=reports)
@@ -81,7 +81,7 @@ def _record(
 
 
 def seconds(at: datetime | None) -> float | None:
-    """Return a date and time in seconds of a clock that is the same for all; None without one."""
+    """Return a date and time as the seconds since the year 1, by which all times can be compared; None for None."""
     return at and (at.replace(tzinfo=None) - datetime.min).total_seconds()
 
 
@@ -91,18 +91,20 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> study_time
     A negative number, with which some trainers ask for a number of their own, tells nothing.
     """
     of_studies = PARAMETERS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies)))
-    query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))
+    query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))  # few rows for the pattern
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
     values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
     return study_times.known(over(fmean, values), DATABASE)
 
 
 def _value(row: sqlalchemy.Row[Any]) -> float | None:
-    """Return the number that a parameter has; None for other values. Of a choice, Optuna stores its place."""
+    """Return the number that a parameter has; None for other values."""
     try:
         distribution = json.loads(row.distribution_json)
         choices = distribution["attributes"].get("choices")
-        return float(row.param_value if choices is None else choices[int(row.param_value)])
+        if choices is None:
+            return float(row.param_value)
+        return float(choices[int(row.param_value)])  # of a choice, Optuna stores the place
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
 
@@ -138,23 +140,26 @@ def _times(trial: TrialRecord) -> study_times.TrialTimes:
 
 
 def _end(trial: TrialRecord) -> study_times.TrialEnd:
-    """Return how a probe ended. Optuna calls a config that ran out of memory pruned, too."""
+    """Return how a probe ended.
+
+    The status of a failure decides, because Optuna's state of a probe that ran out of memory is `PRUNED`, too.
+    """
     if trial.status == OK:
         return ENDS[trial.state]
-    return {PRUNED: study_times.TrialEnd.PRUNED, INTERRUPTED: study_times.TrialEnd.INTERRUPTED}.get(
-        str(trial.status), study_times.TrialEnd.FAILED
-    )
+    by_status = {PRUNED: study_times.TrialEnd.PRUNED, INTERRUPTED: study_times.TrialEnd.INTERRUPTED}
+    return by_status.get(str(trial.status), study_times.TrialEnd.FAILED)
 
 
 def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
-    """Return the mean utilisation of the probes' GPUs over all their seconds; a failure counts as idle."""
-    busy_s = all_s = 0.0
+    """Return the mean utilisation of the probes' GPUs over all their seconds; start-ups and failures count as idle."""
+    percent_s = all_s = 0.0
     for trial in trials:
         probe, util_pct = trial.probe, over(fmean, (device.util_mean_pct for device in trial.devices))
         all_s += probe.total_s or 0.0
         if util_pct is not None and probe.total_s and probe.start_up_s is not None:
-            busy_s += util_pct * (probe.total_s - probe.start_up_s)
-    return study_times.known(busy_s / all_s if busy_s else None, f"{DATABASE}; start-ups and failures count as idle")
+            percent_s += util_pct * (probe.total_s - probe.start_up_s)
+    mean_pct = percent_s / all_s if percent_s else None
+    return study_times.known(mean_pct, f"{DATABASE}; start-ups and failures count as idle")
 
 
 def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
@@ -164,9 +169,9 @@ def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
 
 
 def _cores(trials: Iterable[TrialRecord]) -> study_times.KnownFact[int] | None:
-    """Return the cores of the smallest machine that measured, which every trial had."""
-    cores = (trial.probe.host.get("cores", "") for trial in trials)
-    return study_times.known(min((int(count) for count in cores if count.isdecimal()), default=None), DATABASE)
+    """Return the cores of the smallest machine that has measured: every trial had as many."""
+    texts = (trial.probe.host.get("cores", "") for trial in trials)
+    return study_times.known(min((int(text) for text in texts if text.isdecimal()), default=None), DATABASE)
 
 
 def _largest_gib(sizes_mib: Iterable[float | None]) -> study_times.KnownFact[float] | None:
@@ -189,7 +194,7 @@ def diagnose(engine: Engine, study: str, given: study_times.Setup | None = None)
     Args:
         engine: The study's database.
         study: The name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies.
-        given: What the user knows; it goes before the database.
+        given: What the user says, which counts before what the database says.
 
     Raises:
         EmptyStoreError: There is no such study, or none of its trials has ended.
@@ -208,7 +213,10 @@ def diagnose_journal(path: Path, study: str, given: study_times.Setup | None = N
 
 
 def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
-    """Return what a journal says of a study. Trials that one process ran at the same time were threads (`n_jobs`)."""
+    """Return what a journal says of a study.
+
+    The most trials that one process ran at the same time are its threads, Optuna's `n_jobs`.
+    """
     workers = [
         float(value)
         for trial in journal.trials
@@ -220,11 +228,11 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
         _ended(trial.state.name, trial.datetime_start, trial.datetime_complete, len(trial.intermediate_values))
         for trial in journal.trials
     ]
-    threads: dict[object, list[study_times.Interval]] = {}
+    by_process: dict[object, list[study_times.Interval]] = {}
     for process, trial in zip(journal.processes, trials, strict=False):
         if trial and trial.running:
-            threads.setdefault(process, []).append(trial.running)
-    n_jobs = max((study_times.Timeline(intervals).most for intervals in threads.values()), default=None)
+            by_process.setdefault(process, []).append(trial.running)
+    n_jobs = max((study_times.Timeline(intervals).most for intervals in by_process.values()), default=None)
     setup = study_times.Setup(
         loader_workers=study_times.known(over(fmean, workers), "journal"), n_jobs=study_times.known(n_jobs, "journal")
     )
@@ -232,13 +240,17 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
 
 
 def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | None = None) -> Diagnosis:
-    """Return the diagnosis of what is known of a study. Raises EmptyStoreError if none of its trials has ended."""
+    """Return the diagnosis of a study's record. Raises EmptyStoreError if none of its trials has ended.
+
+    `given` is what the user says, which counts before what the record says. What both lack is estimated.
+    """
     if not record.trials:
         counts = f"{record.running} running, {record.waiting} waiting"
         raise EmptyStoreError(f"study {record.study!r} has no trial that has ended ({counts}); run it first")
-    record = study_times.with_n_jobs(
-        study_times.with_startups(replace(record, setup=(given or study_times.Setup()).or_else(record.setup)))
-    )
+    if given:
+        record = replace(record, setup=given.or_else(record.setup))
+    record = study_times.with_estimated_startups(record)
+    record = study_times.with_n_jobs_by_starts(record)
     facts = study_times.gather(record)
     return Diagnosis(facts=facts, causes=tuple(causes(facts)))
 
@@ -246,18 +258,21 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
 def _read(engine: Engine, study: str) -> study_times.StudyRecord:
     """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none.
 
-    A study of the tuner is one of Optuna's for each of its cases, which have the fact `CASE`; `study` may name one.
+    A study of the tuner is several of Optuna: one for each case, which has the fact `CASE`. So `study` may be:
+    1. a study of another program;
+    2. one case of a study of the tuner, `STUDY/CASE`;
+    3. a study of the tuner, with all its cases.
     """
     is_case = and_(FACTS.c.study_id == STUDIES.c.study_id, FACTS.c.key == CASE)
     with_key = select(STUDIES.c.study_id, FACTS.c.key).outerjoin_from(STUDIES, FACTS, is_case)
     name, _, case = study.partition("/")
     with reading(engine) as connection:
-        exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()
-        cases = [exact] if exact else connection.execute(with_key.where(of_study(study))).all()
+        exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()  # 1 or 2
+        cases = [exact] if exact else connection.execute(with_key.where(of_study(study))).all()  # 3
         workers = loader_workers(connection, [row.study_id for row in cases])
     if not cases:
         raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
-    if exact and not exact.key:  # of another program
+    if exact and not exact.key:  # 1
         return read_plain(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
     record = read_own(engine, name, case if exact else None)
     ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1
@@ -306,13 +321,13 @@ def rows(facts: study_times.Facts) -> Iterator[Row]:
     if facts.running or facts.waiting:
         yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
     gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
-    n_jobs = facts.setup.n_jobs
     yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
     yield "time of all trials", duration(facts.trial_s), DATABASE
     yield "trials at once", _at_once(facts.running_at_once), DATABASE
     if facts.running_at_once:
         yield "  over time", " ".join(f"{mean:.1f}" for mean in facts.running_at_once.tenths), DATABASE
-    if n_jobs or not facts.is_ours:
+    n_jobs = facts.setup.n_jobs
+    if n_jobs or not facts.is_ours:  # the tuner's own trials run in processes
         threads = f"in threads of one process, n_jobs={n_jobs.value}" if n_jobs and n_jobs.value > 1 else "in processes"
         yield "  they run", *_cells("n_jobs", n_jobs, threads)
     training = facts.training_at_once
@@ -320,7 +335,7 @@ def rows(facts: study_times.Facts) -> Iterator[Row]:
     yield "of these, training", _at_once(training) + none, f"{DATABASE} and start-up"
     startup = facts.setup.startup_s
     share = "" if facts.startup_share is None else f"{facts.startup_share:.0%} of all trial time"
-    if startup is None and share:
+    if startup is None and share:  # each trial's record has its own
         yield "start-up", share, DATABASE
     else:
         yield "start-up", *_cells("startup_s", startup, f"{{:.1f}} s, {share}")
@@ -335,27 +350,29 @@ def rows(facts: study_times.Facts) -> Iterator[Row]:
         ("loader_workers", "loader workers of a trial", "{:g}"),
     ):
         fact = getattr(facts.setup, name)
-        if fact or not (on_cpu and name in {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}):
+        is_of_gpus = name in {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}
+        if fact or not (on_cpu and is_of_gpus):
             yield label, *_cells(name, fact, form)
 
 
 def unknown(facts: study_times.Facts) -> list[str]:
     """Return sentences about what could not be judged, and which options tell what is missing."""
-    setup = facts.setup
-    judged = {
+    needed_facts = {
         "whether start-ups keep the GPUs waiting": () if facts.startup_share is not None else ("startup_s",),
         "whether data loading has enough workers": ("loader_workers", "cores"),
         "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
         "how much more the GPUs can do": ("duty_pct",),
     }
-    missing = {
-        what: [OPTIONS[name] for name in names if getattr(setup, name) is None] for what, names in judged.items()
-    }
-    return [f"Unknown is {what}: {' and '.join(options)} would tell." for what, options in missing.items() if options]
+    texts: list[str] = []
+    for what, names in needed_facts.items():
+        options = [OPTIONS[name] for name in names if getattr(facts.setup, name) is None]
+        if options:
+            texts.append(f"Unknown is {what}: {' and '.join(options)} would tell.")
+    return texts
 
 
 def sentences(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the causes, the largest first, the changes, the safest first, and what could not be judged."""
+    """Yield the causes (the largest first), then the changes (the safest first), then what could not be judged."""
     missing = unknown(diagnosis.facts)
     if not diagnosis.causes:
         yield f"Nothing to change{', as far as is known' if missing else ''}."

@@ -92,7 +92,7 @@ class TrialTimes:
 
     @property
     def starting_s(self) -> float:
-        """The seconds of its start-up as far as they are known; a trial that ended earlier was starting until then."""
+        """The seconds of its start-up; 0 where it is unknown, and all its time where it ended within the start-up."""
         return min(self.startup_s or 0.0, self.took_s)
 
     @property
@@ -126,7 +126,7 @@ class Timeline:
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         """Count the intervals at each time. Empty intervals count for nothing."""
-        changes: Counter[float] = Counter()
+        changes: Counter[float] = Counter()  # moment → by how much the number changes there
         for began_s, ended_s in intervals:
             if ended_s > began_s:
                 changes[began_s] += 1
@@ -148,20 +148,21 @@ class Timeline:
         return float(self.seconds @ self.counts) / span_s
 
     def quantile(self, share: float, span_s: float) -> int:
-        """Return the number at once that is exceeded for at most `1 - share` of `span_s` seconds."""
-        lengths_s = np.bincount(self.counts, self.seconds, minlength=1)
-        lengths_s[0] = span_s - self.covered_s
-        return min(int(np.searchsorted(np.cumsum(lengths_s), share * span_s)), self.most)
+        """Return the number at once that is exceeded for at most `1 - share` of `span_s` seconds; 0.5: the median."""
+        seconds_by_number = np.bincount(self.counts, self.seconds, minlength=1)
+        seconds_by_number[0] = span_s - self.covered_s  # with the time before and after all intervals
+        number = int(np.searchsorted(np.cumsum(seconds_by_number), share * span_s))
+        return min(number, self.most)  # rounding errors may lead beyond it
 
     def tenths(self) -> tuple[float, ...]:
         """Return the mean number at once in each tenth of the covered time; empty where nothing is covered."""
         if not self.covered_s:
             return ()
-        parts = self.counts > 0
-        ends_s = np.cumsum([0.0, *self.seconds[parts]])
-        amounts = np.cumsum([0.0, *(self.seconds * self.counts)[parts]])
-        tenths = np.diff(np.interp(np.linspace(0.0, ends_s[-1], 11), ends_s, amounts))
-        return tuple((tenths * 10 / ends_s[-1]).tolist())
+        is_covered = self.counts > 0
+        ends_s = np.cumsum([0.0, *self.seconds[is_covered]])  # of the covered parts, without the gaps
+        trial_s = np.cumsum([0.0, *(self.seconds * self.counts)[is_covered]])  # of all trials together, until each end
+        trial_s_by_tenth = np.diff(np.interp(np.linspace(0.0, ends_s[-1], 11), ends_s, trial_s))
+        return tuple((trial_s_by_tenth * 10 / ends_s[-1]).tolist())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,12 +219,12 @@ class Facts(StudyRecord):
 
 
 def gather(record: StudyRecord) -> Facts:
-    """Return the facts of a study."""
+    """Return what a study did with its time."""
     trials = record.trials
     running = Timeline(trial.running for trial in trials if trial.running)
-    started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]
+    started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]  # with a known start-up
     training = Timeline(trial.training for trial in started if trial.training)
-    took_s = sum(trial.took_s for trial in started)
+    started_s = sum(trial.took_s for trial in started)
     return Facts(
         **{field.name: getattr(record, field.name) for field in fields(StudyRecord)},
         ended={end: _ended([trial for trial in trials if trial.end is end], len(trials)) for end in TrialEnd},
@@ -232,26 +233,26 @@ def gather(record: StudyRecord) -> Facts:
         empty_s=sum(running.gaps_s),
         gaps=len(running.gaps_s),
         longest_gap_s=max(running.gaps_s, default=0.0),
-        startup_share=sum(trial.starting_s for trial in started) / took_s if started else None,
+        startup_share=sum(trial.starting_s for trial in started) / started_s if started else None,
         running_at_once=_at_once(running, running.covered_s) if running.covered_s else None,
         training_at_once=_at_once(training, running.covered_s) if started else None,
     )
 
 
 def _ended(trials: Sequence[TrialTimes], count: int) -> Ended:
-    """Return how many trials ended alike, out of `count` ended trials, and how long these took."""
-    took = [trial.took_s for trial in trials if trial.took_s]
+    """Return how many trials ended in one way, out of `count` ended trials, and how long these took."""
+    durations_s = [trial.took_s for trial in trials if trial.took_s]
     return Ended(
         trials=len(trials),
         share=len(trials) / count,
-        mean_s=fmean(took) if took else None,
-        total_s=sum(took),
+        mean_s=fmean(durations_s) if durations_s else None,
+        total_s=sum(durations_s),
         startup_s=sum(trial.starting_s for trial in trials),
     )
 
 
 def _at_once(timeline: Timeline, span_s: float) -> AtOnce:
-    """Return how many trials were at once over a span of so many seconds, which holds all of them."""
+    """Return how many trials did something at once, over `span_s` seconds in which all of them lie."""
     low, usual, high = (timeline.quantile(share, span_s) for share in (0.25, 0.5, 0.75))
     return AtOnce(
         mean=timeline.mean(span_s),
@@ -273,11 +274,11 @@ class StartEstimate(NamedTuple):
 
 
 def estimate(trials: Iterable[TrialTimes]) -> StartEstimate | None:
-    """Return the time that trials took beside what they report, where their durations show it clearly; else None.
+    """Return the start-up of a study's trials, where their durations show it clearly; else None.
 
-    A trial takes a start-up, and then about the same time for each intermediate value. So durations lie on a line over
-    the number of values, and the start-up is where the line begins. Long trials scatter more: the variance of a
-    trial counts as proportional to its number of values (weighted least squares).
+    A trial takes a start-up, and then about the same time for each intermediate value that it reports. So durations lie
+    on a line over the number of values, and the start-up is the line's duration at 0 values. Long trials scatter more:
+    the variance of a trial counts as proportional to its number of values (weighted least squares).
 
     It is clear from eight trials and three different numbers of values on, with a standard error of at most a fifth of
     the start-up or 2 % of the trials' mean duration.
@@ -285,37 +286,42 @@ def estimate(trials: Iterable[TrialTimes]) -> StartEstimate | None:
     points = [(trial.reports, trial.took_s) for trial in trials if trial.reports and trial.took_s]
     if len(points) < 8 or len({reports for reports, _ in points}) < 3:
         return None
-    reports, took = np.array(points, dtype=float).T
-    (step_s, start_s), covariance = np.polyfit(reports, took, 1, w=reports**-0.5, cov=True)
+    reports, took_s = np.array(points, dtype=float).T
+    (step_s, start_s), covariance = np.polyfit(reports, took_s, 1, w=reports**-0.5, cov=True)
     error_s = float(np.sqrt(covariance[1, 1]))
-    shortest_s = float(took[reports == reports.min()].mean())
-    is_line = step_s > 0.0 and -2.0 * error_s <= start_s <= shortest_s + 2.0 * error_s
-    is_clear = error_s <= max(0.2 * start_s, 0.02 * float(took.mean()))
+    fewest_s = float(took_s[reports == reports.min()].mean())  # of the trials with the fewest values
+    is_line = step_s > 0.0 and -2.0 * error_s <= start_s <= fewest_s + 2.0 * error_s
+    is_clear = error_s <= max(0.2 * start_s, 0.02 * float(took_s.mean()))
     return StartEstimate(max(float(start_s), 0.0), error_s, len(points)) if is_line and is_clear else None
 
 
-def with_n_jobs(record: StudyRecord) -> StudyRecord:
-    """Return a study that says whether its trials run in threads or in processes, where the first starts show it.
+def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
+    """Return a record that says whether the trials run in threads or in processes, where their first starts show it.
 
-    Threads of one process (`n_jobs`) begin their first trials within 0.1 s for each. Processes import their libraries
-    first, each in a time of its own, so their starts lie at least two seconds apart. Starts at the very same moment say
-    nothing: some databases keep whole seconds.
+    Of as many trials as usually run at once, the first ones began within:
+    1. 0 s: this says nothing, because some databases keep whole seconds;
+    2. 0.1 s for each: they are threads of one process (`n_jobs`);
+    3. less than 2 s: this says nothing;
+    4. more: they are processes, each of which first imports its libraries in a time of its own.
     """
     facts = gather(record)
     usual = facts.running_at_once.usual if facts.running_at_once else 0
-    began_s = sorted(trial.running[0] for trial in record.trials if trial.running)[:usual]
-    if record.setup.n_jobs is not None or record.is_ours or usual < 2 or len(began_s) < usual:
+    first_starts_s = sorted(trial.running[0] for trial in record.trials if trial.running)[:usual]
+    if record.setup.n_jobs is not None or record.is_ours or usual < 2 or len(first_starts_s) < usual:
         return record
-    spread_s = began_s[-1] - began_s[0]
-    if spread_s <= 0.0 or 0.1 * usual < spread_s < 2.0:
+    spread_s = first_starts_s[-1] - first_starts_s[0]
+    if spread_s <= 0.0 or 0.1 * usual < spread_s < 2.0:  # 1 and 3
         return record
     source = f"estimated: the first {usual} trials began within {spread_s:.2g} s"
-    n_jobs = KnownFact(value=usual if spread_s < 2.0 else 1, source=source)
+    n_jobs = KnownFact(value=usual if spread_s < 2.0 else 1, source=source)  # 2 and 4
     return replace(record, setup=replace(record.setup, n_jobs=n_jobs))
 
 
-def with_startups(record: StudyRecord) -> StudyRecord:
-    """Return a study whose trials all have their start-up, where a record, an option or the durations say it."""
+def with_estimated_startups(record: StudyRecord) -> StudyRecord:
+    """Return a record in which each trial has its start-up: of its own record, of an option, or by `estimate`.
+
+    Unchanged where none of these says it.
+    """
     setup = record.setup
     if setup.startup_s is None and not record.is_ours and (line := estimate(record.trials)):
         source = f"estimated from {line.trials} trials, ± {line.error_s:.1f} s"

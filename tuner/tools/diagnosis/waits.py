@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tuner.probe import duration
+from tuner.probe import duration, number_of
 from tuner.tools.diagnosis.study_times import Facts, TrialEnd
 
 
@@ -51,14 +51,14 @@ class IdleCause:
 def cause(
     kind: Kind, facts: Facts, *, why: str, change: str, how: str, ratio: tuple[float, float] | None = None
 ) -> IdleCause:
-    """Return a cause whose gain is at most what GPUs with this duty have room for, and what it costs to undo.
+    """Return a cause, with its gain, which is at most what the GPUs have room for, and what undoing its change costs.
 
     Args:
         kind: The kind of the cause.
         facts: What the study did with its time.
         why: What in the study shows the cause.
         change: What to change.
-        how: The arithmetic of the factor, whose result is added.
+        how: The arithmetic of the factor; its result is appended.
         ratio: The two numbers whose quotient is the factor; None where the factor is unknown.
     """
     factor = ratio[0] / ratio[1] if ratio and ratio[1] else None
@@ -88,7 +88,8 @@ def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
     candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
-    if not {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL} & {candidate.kind for candidate in candidates}:
+    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}
+    if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
         candidates += _idle(facts)
     worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= LEAST_GAIN]
     return sorted(worth, key=lambda cause: (-(cause.factor or 0.0), cause.safety))
@@ -107,14 +108,11 @@ _UNDO = {
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how long no trial ran between the first and the last one.
-
-    Where one gap makes half of that time, the study stood still.
-    """
+    """Yield how long no trial ran between the first and the last one."""
     if facts.covered_s <= 0.0:
         return
     span_s = facts.covered_s + facts.empty_s
-    if facts.longest_gap_s >= facts.empty_s / 2:
+    if facts.longest_gap_s >= facts.empty_s / 2:  # the study stood still for once
         change = "let the study go on by itself after a stop: a loop around its program, or a job that is requeued"
     elif facts.is_ours:
         change = "give the study cards of its own: between its probes, tuner waits until the cards are idle"
@@ -123,11 +121,12 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
             "begin the next trial at once: keep one process for several trials, and let samplers, evaluations and "
             "copies of files run beside the trials"
         )
+    gaps = number_of(facts.gaps, "gap")
     longest = f", the longest for {duration(facts.longest_gap_s)}" if facts.gaps > 1 else ""
     yield cause(
         Kind.GAPS,
         facts,
-        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, {facts.gaps} time(s){longest}.",
+        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, in {gaps}{longest}.",
         change=change,
         how=f"{duration(span_s)} from the first start to the last end / {duration(facts.covered_s)} with trials",
         ratio=(span_s, facts.covered_s),
@@ -135,11 +134,11 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _threads(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the trials at once are threads of one process, where the GPUs have room or a person has told it."""
+    """Yield that the trials at once are threads of one process."""
     n_jobs, duty_pct = facts.setup.n_jobs, _duty(facts)
-    if n_jobs is None or n_jobs.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):
+    if n_jobs is None or n_jobs.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):  # the GPUs have no room
         return
-    if duty_pct is None and n_jobs.source.startswith("estimated"):
+    if duty_pct is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
         return
     yield cause(
         Kind.THREADS,
@@ -153,10 +152,11 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
 
 def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
     """Yield that each trial uses all GPUs, so that trials run one after the other."""
-    gpus, each, running, duty_pct = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once, _duty(facts)
-    if gpus is None or each is None or running is None or running.usual > 1 or each.value < gpus.value:
+    gpus, per_trial, running = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once
+    if gpus is None or per_trial is None or running is None or running.usual > 1 or per_trial.value < gpus.value:
         return
-    if gpus.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):
+    duty_pct = _duty(facts)
+    if gpus.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):  # the GPUs have no room
         return
     how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
     yield cause(
@@ -172,7 +172,7 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
 def _failures(facts: Facts) -> Iterator[IdleCause]:
     """Yield how much time failed trials took, from a tenth of all trial time on."""
     failed = facts.ended[TrialEnd.FAILED]
-    if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
+    if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):  # without any time, nothing is a cause
         return
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts.failures.items())
     all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
@@ -210,16 +210,20 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _pruning(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how much the start-ups of pruned trials cost, and what remains if a trial trains for four start-ups."""
+    """Yield that much of the time is start-ups of pruned trials, and what it would gain to prune each trial later.
+
+    Later means after four start-ups of training, or after the training of a complete trial if that is less.
+    """
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
         return
     startup_s = pruned.startup_s / pruned.trials
     full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
     train_s = min(4 * startup_s, full_s)
-    early = [trial for trial in facts.trials if trial.end is TrialEnd.PRUNED]
-    short_s = sum(max(0.0, train_s - trial.took_s + trial.starting_s) for trial in early)
-    starting_s, longer_s = facts.startup_share * facts.trial_s, facts.trial_s + short_s
+    pruned_trials = [trial for trial in facts.trials if trial.end is TrialEnd.PRUNED]
+    added_s = sum(max(0.0, train_s - (trial.took_s - trial.starting_s)) for trial in pruned_trials)
+    starting_s = facts.startup_share * facts.trial_s
+    longer_s = facts.trial_s + added_s
     share_now, share_then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s  # of the time that trains
     yield cause(
         Kind.PRUNING,
@@ -250,7 +254,7 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     workers, cores, running = facts.setup.loader_workers, facts.setup.cores, facts.running_at_once
     if workers is None or cores is None or running is None:
         return
-    at_once, each = max(running.usual, 1), workers.value
+    at_once, each = max(running.usual, 1), workers.value  # trials at once, and the workers of each trial
     wanted = max(cores.value // at_once, 1)
     is_crowded = each * at_once > cores.value and each > wanted
     if not is_crowded and each >= wanted:
@@ -260,7 +264,7 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     elif each >= 1.0:
         share = f"{cores.value} cores / {at_once} trials = {wanted} workers"
         ratio, how = (wanted, each), f"if loading is the limit: {share}; {wanted} / {each:g}"
-    else:
+    else:  # without a worker, the trial loads its data itself
         ratio, how = (2.0, 1.0), "if loading takes as long as training: side by side instead of in turn"
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
@@ -275,21 +279,25 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _parallel(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how many trials the GPUs have room for. A probe of `tuner` has its GPUs for itself."""
+    """Yield that the GPUs, and the cores for loader workers, have room for more trials at once."""
+    # a probe of tuner has its GPUs for itself: more probes fit only on other GPUs, so their number has to be known
     if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
         return
-    at_once, (most, why, how) = max(facts.running_at_once.usual, 1), _room(facts)
+    at_once = max(facts.running_at_once.usual, 1)
+    room = _room(facts)
+    most, how = room.trials, room.how
     workers, cores = facts.setup.loader_workers, facts.setup.cores
     if workers and cores:
-        by_cores = math.floor(cores.value / max(workers.value, 1.0))
-        how += f"; {cores.value} cores / {max(workers.value, 1.0):g} workers = {by_cores} trials"
+        each = max(workers.value, 1.0)  # a trial without workers loads its data itself
+        by_cores = math.floor(cores.value / each)
+        how += f"; {cores.value} cores / {each:g} workers = {by_cores} trials"
         most = min(most, by_cores)
     if most <= at_once:
         return
     yield cause(
         Kind.PARALLEL,
         facts,
-        why=why,
+        why=room.why,
         change=_more_at_once(facts, most, at_once),
         how=f"{how}; {most} / {at_once}",
         ratio=(most, at_once),
@@ -317,21 +325,20 @@ class _Room(NamedTuple):
 
 
 def _room(facts: Facts) -> _Room:
-    """Return how many trials fit on the GPUs: by the GPUs of a trial, by memory, or one on each."""
+    """Return how many trials fit on the GPUs: by the GPUs of a trial, else by memory, else one trial on each GPU."""
     at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
-    used, memory, gpus = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib, facts.setup.gpus
-    each = facts.setup.gpus_per_trial
-    if gpus and each and (facts.is_ours or each.value > 1):
-        fits = gpus.value // each.value
-        why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {each.value}."
-        return _Room(fits, why, f"{gpus.value} GPUs / {each.value} of a trial = {fits} trials")
+    gpus, per_trial = facts.setup.gpus, facts.setup.gpus_per_trial
+    if gpus and per_trial and (facts.is_ours or per_trial.value > 1):  # such trials share no GPU
+        fits = gpus.value // per_trial.value
+        why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {per_trial.value}."
+        return _Room(fits, why, f"{gpus.value} GPUs / {per_trial.value} of a trial = {fits} trials")
+    used, memory = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib
     if used and memory:
         usable = 0.9  # of the memory, because the peaks of trials differ
         fits = math.floor(usable * memory.value / (used.value / at_once))
         why = f"{at_once} trials at once use {used.value:g} of {memory.value:g} GiB of a GPU."
-        return _Room(
-            fits, why, f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
-        )
+        how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
+        return _Room(fits, why, how)
     if gpus:
         why = f"{at_once} trials run at once on {gpus.value} GPUs."
         return _Room(gpus.value, why, f"one trial on each of {gpus.value} GPUs")
@@ -339,8 +346,8 @@ def _room(facts: Facts) -> _Room:
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how busy the GPUs are while trials train, where no other cause tells what they wait for."""
-    duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)
+    """Yield that the GPUs are less than half busy while trials train."""
+    duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)  # of the time that trains
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
     yield cause(

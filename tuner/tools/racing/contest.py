@@ -9,11 +9,11 @@ from statistics import median
 
 from tuner.errors import TrainerError
 from tuner.export import figure, in_words, score_text
-from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, with_sure_speed
+from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, number_of, with_sure_speed
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.search.scores import Mean, RaceStanding, ahead, constant, means, standings, thinned
+from tuner.search.scores import Mean, RaceStanding, ahead, are_constant, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
 from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
@@ -48,9 +48,9 @@ class RunFollower:
             return Answer(Next.INTERRUPTED)
         if so_far is None:
             return Answer(Next.GO)
-        self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)
+        self.trained_s = so_far.total_s - (so_far.start_up_s or so_far.total_s)  # 0 before the start-up has ended
         self.note(so_far)
-        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, again_s=0.0)  # no score is left out
+        return Answer(Next.ENOUGH) if self.is_complete else Answer(Next.MORE, again_s=0.0)  # at each new score
 
     @property
     def is_complete(self) -> bool:
@@ -59,19 +59,19 @@ class RunFollower:
 
     @property
     def failure(self) -> str | None:
-        """Why the config cannot be ranked, as the scores of the run show; None where it can.
+        """Why the scores of the run do not allow to rank its config; None where they do.
 
-        A mean over episodes is not finite, either, while no episode ends. So scores that are not finite, and that are
-        no more in a row than at an earlier time of the run, are no failure.
+        Its last scores are not finite, and are more in a row than at any earlier time. Fewer are no failure: a mean
+        over episodes is not finite, either, while no episode ends.
         """
         if self._not_finite > self._longest_not_finite:
-            return f"diverged: the last {self._not_finite} return(s) of the run are no finite numbers"
+            return f"diverged: the last {number_of(self._not_finite, 'return')} of the run are no finite numbers"
         return None
 
     def note(self, result: ProbeResult) -> None:
         """Take over the newest score."""
         score = result.score
-        if score is None or score.t_s <= self._last_s or result.start_up_s is None:
+        if score is None or score.t_s <= self._last_s or result.start_up_s is None:  # no new score
             return
         self._last_s = score.t_s
         if not isfinite(score.value):
@@ -116,19 +116,20 @@ class Race:
         self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)
 
     def run(self) -> list[Place]:
-        """Return how the configs stand, the best first, after making the runs that are missing.
+        """Make the runs that are missing, and return how the configs stand, the best first.
 
-        A race that is interrupted, or whose time is over, returns how it stands then; the same call goes on. Raises
+        A race that is interrupted, or whose time is over, returns how it stands then; another call continues it. Raises
         TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
         """
         entrants = list(self._entrants)
         for turn in self.rounds:
-            if not self._run_round(turn, entrants):
+            is_complete = self._run_round(turn, entrants)
+            if not is_complete:
                 break
             scores = means(self._made(entrants), turn.seconds)
             order = better_half([scores[entrant].value if entrant in scores else None for entrant in entrants])
             entrants = [entrants[place] for place in order]
-            if len(entrants) < 2:
+            if len(entrants) < 2:  # the rest has failed
                 break
         return self.standing()
 
@@ -137,7 +138,7 @@ class Race:
         return standings(self._made(self._entrants))
 
     def _past(self) -> list[RunRecord]:
-        """Return the runs so far whose scores were read from what the study names now."""
+        """Return the runs so far, without those whose scores come from another source than the study names now."""
         return scored_by(self._runs.read(), self._job.bench.trainer.score_source)
 
     def _made(self, among: Sequence[Entrant]) -> dict[Entrant, list[RunRecord]]:
@@ -146,12 +147,12 @@ class Race:
         return {entrant: [run for run in runs if same_launch(run.config, entrant.config)] for entrant in among}
 
     def _run_round(self, turn: Round, entrants: Sequence[Entrant]) -> bool:
-        """Return whether a round is complete, after making its missing runs.
+        """Make the missing runs of a round, and return whether the round is complete.
 
-        The runs that other processes make are waited for, where the job can wait.
+        Wait for runs that other processes make, where the job can wait.
         """
         is_waiting = False
-        while elsewhere := self._make_missing(turn, entrants):
+        while elsewhere := self._make_missing(turn, entrants):  # until 0 for a complete round, or None to stop
             if self._job.wait is None:
                 return False
             if not is_waiting:
@@ -161,7 +162,7 @@ class Race:
         return elsewhere is not None
 
     def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
-        """Return how many runs of a round others make, after making the missing ones; None to stop the race."""
+        """Make the missing runs of a round, and return how many runs other processes make; None to stop the race."""
         elsewhere = 0
         for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
             is_made = partial(self._is_made, entrant, seed, turn.seconds)
@@ -169,14 +170,14 @@ class Race:
                 continue
             if self._job.interrupted() or not self._job.has_time(self._expected_s(turn.seconds)):
                 return None
-            if not self._runs.claim(entrant.config, seed, is_made):
+            if not self._runs.claim(entrant.config, seed, is_made):  # another process makes this run
                 elsewhere += 1
             elif not self._run_claimed(entrant, seed, turn.seconds):
                 return None
         return elsewhere
 
     def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
-        """Return whether a run with this seed is not needed: it has trained so long, or its config is out."""
+        """Return whether a run with this seed is not needed: one has trained for `seconds`, or the config is out."""
         return any(
             run.why_out or (run.seed == seed and run.seconds >= seconds)
             for run in scored_by(runs, self._job.bench.trainer.score_source)
@@ -184,7 +185,7 @@ class Race:
         )
 
     def _run_claimed(self, entrant: Entrant, seed: int, seconds: float) -> bool:
-        """Return whether a run that this process has claimed was made and kept; False where the user stopped it."""
+        """Make and keep a run that this process has claimed, and return whether it was made: the user may stop it."""
         try:
             self._say(f"training {entrant}, seed {seed}, for {seconds:.0f} s")
             run = self._train(entrant, seed, seconds)
@@ -204,21 +205,21 @@ class Race:
         return self._job.interrupted()
 
     def _expected_s(self, seconds: float) -> float:
-        """Return how long a run will take in all; its start is expected to take the median of the starts so far.
+        """Return how long a run will take in all: the time that it trains, and the median of the starts so far.
 
-        The first start on a machine can take minutes longer, because it compiles kernels.
+        The median, because the first start on a machine can take minutes longer, as it compiles kernels.
         """
-        starts = [run.start_up_s for run in self._runs.read() if run.start_up_s is not None]
-        return seconds + (median(starts) if starts else 0.0)
+        starts_s = [run.start_up_s for run in self._runs.read() if run.start_up_s is not None]
+        return seconds + (median(starts_s) if starts_s else 0.0)
 
     def _check_scored(self, run: RunRecord) -> None:
-        """Raise TrainerError where no run so far has a score, or no score changes: the runs would train for nothing."""
-        if run.failure:
+        """Raise TrainerError where no run so far has a score, or no score changes: further runs would be useless."""
+        if run.failure:  # it says nothing about scores
             return
         curves = [past.curve for past in (*self._past(), run) if past.failure is None]
         if not any(curves):
             problem = f"{in_words(run.config)} gave no return in {run.seconds:.0f} s of training"
-        elif len(curves) > 1 and constant(curves):
+        elif len(curves) > 1 and are_constant(curves):
             problem = f"no return changed within any of its {len(curves)} runs"
         else:
             return
@@ -229,7 +230,7 @@ class Race:
         )
 
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
-        """Return the record of a config that is trained from scratch; None where the user stopped the run."""
+        """Train a config from scratch, and return the record of the run; None where the user stopped it."""
         bench = self._job.bench
         follower = RunFollower(seconds, self._is_interrupted)
         slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}", entrant.config)
@@ -242,8 +243,8 @@ class Race:
         except TrainerError as refusal:
             failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="trainer", detail=str(refusal))
             return RunRecord(config=entrant.config, seed=seed, seconds=seconds, failure=_in_words(failure))
-        follower.note(result)
-        failure = None if follower.is_complete else result.failure
+        follower.note(result)  # with the score after the last answer, if any
+        failure = None if follower.is_complete else result.failure  # a window too short for a probe is no failure
         if failure and failure.kind == FailureKind.INTERRUPTED:
             return None
         if failure and failure.kind.blame in {Blame.HOST, Blame.SETUP}:  # they say nothing about the config
@@ -273,7 +274,8 @@ def _in_words(failure: Failure) -> str:
 
 
 def verdict(places: Sequence[Place]) -> Iterator[str]:
-    """Yield the sentences about a race: who left it, who learns most, and how sure that is."""
+    """Yield the sentences about a race: which configs left it, which learns most, and how sure that is."""
+    # only those that trained as long as the first: scores after shorter runs do not compare
     finalists = [(place, place.mean) for place in places if place.mean and place.seconds == places[0].seconds]
     yield from (f"{place.entrant} left the race: {place.failure}" for place in places if place.failure)
     if not finalists:
@@ -282,28 +284,25 @@ def verdict(places: Sequence[Place]) -> Iterator[str]:
     first, mean = finalists[0]
     yield (
         f"{first.entrant} learns most: {score_text(mean.value, mean.error)} after {first.seconds:.0f} s of training, "
-        f"mean of {mean.runs} run(s)."
+        f"mean of {number_of(mean.runs, 'run')}."
     )
     if len(finalists) > 1:
         second, second_mean = finalists[1]
-        yield _lead(mean, second.entrant, second_mean)
+        yield _second(second.entrant, second_mean, winner=mean)
     devices = {run.host["devices"] for place in places for run in place.runs if run.host.get("devices")}
     if len(devices) > 1:
         names = "; ".join(sorted(devices))
         yield f"The runs had {len(devices)} sets of devices: {names}. This alone may change scores."
 
 
-def _lead(winner: Mean, second: Entrant, mean: Mean) -> str:
-    """Return how far the second is behind, and how often chance alone would do this.
-
-    Less than 1 % is not told as a number: two or three seeds do not show it.
-    """
+def _second(second: Entrant, mean: Mean, *, winner: Mean) -> str:
+    """Return how far the second is behind the winner, in words, and how often chance alone would do this."""
     lag = f"{second} follows with {score_text(mean.value, mean.error)}"
     lead = ahead(winner, mean)
     if lead is None and max(winner.runs, mean.runs) < 2:
         return f"{lag}. How sure this is cannot be said: each of the two was trained with one seed."
     if lead is None:
         return f"{lag}. The seeds make no difference: each config's runs have one score. Does the command use {{seed}}?"
-    often = f"{100 * lead.chance:.0f} %" if lead.chance >= 0.01 else "less than 1 %"
+    often = f"{100 * lead.chance:.0f} %" if lead.chance >= 0.01 else "less than 1 %"  # a few seeds do not show less
     lag += f", {lead.errors:.1f} standard errors behind. Two equal configs would differ so in {often} of races"
     return f"{lag}." if lead.is_clear else f"{lag}: the winner is not clear, and more hours or seeds may tell."

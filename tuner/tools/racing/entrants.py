@@ -20,15 +20,17 @@ class Round(NamedTuple):
 
 
 def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
-    """Return the rounds of a race whose runs train for `total_s` seconds together; two configs are in the last one.
+    """Return the rounds of a race whose runs train for `total_s` seconds together; two configs are in the last round.
 
-    Each round keeps the better half of the configs, and each of its runs takes twice as long. No run continues an
-    earlier one: each begins from scratch, with a seed that no other round uses.
+    The better half of the configs goes on to the next round, whose runs take twice as long. Each run begins from
+    scratch, with a seed that no other round uses. So 5 configs make rounds of 5, 3 and 2, with runs of 1, 2 and 4 parts
+    of the time.
     """
     sizes = [configs]
     while sizes[-1] > 2:
         sizes.append((sizes[-1] + 1) // 2)
-    first_s = total_s / (seeds * sum(size * 2**index for index, size in enumerate(sizes)))
+    parts = seeds * sum(size * 2**index for index, size in enumerate(sizes))
+    first_s = total_s / parts  # of a run in the first round
     return [
         Round(configs=size, seconds=first_s * 2**index, seeds=tuple(range(index * seeds, (index + 1) * seeds)))
         for index, size in enumerate(sizes)
@@ -36,10 +38,10 @@ def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
 
 
 def better_half(scores: Sequence[float | None]) -> list[int]:
-    """Return the positions of the better half of the configs, the best first; at least two, if so many have a score."""
-    order = sorted(range(len(scores)), key=lambda place: (scores[place] is None, -(scores[place] or 0.0)))
-    scored = [place for place in order if scores[place] is not None]
-    return scored[: max(2, (len(scores) + 1) // 2)]
+    """Return the positions of the better half of the configs, the best first; at least two, if two have a score."""
+    scored = [place for place, score in enumerate(scores) if score is not None]
+    best_first = sorted(scored, key=lambda place: -(scores[place] or 0.0))
+    return best_first[: max(2, (len(scores) + 1) // 2)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,10 +75,10 @@ class Entrant:
 def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     """Return the best config of a case's search, the fastest, the default of the best's rung, and one between.
 
-    The config between is on the front of the first objective and samples/s. It is the config whose smaller one of the
-    two, each scaled to the range of the front, is largest. `also` names trials whose configs take part, too.
-    Raises StoreError where the race has not two configs, and for an unknown trial.
+    `_between` says which config is between. The configs of the trials that `also` numbers take part, too. Raises
+    StoreError where these are not two configs, and for an unknown trial.
     """
+    # the configs, each with why it takes part
     best, fastest = case.best, case.fastest
     if best is None:
         raise StoreError(no_best(case.name))
@@ -87,6 +89,7 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     if fastest and (between := _between(case.configs, taken)):
         chosen.append(("between", between.config))
     chosen += [(f"trial #{number}", _config_of(case, number)) for number in also]
+    # a config that was chosen twice takes part once, with both kinds
     configs = {launch_digest(config): launched(config) for _, config in chosen}
     kinds = {digest: tuple(kind for kind, config in chosen if launch_digest(config) == digest) for digest in configs}
     if len(configs) < 2:
@@ -94,14 +97,14 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
             f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default; "
             "name a trial with another config: --trial NUMBER"
         )
+    # what is told of them
     first = next(iter(configs.values()))
     shared = frozenset(name for name in first if all(config.get(name) == first[name] for config in configs.values()))
-    measured = {
-        launch_digest(standing.config): {case.objectives[0]: standing.value}
-        | ({} if standing.samples_per_s is None else {SAMPLES_PER_S: standing.samples_per_s})
-        for standing in case.configs
-        if standing.is_eligible
-    }
+    measured: dict[str, dict[str, float]] = {}
+    for standing in case.configs:
+        if standing.is_eligible:
+            speed = {} if standing.samples_per_s is None else {SAMPLES_PER_S: standing.samples_per_s}
+            measured[launch_digest(standing.config)] = {case.objectives[0]: standing.value, **speed}
     return [
         Entrant(config=config, kinds=kinds[digest], measured=measured.get(digest, {}), shared=shared)
         for digest, config in configs.items()
@@ -117,7 +120,11 @@ def _config_of(case: CaseView, number: int) -> Config:
 
 
 def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
-    """Return the config of the front that is not taken and whose smaller share of the front's range is largest."""
+    """Return the config on the front of the first objective and samples/s that does well in both.
+
+    Its value and its samples/s are scaled from 0 to 1, from the smallest to the largest on the front. The config whose
+    smaller share of the two is largest is returned; None where all on the front are `taken`.
+    """
     front = of_both(standing for standing in configs if standing.samples_per_s is not None)
     candidates = [standing for standing in front if launch_digest(standing.config) not in taken]
     values, speeds = [point.value for point in front], [point.samples_per_s or 0.0 for point in front]

@@ -12,7 +12,19 @@ from typing import NamedTuple
 from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
-from tuner.probe import Answer, Blame, DeviceSource, FailureKind, Next, ProbePlan, Prober, ProbeResult, Slot, Stop
+from tuner.probe import (
+    Answer,
+    Blame,
+    DeviceSource,
+    FailureKind,
+    Next,
+    ProbePlan,
+    Prober,
+    ProbeResult,
+    Slot,
+    Stop,
+    number_of,
+)
 from tuner.running.prober import run_in
 from tuner.running.workbench import Workbench
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
@@ -56,20 +68,22 @@ class Run:
 
 
 def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
-    """Return the numbers of GPUs to measure, in order; 1 is always among them, because it is the baseline."""
+    """Return the numbers of GPUs to measure, in order: what is `asked`, or else all of `COUNTS` that are `visible`.
+
+    1 is always among them, because it is the baseline.
+    """
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
 
 def nodes_of(count: int, per_node: int | None) -> int:
-    """Return the nodes that so many devices need where a node has `per_node`; None means that a machine has all.
+    """Return how many nodes `count` devices need, where a node has `per_node`; None means that one machine has all.
 
-    Raises DeviceError where a node would have fewer than another.
+    Raises DeviceError where one node would have fewer devices than another.
     """
-    nodes = -(-count // per_node) if per_node else 1
+    nodes = math.ceil(count / per_node) if per_node else 1
     if count % nodes:
-        raise DeviceError(
-            f"{count} devices leave a node with fewer than another; name up to {per_node}, or {per_node} x NODES"
-        )
+        problem = f"{count} devices leave a node with fewer than another"
+        raise DeviceError(f"{problem}; name up to {per_node}, or {per_node} x NODES")
     return nodes
 
 
@@ -81,7 +95,7 @@ def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> 
         return ("nccl",)
     if any(link.p2p is False for link in links):
         return ("host",)
-    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
+    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")  # without links, none is known
 
 
 def scaling_runs(
@@ -89,8 +103,8 @@ def scaling_runs(
 ) -> Iterator[Run]:
     """Yield the measurements of weak and strong scaling.
 
-    All runs of one team come together, because each other team needs new programs. For strong scaling, the largest
-    batch is also divided by each number of GPUs.
+    All runs of the same teams come one after another, because other teams need new programs. For strong scaling, the
+    largest batch is also divided by each number of GPUs.
 
     Args:
         subjects: What is measured.
@@ -149,7 +163,7 @@ class Measuring:
         Raises DeviceError when a card does not answer, TrainerError where the trainer cannot be launched or counts no
         samples, and OutputError when a file cannot be written.
         """
-        if self._open.keys() != set(run.teams):
+        if self._open.keys() != set(run.teams):  # programs of the last run serve a run of the same teams
             self.close()
             for team in run.teams:
                 part = self._part(team.gpus)
@@ -166,16 +180,19 @@ class Measuring:
         self._open = {}
 
     def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> ProbeResult:
-        """Return what the probe of one team of a run measured; `place` is its position among the teams."""
+        """Return what the probe of one team of a run measured; `place` is the team's position among the teams."""
         config = subject.config(run.size)
         source, prober = self._open[team]
         folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
-        on_machine = {**device_variables(source.devices), **nccl_variables("off" if team.route == "host" else "on", ())}
+        variables: dict[str, str] = {}  # over nodes, each watcher adds those of its devices
+        if not self._per_node:
+            direct_access = "off" if team.route == "host" else "on"
+            variables = {**device_variables(source.devices), **nccl_variables(direct_access, ())}
         slot = Slot(
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
-            variables={**({} if self._per_node else on_machine), **subject.variables},
+            variables={**variables, **subject.variables},
             nodes=nodes_of(len(team.gpus), self._per_node),
         )
         try:
@@ -192,6 +209,7 @@ class _Together:
 
     def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
         self._windows_s = [0.0] * probes
+        """The length of each probe's window; 0 until it is steady, infinite when the probe is over."""
         self._window_s = window_s
         self._interrupted = interrupted
 
@@ -206,20 +224,17 @@ class _Together:
             """Return whether the probe goes on: until each probe that began with it has a long and steady window."""
             if self._interrupted():
                 return Answer(Next.INTERRUPTED)
-            if so_far is None:
+            if so_far is None:  # no window yet
                 return Answer(Next.GO)
             window_s = so_far.window_s or 0.0
+            # the error of the speed is at most a tenth of it (chosen), or unknown
+            is_steady = (so_far.samples_per_s_se or 0.0) <= 0.1 * (so_far.samples_per_s or 0.0)
             # what is not steady after four windows will hardly be (chosen)
-            is_enough = _is_steady(so_far) or window_s >= 4.0 * self._window_s
+            is_enough = is_steady or window_s >= 4.0 * self._window_s
             self._windows_s[place] = window_s if is_enough else 0.0
             return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
 
         return answer
-
-
-def _is_steady(result: ProbeResult) -> bool:
-    """Return whether the error of a speed is at most a tenth of it (chosen), or unknown."""
-    return (result.samples_per_s_se or 0.0) <= 0.1 * (result.samples_per_s or 0.0)
 
 
 def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:
@@ -237,9 +252,8 @@ def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Me
     if result.failure:
         return replace(point, failure=result.failure.kind, detail=result.failure.detail)
     if not result.samples_per_s:
-        raise TrainerError(
-            f"{run.subject}: the trainer counts no samples, so nothing can be compared; let its progress report samples"
-        )
+        problem = f"{run.subject}: the trainer counts no samples, so nothing can be compared"
+        raise TrainerError(f"{problem}; let its progress report samples")
     return replace(
         point,
         samples_per_s=result.samples_per_s,
@@ -293,7 +307,7 @@ def measure_all(
         if not results.points:
             raise
         raise type(error)(
-            f"{error}; {len(results.points)} measurement(s) are kept in {path}; rerun with --out {path} to resume"
+            f"{error}; {path} keeps {number_of(len(results.points), 'measurement')}; rerun with --out {path} to resume"
         ) from error
     return results
 
@@ -321,7 +335,7 @@ def begun(path: Path, blank: Results) -> Results:
                 f"{path} holds results of another {subject.name}, and they are kept; name another file with --out. "
                 f"There: {subjects[subject.name].text}; here: {subject.text}"
             )
-    failed = {_run_of(point) for point in earlier.points if point.failure}
+    failed = {_run_of(point) for point in earlier.points if point.failure}  # all teams of such a run are measured again
     return replace(
         earlier,
         subjects=tuple(subjects.values()),
@@ -330,7 +344,7 @@ def begun(path: Path, blank: Results) -> Results:
 
 
 def _run_of(point: Measurement) -> tuple[object, ...]:
-    """Return what points of one run have in common."""
+    """Return what the points of one run have in common: a key that tells runs apart."""
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 
@@ -349,7 +363,8 @@ def missing(runs: Iterable[Run], results: Results) -> list[Run]:
 def _check(points: list[Measurement], results: Results) -> None:
     """Raise an error where a failure leaves no hope for other runs.
 
-    A card is not there, or nothing has ever run: after three failures, no other run is tried.
+    1. A card is lost, or another program uses it.
+    2. Nothing has run yet, and the failure is one of the set-up, or the third.
     """
     nothing_ran = not any(point.samples_per_s for point in results.points)
     for point in points:
@@ -357,11 +372,11 @@ def _check(points: list[Measurement], results: Results) -> None:
         if kind is None:
             continue
         remedy = kind.remedy or "read the console.log of the probe"
-        if kind is FailureKind.GPU_LOST:
+        if kind is FailureKind.GPU_LOST:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; {remedy}")
-        if kind is FailureKind.GPU_BUSY:
+        if kind is FailureKind.GPU_BUSY:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program, or measure with --shared")
-        if nothing_ran and (kind.blame is Blame.SETUP or len(results.points) >= 3):
+        if nothing_ran and (kind.blame is Blame.SETUP or len(results.points) >= 3):  # 2
             raise TrainerError(f"{point.workload}: {kind}: {point.detail}; {remedy}")
 
 
@@ -409,9 +424,10 @@ def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> P
 
 
 def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
-    """Return a case of a study with one config; `sizes` are values of `num_envs`.
+    """Return a case of a study with one config, to be measured at some `sizes`, which are values of `num_envs`.
 
-    Raises StudyError where the trainer has no `num_envs` and `sizes` are given.
+    Without `sizes`, it is measured with the config's own value. Raises StudyError where `sizes` are given, and the
+    trainer has no `num_envs`.
     """
     has_sizes = LADDER in bench.trainer.accepts
     if sizes and not has_sizes:

@@ -30,23 +30,24 @@ CERTAIN = 2.0
 
 
 def number(quantity: Quantity) -> str:
-    """Return a number with its standard error.
+    """Return a number with its standard error, such as `12.34 ± 0.15`, `12.3 ± 0.4` or `1,230 ± 40`.
 
-    The error decides the decimals, twelve at most: it has two digits where the first one is 1, and otherwise one.
+    The error decides the decimals, twelve at most: it has two digits where its first digit is 1, and otherwise one.
     """
     value, error = quantity.value, quantity.error
     if not error:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    decimals = min(math.ceil(-math.log10(error / 2.0)), 12)
+    decimals = min(math.ceil(-math.log10(error / 2.0)), 12)  # negative for an error of tens, which `round` takes
     places = max(decimals, 0)
     return f"{round(value, decimals):,.{places}f} ± {round(error, decimals):,.{places}f}"
 
 
 def short(quantity: Quantity) -> str:
     """Return a large number with its standard error in thousands (k), millions (M) or billions (G)."""
-    prefixes = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, ""))
-    unit, letter = next(prefix for prefix in prefixes if abs(quantity.value) >= prefix[0])
-    return f"{number(quantity.times(1 / (unit or 1.0)))} {letter}".rstrip()
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(quantity.value) >= unit:
+            return f"{number(quantity.times(1 / unit))} {letter}"
+    return number(quantity)
 
 
 def workload_of(row: ScalingRow | Measurement) -> str:
@@ -58,7 +59,7 @@ def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[
     """Yield notes about the devices, the losses of each row, what more devices could gain at most, and what failed."""
     if not results.on_gpu:
         yield CPU_NOTE
-    # programs beside each other use the processors by intent
+    # programs beside each other use the processors on purpose
     yield from busy_with_others(point for point in results.points if point.mode != "beside")
     for row in rows:
         if row.scaling != "single":
@@ -80,7 +81,10 @@ def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
 
 
 def busy_with_others(rows: Iterable[Measurement | ScalingRow]) -> Iterator[str]:
-    """Yield a warning where other programs worked meanwhile. Programs measured side by side count as others, too."""
+    """Yield a warning where other programs worked during a measurement.
+
+    Of programs that are measured side by side, each counts as another program for the rest.
+    """
     others_pct = max((device.others_mean_pct or 0.0 for row in rows for device in row.devices), default=0.0)
     if others_pct >= BUSY_PCT:
         yield (
@@ -90,14 +94,15 @@ def busy_with_others(rows: Iterable[Measurement | ScalingRow]) -> Iterator[str]:
 
 
 def _losses(row: ScalingRow, devices: str) -> str:
-    """Return the speed-up of a row, and its losses that are certain and at least 1 % of the step."""
-    step = row.step_ms.value
+    """Return the speed-up of a row, and its losses that are certain and at least 1 % of the step, the largest first."""
+    step_ms = row.step_ms.value
+    losses = sorted(row.losses.items(), key=lambda item: item[1].value, reverse=True)
     parts = [
-        f"{name} {number(loss)} ms"
-        for name, loss in sorted(row.losses.items(), key=lambda loss: -loss[1].value)
-        if loss.value >= CERTAIN * (loss.error or 0.0) and 100 * loss.value >= step
+        f"{name} {number(loss_ms)} ms"
+        for name, loss_ms in losses
+        if loss_ms.value >= CERTAIN * (loss_ms.error or 0.0) and loss_ms.value >= 0.01 * step_ms
     ]
-    lost = f"Of {step:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
+    lost = f"Of {step_ms:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
     return (
         f"{workload_of(row)} ({row.scaling}): {row.gpus} {devices}{over(row.route)} make "
         f"{number(row.speed_up)} times the samples of one. {lost}"
@@ -105,7 +110,7 @@ def _losses(row: ScalingRow, devices: str) -> str:
 
 
 def over(route: Route | None) -> str:
-    """Return over what devices exchange data, for the end of their names; empty for one device."""
+    """Return the way between devices for the end of their names, such as ` over NVLink`; empty for one device."""
     return f" over {ROUTES[route]}" if route else ""
 
 
@@ -142,13 +147,16 @@ class MachineRow:
 
 
 def all_rows(machines: Mapping[str, Results], prices: Prices | None = None) -> list[MachineRow]:
-    """Return the rows of all machines, by the names of their files, and what samples cost where `prices` are given."""
+    """Return the rows of all machines; with `prices`, also the samples for one unit of the currency.
+
+    `machines`: the name of a machine's file → its results.
+    """
     rows = []
     for machine, results in machines.items():
         model, on_gpu = results.devices[0], results.on_gpu
-        per_hour = prices.of(machine, model) if prices else None
+        price_per_hour = prices.of(machine, model) if prices else None  # of one device
         for row in table(results):
-            per_price = per_hour and row.samples_per_s.value * HOUR_S / (per_hour * row.gpus)
+            per_price = price_per_hour and row.samples_per_s.value * HOUR_S / (price_per_hour * row.gpus)
             rows.append(MachineRow(machine=machine, model=model, on_gpu=on_gpu, row=row, samples_per_price=per_price))
     return rows
 
@@ -156,16 +164,17 @@ def all_rows(machines: Mapping[str, Results], prices: Prices | None = None) -> l
 def recommendation(lines: Sequence[MachineRow], currency: str | None = None) -> Iterator[str]:
     """Yield what to choose: which machine suits a workload, and for each machine whether more GPUs are worth it.
 
-    How far that holds comes last.
+    How far that holds comes last. Machines on which several GPUs were measured come before those with one.
     """
     yield from _across(lines, currency)
-    joined = {line.machine for line in lines if line.row.scaling != "single"}  # these machines come first
-    for machine in sorted(dict.fromkeys(line.machine for line in lines), key=lambda name: name not in joined):
+    with_several = {line.machine for line in lines if line.row.scaling != "single"}
+    machines = dict.fromkeys(line.machine for line in lines)
+    for machine in sorted(machines, key=lambda name: name not in with_several):  # False comes before True
         of_machine = [line for line in lines if line.machine == machine]
-        several = [line for line in of_machine if line.row.scaling != "single"]
-        for line in _largest(several):
-            yield f"{machine}: {_worth(line)}"
-        if not several:
+        if machine in with_several:
+            for line in _largest([line for line in of_machine if line.row.scaling != "single"]):
+                yield f"{machine}: {_worth(line)}"
+        else:
             yield f"{machine}: measured on one {of_machine[0].model} alone, so a second one is not known to be worth it"
             yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in of_machine]))
         yield from (f"{machine}: {text}" for text in busy_with_others(line.row for line in of_machine))
@@ -197,11 +206,11 @@ def _worth(line: MachineRow) -> str:
 
 
 def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
-    """Yield which machine makes most of each workload, and which makes most for the money.
+    """Yield for each workload which machine is the fastest, and which makes the most samples for the money.
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    alike = [line for line in lines if line.row.scaling != "strong"]
+    alike = [line for line in lines if line.row.scaling != "strong"]  # whose size is that of all GPUs together
     for group in grouped(alike, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
         if len({line.machine for line in group}) < 2:
             continue
@@ -217,8 +226,8 @@ def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
 
 
 def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
-    """Return the other machines whose best line may be as fast, as far as the errors say."""
-    alike: dict[str, None] = {}
+    """Return the other machines that may be as fast as the fastest, in words; empty where the errors exclude it."""
+    alike: dict[str, None] = {}  # a set that keeps the order
     for line in group:
         behind = fastest.row.samples_per_s.minus(line.row.samples_per_s)
         if line.machine != fastest.machine and behind.value < CERTAIN * (behind.error or 0.0):
@@ -232,6 +241,6 @@ def _where(line: MachineRow) -> str:
 
 
 def _largest(lines: Sequence[MachineRow]) -> list[MachineRow]:
-    """Return the lines of the largest size and the largest number of GPUs, for each workload, route and scaling."""
-    groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling))
-    return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups.values()]
+    """Return one line for each workload, route and scaling: of the largest size, and with the most GPUs."""
+    groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling)).values()
+    return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups]

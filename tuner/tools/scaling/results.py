@@ -107,6 +107,7 @@ def write(results: Results, path: Path) -> None:
 
 def read(path: Path) -> Results:
     """Return the results of a file. Raises TunerError where it is damaged, too large, or of another version."""
+    remedy = "`tuner scale --out FILE` writes such files"
     try:
         content = regular_content(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
@@ -114,11 +115,9 @@ def read(path: Path) -> Results:
         body: Any = json.loads(content)
         json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except OSError as error:
-        raise TunerError(
-            f"{path} cannot be read: {error.strerror}; `tuner scale --out FILE` writes such files"
-        ) from error
+        raise TunerError(f"{path} cannot be read: {error.strerror}; {remedy}") from error
     except (ValueError, RecursionError) as error:
-        raise TunerError(f"{path} is no JSON file: {error}; `tuner scale --out FILE` writes such files") from error
+        raise TunerError(f"{path} is no JSON file: {error}; {remedy}") from error
     version = body.get(FORMAT) if isinstance(body, dict) else None
     if version is None:
         raise TunerError(f"{path} is no result of `tuner scale`: it has no key {FORMAT!r}")

@@ -24,18 +24,18 @@ class Loss(StrEnum):
 def losses(
     *, joined: Quantity, ideal: Quantity, same_batch: Quantity, beside: Sequence[Quantity] = ()
 ) -> dict[str, Quantity]:
-    """Return the losses of a step from measured times of a step. They add up to the step's time minus the ideal.
+    """Return loss → its part of a step's time. All losses add up to the step's time minus the ideal.
 
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
 
     Args:
-        joined: The step of all ranks together, exchanging results.
-        ideal: The step that n GPUs would need without any loss.
-        same_batch: The step of one GPU, alone on the machine, with the work that each rank has.
-        beside: The step of each GPU with that work, all at the same time in programs of their own.
+        joined: The time of a step of all ranks together, which exchange results.
+        ideal: The time that n GPUs would need for it without any loss.
+        same_batch: The time of one GPU, alone on the machine, for the work that each rank has.
+        beside: The time of each GPU for that work, all at once in programs of their own; empty where not measured.
     """
     parts = {Loss.SERIAL: same_batch.minus(ideal)} if same_batch != ideal else {}
-    slowest = same_batch
+    slowest = same_batch  # unless it was measured beside others
     if beside:
         errors = joint_error(*(step.error for step in beside))
         mean = Quantity(sum(step.value for step in beside), errors).times(1 / len(beside))
@@ -91,7 +91,7 @@ class _Index:
         self.points = _measured(results, subject.name)
 
     def at(self, mode: Mode, size: int | None, gpus: int) -> list[Measurement]:
-        """Return the points of a mode and size with so many devices at work."""
+        """Return the points of a mode and size, in which `gpus` devices worked at the same time, in all programs."""
         return [
             point
             for point in self.points
@@ -117,7 +117,7 @@ def table(results: Results) -> list[ScalingRow]:
         singles = [point for point in index.points if point.mode == "single" and point.gpus == (0,)]
         rows += [_row(index, point, point, "single") for point in singles]
         joined = [point for point in index.points if point.mode == "joined"]
-        several = [_row(index, point, *pair) for point in joined for pair in _comparisons(index, point)]
+        several = [_row(index, point, *compared) for point in joined for compared in _comparisons(index, point)]
         rows += sorted(several, key=lambda row: row.scaling, reverse=True)  # "weak" before "strong"
     return rows
 
@@ -150,13 +150,16 @@ def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scal
 
 def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[str, Quantity]:
     """Return where the time of a step of several GPUs is lost, compared with the baseline."""
-    ranks, alone = len(point.gpus), index.single(point.size)
-    ideal = _step_ms(baseline).times(1.0 if baseline.size == point.size else 1 / ranks)
+    ranks = len(point.gpus)
+    is_weak = baseline.size == point.size
+    ideal = _step_ms(baseline).times(1.0 if is_weak else 1 / ranks)
+    alone = index.single(point.size)
+    serial = alone if alone != baseline else None  # weak scaling has no serial loss
     return losses(
         joined=_step_ms(point),
         ideal=ideal,
-        same_batch=ideal if alone is None or alone == baseline else _step_ms(alone),
-        beside=[_step_ms(alone_beside) for alone_beside in index.at("beside", point.size, ranks)],
+        same_batch=_step_ms(serial) if serial else ideal,
+        beside=[_step_ms(program) for program in index.at("beside", point.size, ranks)],
     )
 
 
@@ -178,8 +181,8 @@ def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
     found: list[Ceiling] = []
     for (workload, size), single in singles.items():
-        for count in COUNTS:
-            if count == 1 or not size or size % count or (workload, size, count) in measured:
+        for count in COUNTS[1:]:  # without 1
+            if not size or size % count or (workload, size, count) in measured:
                 continue
             if part := singles.get((workload, size // count)):
                 found.append(Ceiling(single, count, single.step_ms.over(part.step_ms)))

@@ -10,10 +10,15 @@ from tuner.probe import HOUR_S
 
 
 def printed_step_s(lines: Iterable[str]) -> float | None:
-    """Return the seconds a step that a training's bar shows: the median of its later half; None without such a bar."""
+    """Return the seconds per step by a training's progress bar, such as `2.5it/s`; None without such a bar.
+
+    It is the median of the later half of the output: the first steps are often slow.
+    """
     form = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>it/s|s/it)\b")  # of tqdm, Lightning and transformers
-    rates = [rate for line in lines for rate in form.finditer(line) if float(rate["number"])]
-    steps_s = [float(rate["number"]) ** (1 if rate["unit"] == "s/it" else -1) for rate in rates]
+    steps_s: list[float] = []
+    for rate in (rate for line in lines for rate in form.finditer(line)):
+        if number := float(rate["number"]):
+            steps_s.append(number if rate["unit"] == "s/it" else 1 / number)
     return median(steps_s[len(steps_s) // 2 :]) if steps_s else None
 
 
@@ -71,13 +76,15 @@ class Move:
     def latest_h(self) -> float:
         """The longest queue, in hours, after which the move still saves time; 0 where none does.
 
-        The move costs the start-up and, on the average, the steps of half a checkpoint again. Each hour that is left
-        after the queue saves `1 - 1 / speed_up` hours.
+        The move costs the start-up and, on the average, half of the steps between two checkpoints again. Each hour on
+        one card that is left after the queue saves `1 - 1 / speed_up` hours.
         """
         if self.speed_up <= 1.0:
             return 0.0
         repeated_s = self.checkpoint_steps / 2 * self.step_s / self.speed_up
-        return max(0.0, self.stay_h - (self.start_up_s + repeated_s) / HOUR_S / (1.0 - 1.0 / self.speed_up))
+        cost_h = (self.start_up_s + repeated_s) / HOUR_S
+        least_left_h = cost_h / (1.0 - 1.0 / self.speed_up)
+        return max(0.0, self.stay_h - least_left_h)
 
 
 def advice(move: Move) -> Iterator[str]:
@@ -90,8 +97,9 @@ def advice(move: Move) -> Iterator[str]:
         f"{move.cards} cards, {move.speed_up:.3g} times as fast: the job starts in {_hours(move.queue_h)}, goes on "
         f"from step {move.from_step:,} and takes {_hours(move.job_h)}; {_hours(move.move_h)} in all"
     )
-    paid_h = move.queue_h + move.cards * move.job_h - move.stay_h
-    cost = f"for {abs(paid_h):.1f} {'more' if paid_h >= 0 else 'fewer'} card-hours"
+    # in card-hours: one card until the job starts, then all of them, instead of one card to the end
+    added_h = move.queue_h + move.cards * move.job_h - move.stay_h
+    cost = f"for {abs(added_h):.1f} {'more' if added_h >= 0 else 'fewer'} card-hours"
     if move.saved_h > 0:
         yield f"move: it saves {_hours(move.saved_h)} {cost}; submit the job now, and keep training until it starts"
     else:

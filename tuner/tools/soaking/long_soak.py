@@ -22,7 +22,7 @@ from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
 from tuner.search.resource_model import inherited
 from tuner.search.standing import leader, with_newest_soaks
-from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, without_keys
+from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, quoted, without_keys
 from tuner.tools.soaking.whole_training import WholeTraining
 from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
@@ -37,7 +37,7 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
         gpu: Whether the training ran on GPUs.
 
     Raises:
-        StudyError: Neither output nor user says that memory ran out: the study would learn nothing from it.
+        StudyError: Neither output nor user says that memory ran out, so the study would learn nothing.
     """
     evidence, is_empty = probe.Evidence(), True
     for line in lines:
@@ -47,10 +47,13 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
     if failure and failure.kind in probe.OUT_OF_MEMORY:
         return failure
     if not oom:
-        shown = (
-            f"it shows {failure.kind}: {failure.detail}" if failure else "no line of it shows why the training failed"
-        )
-        raise StudyError(f"{'nothing is told' if is_empty else shown}; give --oom where the training ran out of memory")
+        if is_empty:
+            why = "nothing is told"
+        elif failure:
+            why = f"it shows {failure.kind}: {failure.detail}"
+        else:
+            why = "no line of it shows why the training failed"
+        raise StudyError(f"{why}; give --oom where the training ran out of memory")
     kind = probe.FailureKind.GPU_OOM if gpu else probe.FailureKind.HOST_OOM
     detail = "a training with this config ran out of memory, as its user told"
     return probe.Failure(kind=kind, rule=probe.REPORTED, detail=detail)
@@ -59,9 +62,9 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
 def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
     """Return the job that stores a trial of a config with this failure, and starts nothing.
 
-    From then on no config may be the best that needs as much memory. It grows with the values of `ladder`.
+    From then on, no config that needs as much memory may be the best. Memory grows with the values of `ladder`.
     """
-    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]
+    choices = [Choice(config=config, why=Why.TELL, cold=True, mark=ladder or "")]  # taken by the first `choose`
 
     def choose(history: History, price: Price) -> Choice | Done:
         """Choose the config, once."""
@@ -88,7 +91,7 @@ RUNG_RATIO = 1.015
 def soaking(
     bench: Workbench, minutes: float, training: WholeTraining | None = None, first: Config | None = None
 ) -> Purpose:
-    """Return the purpose: one config after another runs for up to so many minutes, until the memory of one lasts.
+    """Return the purpose of a soak: one config after another runs for up to `minutes`, until the memory of one lasts.
 
     Args:
         bench: the study's set-up.
@@ -121,8 +124,8 @@ def _provoking_trainer(bench: Workbench) -> Trainer | None:
     if "command" not in options:
         raise StudyError(f"soak: the trainer {bench.trainer.name} takes no flags; leave `soak` out of the study")
     usual = options["command"]
-    with_flags = f"{usual} {soak.flags}" if isinstance(usual, str) else [*usual, *soak.flags.split()]
-    changed = {**options, "command": soak.command or with_flags}
+    line = usual if isinstance(usual, str) else " ".join(map(quoted, usual))
+    changed = {**options, "command": soak.command or f"{line} {soak.flags}"}
     return open_trainer(bench.spec.trainer.model_copy(update={"options": changed}))
 
 
@@ -138,11 +141,11 @@ class SoakFollower:
     def __init__(self, seconds: float, training: WholeTraining, *, ends_when_good: bool = True) -> None:
         """Follow soaks of up to `seconds` from the first mark on.
 
-        `ends_when_good`: whether memory that lasts ends a soak of the worst batch early, and not only memory that
-        does not.
+        Memory that does not last ends a soak early. `ends_when_good`: whether memory that lasts does so, too, in a soak
+        that meets the worst batch.
         """
         self._seconds, self._training = seconds, training
-        self._sure_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0
+        self._good_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0  # which no chance exceeds
 
     def __call__(self, so_far: probe.ProbeResult) -> probe.Answer:
         """Return whether the soak goes on.
@@ -157,11 +160,11 @@ class SoakFollower:
         if trained_s < 0.2 * self._seconds:
             return goes_on
         lasting = self._training.lasts(so_far.devices, so_far)
-        fills, lasts = 1.0 - CLEAR_CHANCE, self._sure_chance
-        is_clear = lasting is not None and (lasting.chance <= fills or lasting.chance > lasts)
+        bad_chance = 1.0 - CLEAR_CHANCE
+        is_clear = lasting is not None and (lasting.chance <= bad_chance or lasting.chance > self._good_chance)
         speed, error = so_far.samples_per_s, so_far.samples_per_s_se
-        may_end = speed is None or (error is not None and error <= 0.02 * speed)
-        return probe.Answer(probe.Next.ENOUGH) if is_clear and may_end else goes_on
+        is_speed_known = speed is None or (error is not None and error <= 0.02 * speed)  # None: it counts no samples
+        return probe.Answer(probe.Next.ENOUGH) if is_clear and is_speed_known else goes_on
 
 
 class Soak(NamedTuple):
@@ -173,9 +176,9 @@ class Soak(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether memory lasts."""
-        is_sure = self.lasting is None or self.lasting.chance >= SURE  # of unknown memory, nothing is asked
-        return self.trial.state == COMPLETE and self.trial.may_be_best and is_sure
+        """Whether the config ran, may be the best, and its memory lasts. Unknown memory counts as lasting."""
+        lasts = self.lasting is None or self.lasting.chance >= SURE
+        return self.trial.state == COMPLETE and self.trial.may_be_best and lasts
 
     @property
     def trained_s(self) -> float:
@@ -191,10 +194,10 @@ class Soak(NamedTuple):
     @property
     def share(self) -> float:
         """The share of the usable memory that the training will need; 1 where that is not known."""
-        return 1.0 if self.lasting is None else self.lasting.share / SPARE
+        return 1.0 if self.lasting is None else self.lasting.share / SPARE  # a part of all memory stays unused
 
     def suffices(self, asked: SoakSettings) -> bool:
-        """Return whether a soak with the asked settings is needless after this one: it failed, or lasted as long.
+        """Return whether a soak with the `asked` settings would show no more than this soak: it failed, or was as long.
 
         A soak that ended early, because it was sure for its training, may not be sure for a longer training.
         """
@@ -203,21 +206,23 @@ class Soak(NamedTuple):
         settings = self.trial.soak
         if settings is None or asked.minutes > settings.minutes:
             return False
-        used_all_time = self.trained_s >= 0.9 * 60.0 * settings.minutes
-        return used_all_time or not _trains_longer(asked, settings)
+        ended_early = self.trained_s < 0.9 * 60.0 * settings.minutes
+        return not ended_early or not _trains_longer(asked, settings)
 
 
-def _trains_longer(settings: SoakSettings, others: SoakSettings) -> bool:
-    """Return whether the training of some settings is longer than that of others, or cannot be compared with it."""
-    if (settings.iterations is None) != (others.iterations is None):
-        return True
-    return (settings.iterations or settings.hours) > (others.iterations or others.hours)
+def _trains_longer(asked: SoakSettings, before: SoakSettings) -> bool:
+    """Return whether the training of the `asked` settings is longer than the training before, or cannot be compared."""
+    if asked.iterations is None and before.iterations is None:
+        return asked.hours > before.hours
+    if asked.iterations is None or before.iterations is None:
+        return True  # hours and iterations cannot be compared
+    return asked.iterations > before.iterations
 
 
 def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapping[str, Soak]:
-    """Return the newest soak of each config that says something about it: launch key → soak, in their order.
+    """Return launch key → the newest soak of a config, for all configs with a soak, in the order of these soaks.
 
-    Empty where the newest soak has other flags, or another limit of memory, than those of the training.
+    Empty where the newest soak of all had other flags, or another limit of memory, than those of the training.
     """
     trials_of_soaks = [trial for trial in with_newest_soaks(trials) if trial.soaks and trial.counts]
     newest = trials_of_soaks[-1].soak if trials_of_soaks else None
@@ -231,7 +236,10 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
 
 
 def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
-    """Return whether the case has a best config, or has one where its soaks with other flags say nothing."""
+    """Return whether there is a config to soak: the best, one that was soaked, or the best of the probes alone.
+
+    The last counts where no config is the best because of soaks with other flags, which say nothing.
+    """
     probed = [trial for trial in view.trials if not trial.soaks]
     return bool(view.best or newest_soaks(view.trials, training) or _best_config(probed))
 
@@ -242,57 +250,62 @@ class SoakChooser:
     def __init__(
         self, space: Space, training: WholeTraining, settings: SoakSettings, first: Config | None = None
     ) -> None:
-        """`settings` are those of the soaks. `first`: the config to begin with, in place of the best."""
+        """`settings`: how each soak is made. `first`: the config to begin with, in place of the best."""
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
 
     def choose(self, history: History, price: Price) -> Choice | Done:
-        """Return the next soak: that of the best config, and after one that failed that of a smaller rung.
+        """Return the next soak: first that of the best config, and after a config that was refused, another rung.
 
-        Done where the best config has passed, or no rung is left that may pass.
+        Done where no config was refused and the best has passed, or where no rung is left that may pass.
         """
         trials = history.records
         soaks = newest_soaks(trials, self._training)
-        sufficient = {launch: soak for launch, soak in soaks.items() if soak.suffices(self._settings)}
-        refused = [soak for soak in sufficient.values() if not soak.passed]
+        long_enough = {launch: soak for launch, soak in soaks.items() if soak.suffices(self._settings)}
+        refused = [soak for soak in long_enough.values() if not soak.passed]
         probes = [trial for trial in trials if not trial.soaks]
-        first = self._first or (None if refused else _best_config(trials if soaks else probes))
+        first = self._first
+        if first is None and not refused:  # once a config was refused, only its ladder is followed
+            # where the newest soaks had other flags, `soaks` is empty, and the soaks among the trials say nothing
+            first = _best_config(trials if soaks else probes)
         config: Config | None = None
-        if first and launch_digest(first) not in sufficient:
+        if first and launch_digest(first) not in long_enough:
             config = first
         elif refused:
-            config = self._next_rung(refused[-1].trial.config, sufficient, history)
-            none_has_passed = len(refused) == len(sufficient)
+            config = self._next_rung(refused[-1].trial.config, long_enough, history)
+            none_has_passed = len(refused) == len(long_enough)
             if config is None and none_has_passed:
-                config = self._best_below(probes, sufficient)
+                config = self._best_below(probes, long_enough)
         if config is None:
-            return Done(reason="each config is soaked" if sufficient else "no config has run yet, so none is soaked")
+            return Done(reason="each config is soaked" if long_enough else "no config has run yet, so none is soaked")
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
     def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
-        """Return the best config of the probes on a rung below all its soaked rungs; None where there is none."""
+        """Return the best of the probed configs that are below all their soaked rungs; None where there is none."""
 
         def is_below_all(config: Config) -> bool:
-            """Return whether a config is on a rung below all soaks of configs like it."""
+            """Return whether a config is below all soaked rungs of configs that differ from it in their rung alone."""
             rungs = self._soaks_by_rung(config, soaks)
             return not rungs or float(config[str(self._ladder)]) < min(rungs)
 
         return _best_config([trial for trial in probes if trial.launch not in soaks and is_below_all(trial.config)])
 
     def _soaks_by_rung(self, config: Config, soaks: Mapping[str, Soak]) -> dict[float, Soak]:
-        """Return the soaks of configs that differ from a config at most in their rung: rung → soak."""
+        """Return rung → the soak on it, of configs that differ from this config at most in their rung."""
         if (ladder := self._ladder) is None:
             return {}
-        without_rung = {**launched(config), ladder: 0}
-        configs = ((soak.trial.config, soak) for soak in soaks.values())
-        return {float(other[ladder]): soak for other, soak in configs if {**launched(other), ladder: 0} == without_rung}
+        on_no_rung = {**launched(config), ladder: 0}
+        alike = [soak for soak in soaks.values() if {**launched(soak.trial.config), ladder: 0} == on_no_rung]
+        return {float(soak.trial.config[ladder]): soak for soak in alike}
 
     def _next_rung(self, config: Config, known: Mapping[str, Soak], history: History) -> Config | None:
-        """Return a config with the largest rung between what passed and what did not that is expected to pass.
+        """Return the config on the next rung to soak; None where no rung is worth a soak.
 
-        None where there is no such rung. A soak that was refused without clear growth says little about the rungs
-        below it. So where none is expected to pass, but the two are far apart, the rung in their middle is soaked.
-        Where nothing has passed yet, the rung is at least a quarter smaller than the one that was refused.
+        The rung is between the largest that passed and the smallest that was refused:
+        1. the largest rung that is expected to pass;
+        2. where none is, and one has passed: the rung in their middle, if the two are far apart, and the refused soak
+           showed no clear growth. Without clear growth, a refused soak says little about the rungs below it;
+        3. where none has passed yet: the largest rung that is at least a quarter below the refused rung.
         """
         if (ladder := self._ladder) is None:
             return None
@@ -300,82 +313,85 @@ class SoakChooser:
         passed = max((rung for rung, soak in soaks.items() if soak.passed), default=0.0)
         refused = min((rung for rung, soak in soaks.items() if not soak.passed), default=math.inf)
         between = {float(rung): rung for rung in self._rungs(refused) if passed * RUNG_RATIO < float(rung) < refused}
-        if not between or len(soaks) >= 8:
+        if not between or len(soaks) >= 8:  # eight soaks of one ladder are enough
             return None
         shares = {rung: soak.share for rung, soak in soaks.items() if soak.lasting}
-        if expected := self._expected_to_pass(config, shares, sorted(between), history) if shares else []:
+        expected = self._expected_to_pass(config, shares, sorted(between), history) if shares else []
+        if expected:  # 1
             rung = max(expected)
-        elif passed:
+        elif passed:  # 2
             is_growth_sure = soaks[refused].shows_growth and soaks[refused].trained_s > 0.5 * soaks[passed].trained_s
             if refused <= FAR_RATIO * passed or is_growth_sure:
                 return None
             middle = math.sqrt(passed * refused)
             rung = min(between, key=lambda rung: abs(math.log(rung / middle)))
-        else:
+        else:  # 3
             rung = max((rung for rung in between if rung <= 0.75 * refused), default=min(between))
         return {**config, ladder: between[rung]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
-        """Return the rungs; on an `auto` ladder all that are worth a soak."""
-        bounds = next(
-            (parameter.bounds for parameter in self._space.parameters if parameter.name == self._ladder), None
-        )
+        """Return the rungs of the ladder; on an `auto` ladder, those `below` a rung, in steps that are worth a soak."""
+        ladder = next((parameter for parameter in self._space.parameters if parameter.name == self._ladder), None)
+        bounds = ladder.bounds if ladder else None  # only an `auto` ladder has bounds
         if bounds is None or below == math.inf:
             return self._space.rungs or self._space.values(str(self._ladder))
-        count = math.ceil(math.log(below / bounds[0], RUNG_RATIO))
-        steps = (round(below / RUNG_RATIO**step) for step in range(1, count + 1))
-        return [rung for rung in dict.fromkeys(steps) if bounds[0] <= rung <= bounds[1]]
+        least, most = bounds
+        count = math.ceil(math.log(below / least, RUNG_RATIO))
+        rungs = (round(below / RUNG_RATIO**step) for step in range(1, count + 1))
+        return [rung for rung in dict.fromkeys(rungs) if least <= rung <= most]  # rounded, some are equal
 
     def _expected_to_pass(
         self, config: Config, shares: Mapping[float, float], rungs: Sequence[float], history: History
     ) -> Sequence[float]:
         """Return the rungs whose training is expected to need no more than the usable memory.
 
-        With two soaks that are far apart, memory is a straight line over the rungs. Otherwise it is that of a probe,
-        and what the soak needs beyond that is proportional to the rung.
+        1. With two soaks that are far apart, memory is a straight line over the rungs.
+        2. Otherwise, memory is that of a probe, and what a soak needs beyond that is proportional to the rung.
 
         Args:
             config: the config, whose rung does not matter.
-            shares: rung → the share of the usable memory that a training of it needs, by its soak.
-            rungs: those to judge.
+            shares: rung → the share of the usable memory that a training on it needs, by its soak.
+            rungs: the rungs to judge.
             history: the probes so far.
         """
-        nearest = sorted(shares, key=lambda rung: abs(shares[rung] - 1.0))[:2]
+        nearest = sorted(shares, key=lambda rung: abs(shares[rung] - 1.0))[:2]  # to using all usable memory
         low, high = min(nearest), max(nearest)
-        if high >= FAR_RATIO * low and shares[high] > shares[low]:
+        if high >= FAR_RATIO * low and shares[high] > shares[low]:  # 1
             expected = np.polyval(np.polyfit(nearest, [shares[rung] for rung in nearest], 1), rungs)
-        else:
-            costs = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-            growth = inherited(self._space, costs, error=0.004, choices=0.25)
+        else:  # 2
+            amounts = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
+            of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)
             soaked = nearest[0]
-            probed = np.zeros(len(rungs) + 1)
-            if growth:
-                probed = growth.expect([{**config, str(self._ladder): rung} for rung in (soaked, *rungs)])[0]
-            expected = probed[1:] + (shares[soaked] - probed[0]) * np.array(rungs) / soaked
+            probed = np.zeros(len(rungs) + 1)  # the shares of probes on the soaked rung, and on those to judge
+            if of_probes:
+                probed = of_probes.expect([{**config, str(self._ladder): rung} for rung in (soaked, *rungs)])[0]
+            beyond_probe = shares[soaked] - probed[0]
+            expected = probed[1:] + beyond_probe * np.array(rungs) / soaked
         return [rung for rung, share in zip(rungs, expected, strict=True) if share <= 1.0]
 
 
 def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
     """Return the best config of some trials; None where none may be the best."""
-    best = leader(trials)
-    return dict(best.best.trials[-1].config) if best else None
+    leading = leader(trials)
+    return dict(leading.best.trials[-1].config) if leading else None
 
 
 def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
-    """Yield a sentence about each config that was soaked, in their order, and what to use."""
+    """Yield a sentence about each config that was soaked, in their order, and then about the config to use."""
     soaks = list(newest_soaks(view.trials, training).values())
     for soak in soaks:
         yield f"{view.name}: #{soak.trial.number} {in_words(soak.trial.config)}: {_outcome(soak, training)}"
-    passed, refused = [soak for soak in soaks if soak.passed], [soak for soak in soaks if not soak.passed]
+    passed = [soak for soak in soaks if soak.passed]
     best = view.best
-    chosen = [soak for soak in passed if best and soak.trial.launch == launch_digest(best.config)]
+    of_best = [soak for soak in passed if best and soak.trial.launch == launch_digest(best.config)]
     unprovoked = (
         "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than "
         "all in this soak may not fit"
     )
-    if best and chosen:
+    if best and of_best:
         yield f"{view.name}: train with {in_words(best.config)}"
-        if hints := [*_longer_soak(chosen[0]), *([] if training.provoked else [unprovoked])]:
+        hints = [*_longer_soak(of_best[0])] if training.provoked else [*_longer_soak(of_best[0]), unprovoked]
+        if hints:
             yield f"{view.name}: to be surer: {'; '.join(hints)}"
     elif best and passed:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
@@ -383,7 +399,8 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
         lasting = f"no config's memory lasts with {100 * SURE:.0f} % probability"
         yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
-    if refused and (keeper := training.keeper):
+    was_refused = len(passed) < len(soaks)
+    if was_refused and (keeper := training.keeper):
         variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
         yield (
             f"{view.name}: freed memory that {keeper.name} keeps for later counts as used; in a study with another "
@@ -392,7 +409,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
 
 
 def _outcome(soak: Soak, training: WholeTraining) -> str:
-    """Return what a soak showed of memory and speed."""
+    """Return what a soak showed of memory and speed, in words."""
     record = soak.trial.probe
     if soak.lasting:
         memory = training.in_short(soak.lasting)
@@ -403,13 +420,13 @@ def _outcome(soak: Soak, training: WholeTraining) -> str:
 
 
 def _longer_soak(soak: Soak) -> Iterator[str]:
-    """Yield the `--minutes` of a soak that excludes growth which would fill the memory, if this soak was too short.
+    """Yield a hint with the `--minutes` of a soak that excludes growth which would fill the memory.
 
-    The growth that hides in a soak of twice the time is half as fast.
+    No hint if this soak was long enough. The growth that hides in a soak of twice the time is half as fast.
     """
     lasting = soak.lasting
     if lasting is None or lasting.filled_h >= lasting.hours:
-        return
+        return  # growth that hides would fill the memory only after the training
     minutes = math.ceil(soak.trained_s / 60.0 * lasting.hours / lasting.filled_h)
     growth = f"growth of less than {lasting.rising.hidden_mib_per_h:.0f} MiB an hour"
     soaked = probe.duration(soak.trained_s)

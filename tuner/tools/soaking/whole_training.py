@@ -31,7 +31,7 @@ KEEPERS: Mapping[DeviceKind, Keeper] = {
 
 
 def keeper_of_freed_memory(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
-    """Return what keeps freed memory in a training with these environment variables; None where one changes that.
+    """Return what keeps freed memory in a training with these environment variables; None where a variable changes it.
 
     On an H100 with a limit of 2.5 GB, batches that last were 1.5 to 2.4 times as large with the setting. On the CPU,
     twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
@@ -84,7 +84,7 @@ class WholeTraining:
             return lasts(devices, self.hours, self._expected)
         if not probe.iterations or probe.iterations < 2 or probe.total_s is None:
             return None
-        iteration_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)
+        iteration_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)  # the first is the start-up
         return lasts(devices, self.iterations * iteration_s / HOUR_S, self._expected)
 
     @property
@@ -95,23 +95,26 @@ class WholeTraining:
         return PILING_UP if self.keeper else PROVOKED
 
     def in_short(self, lasting: Lasts) -> str:
-        """Return whether memory lasts, and which growth the soak excludes, in one sentence part."""
-        rising, in_gib = lasting.rising, lasting.total_mib >= 10 * MIB_PER_GIB
-        now, most, total = (
-            f"{mib / MIB_PER_GIB:.1f}" if in_gib else f"{mib:.0f}"
-            for mib in (rising.now_mib, lasting.most_mib, lasting.total_mib)
-        )
+        """Return whether memory lasts, and which growth the soak excludes, in one part of a sentence.
+
+        For example: memory lasts 24 h with 98 % probability: 61.2 GiB now, flat, at most 63.0 of 80.0.
+        """
+        rising = lasting.rising
+        is_large = lasting.total_mib >= 10 * MIB_PER_GIB
+        divisor, decimals, unit = (MIB_PER_GIB, 1, "GiB") if is_large else (1, 0, "MiB")
+        amounts_mib = (rising.now_mib, lasting.most_mib, lasting.total_mib)
+        now, most, total = (f"{amount_mib / divisor:.{decimals}f}" for amount_mib in amounts_mib)
         shape = {"flat": "flat", "steps": "in steps that become rarer", "slope": "growing all the time"}[rising.kind]
         if rising.hidden_mib_per_h:
             shape += f" (growth above {rising.hidden_mib_per_h:,.0f} MiB an hour is excluded)"
-        is_likely = lasting.chance >= 0.5
+        is_likely, is_sure = lasting.chance >= 0.5, lasting.chance >= SURE
         percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)  # no soak is surer: it may not meet all
         confidence = f" with {percent:.0f} % probability"
-        if rising.end_s < 60.0 and lasting.chance >= SURE:
+        if is_sure and rising.end_s < 60.0:
             confidence = f", as far as a soak of {duration(rising.end_s)} can show"
         claim = f"lasts {self}" if is_likely else f"runs out within {self}"
-        bound = "at most" if lasting.chance >= SURE else "it may reach"
-        return f"memory {claim}{confidence}: {now} {'GiB' if in_gib else 'MiB'} now, {shape}, {bound} {most} of {total}"
+        bound = "at most" if is_sure else "it may reach"
+        return f"memory {claim}{confidence}: {now} {unit} now, {shape}, {bound} {most} of {total}"
 
     def __str__(self) -> str:
         """Return the length of the training in words."""

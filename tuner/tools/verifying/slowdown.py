@@ -25,9 +25,10 @@ class Scatter(NamedTuple):
 
 
 def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
-    """Return the scatter of the runs of one config, pooled over several configs that have run twice at least.
+    """Return how far the runs of one config scatter, pooled over several configs.
 
-    It is 0.3 % at least (chosen): equal runs may be so by chance.
+    Each config is given by the speeds of its runs, two at least. The scatter is 0.3 % at least (chosen): runs may be
+    equal by chance.
     """
     squares, freedom = 0.0, 0
     for runs in configs:
@@ -38,10 +39,11 @@ def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
 
 
 def mean(runs: Sequence[Quantity], scatter: Scatter) -> Quantity:
-    """Return the mean of some runs of a config. Its error is the larger of that of the runs and that of the scatter."""
+    """Return the mean of some runs of a config, with the larger of two errors: by these runs, and by the scatter."""
     value = fmean(run.value for run in runs)
-    error_of_runs = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
-    return Quantity(value, max(error_of_runs, value * scatter.share / math.sqrt(len(runs))))
+    by_runs = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
+    by_scatter = value * scatter.share / math.sqrt(len(runs))
+    return Quantity(value, max(by_runs, by_scatter))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +60,7 @@ class Slowdown:
 
     @classmethod
     def of(cls, now: Sequence[Quantity], then: Quantity, readings: int, scatter: Scatter) -> "Slowdown":
-        """Return how the runs of now compare with the mean of the study, which is that of so many readings.
+        """Return how the runs of now compare with the speed `then`, which the study has by so many `readings`.
 
         A run of the study is taken to scatter as much as a run of now.
         """
@@ -71,9 +73,11 @@ class Slowdown:
     def is_below(self, at_least: float, waits: float = 0.0) -> bool:
         """Return whether the config is surely slower than `at_least` times its speed in the study (Student's t test).
 
-        It is not where its waits for a processor explain that: without this share of its time it would be faster.
+        `waits` is the share of its time in which it waited for a processor. It is not slower where it would be fast
+        enough without these waits.
         """
-        return at_least - self.times / (1.0 - waits) >= self._limit * self.error
+        times_without_waits = self.times / (1.0 - waits)
+        return at_least - times_without_waits >= self._limit * self.error
 
     def is_above(self, at_least: float) -> bool:
         """Return whether the config is surely faster than `at_least` times its speed in the study."""
@@ -81,12 +85,12 @@ class Slowdown:
 
     @property
     def visible(self) -> float:
-        """By how much slower than allowed a config must be for the test to see it with 90 % probability (chosen)."""
+        """The slowdown beyond the allowed one that the test sees with 90 % probability (chosen)."""
         return (self._limit + NormalDist().inv_cdf(0.9)) * self.error
 
     @property
     def is_fine(self) -> bool:
-        """Whether more runs are not needed, or would hardly reduce the error: 90 % of it come from the study."""
+        """Whether more runs are not needed, or would hardly reduce the error, as 90 % of it come from the study."""
         return self.visible <= FINE or self.of_study > 0.9 * self.error
 
     def power(self, slowdown: float, at_least: float) -> float:
@@ -95,5 +99,6 @@ class Slowdown:
 
     @property
     def _limit(self) -> float:
-        """The standard errors from which on a slowdown is sure."""
-        return next(t for t in map((0.01).__mul__, count(1)) if student_tail(t, self.freedom) <= 2 * FALSE_ALARM)
+        """The standard errors from which on a slowdown is sure, in steps of 0.01; a slowdown has one tail of two."""
+        steps = (0.01 * step for step in count(1))
+        return next(errors for errors in steps if student_tail(errors, self.freedom) <= 2 * FALSE_ALARM)

@@ -64,9 +64,9 @@ class RepeatedConfig:
 
     @property
     def waits(self) -> float:
-        """The mean share of the time in which the runs of now waited for a processor that others used."""
-        shares = [probe.over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
-        return min((probe.over(fmean, shares) or 0.0) / 100.0, 0.9)
+        """The mean share of the time in which the runs of now waited for a processor that others used; 0.9 at most."""
+        waits_pct = [probe.over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
+        return min((probe.over(fmean, waits_pct) or 0.0) / 100.0, 0.9)
 
 
 def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
@@ -84,7 +84,8 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
         raise StudyError(f"the study has no speed of {view.name}'s best, so no slowdown of it can be measured")
     measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
     base = measured.get(launch_digest(own)) if own else view.default
-    subject, name = partial(RepeatedConfig, metric=metric), "your command" if own else "the default"
+    name = "your command" if own else "the default"
+    subject = partial(RepeatedConfig, metric=metric)
     if base is None or (metric == probe.SAMPLES_PER_S and not base.samples_per_s):
         return [subject(name="the best", then=best)]
     if base.launch == best.launch:
@@ -125,10 +126,10 @@ class Findings:
         slowdown = self.slowdown(best)
         if slowdown.is_below(self.at_least, best.waits):
             return Outcome.SLOWER
-        is_explained = slowdown.is_below(self.at_least)
-        # a test that would not see even a slowdown 5 % larger than the one that is allowed says nothing (chosen)
+        is_slow_by_waits = slowdown.is_below(self.at_least)  # only its waits explain that
+        # a test that would not see even a slowdown 5 % larger than the allowed one says nothing (chosen)
         is_coarse = slowdown.visible > 0.05 and not slowdown.is_above(self.at_least)
-        return Outcome.UNKNOWN if is_explained or is_coarse else Outcome.HOLDS
+        return Outcome.UNKNOWN if is_slow_by_waits or is_coarse else Outcome.HOLDS
 
     @property
     def is_fine(self) -> bool:
@@ -140,21 +141,23 @@ class Verification:
     """The verification of one case: a few runs that the study does not keep."""
 
     def __init__(self, job: Job, case: Case, view: CaseView, budget: Budget, say: Callable[[str], None]) -> None:
-        """`budget`: the time in which all runs are to end, but the first four; `say` shows a line."""
+        """`budget`: the time in which all runs but the first four are to end. `say` shows a line."""
         self._job, self._case, self._budget, self._say = job, case, budget, say
         self.subjects = subjects(view, job.bench.space_for(case).own)
 
     def run(self, at_least: float) -> Findings | None:
-        """Return what the runs show, which alternate between the configs; None where the user stopped them.
+        """Run the configs in turns, and return what the runs show; None where the user stopped them.
 
-        There are four at least, however long they take: fewer do not show how far runs scatter.
+        There are four runs at least, however long they take: fewer do not show how far runs scatter.
         Raises TrainerError where a run fails, or trains something else than in the study.
         """
         findings = Findings(subjects=self.subjects, at_least=at_least)
         taken_s = 0.0
-        while findings.rounds * len(self.subjects) < 4 or (
-            not findings.is_fine and self._budget.grant(taken_s / findings.rounds)
-        ):
+        while True:
+            has_four = findings.rounds * len(self.subjects) >= 4
+            if has_four and (findings.is_fine or not self._budget.grant(taken_s / findings.rounds)):
+                return findings
+            # every second round runs backwards, so that a slow drift of the machine concerns both alike
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
             for subject in turn:
                 result = self._measure(subject)
@@ -163,10 +166,9 @@ class Verification:
                 subject.results.append(result)
                 taken_s += result.total_s
             self._say(f"  round {findings.rounds}: {'; '.join(map(_newest, self.subjects))}")
-        return findings
 
     def _measure(self, subject: RepeatedConfig) -> probe.ProbeResult | None:
-        """Return the result of one run; None where the user stopped it."""
+        """Run a config once, and return the result; None where the user stopped it. Raises TrainerError as `run`."""
         bench, spec = self._job.bench, self._job.bench.spec_for(self._case)
         slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
 
@@ -185,6 +187,7 @@ class Verification:
             raise TrainerError(f"{subject.name} fails now: {result.failure.kind}: {result.failure.detail}")
         if not probe.value(result, subject.metric):
             raise TrainerError(f"{subject.name} ran, and its {subject.metric} could not be measured")
+        # a training is known where it was counted inside
         before = next((trial.probe.training for trial in reversed(subject.then.trials) if trial.probe.training), None)
         now = result.training
         if before and now and (changed := differences(before.signature, now.signature)):
@@ -202,7 +205,7 @@ def _newest(subject: RepeatedConfig) -> str:
 
 
 def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which settings differ from those with which a case was measured; `identity` has those of now."""
+    """Yield which settings differ from those with which a case was measured; `identity` has the settings of now."""
     stored = view.facts.identity
     for line in opening.differences(stored, dict(identity)) if stored else ():
         yield f"changed in the study file: {line.strip()}"
@@ -228,7 +231,8 @@ def report(findings: Findings) -> Iterator[str]:
             f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.then.readings} of the study"
         )
     if gain := findings.gain:
-        base, gain_in_study = findings.subjects[0], best.reading.value / findings.subjects[0].reading.value
+        base = findings.subjects[0]
+        gain_in_study = best.reading.value / base.reading.value
         yield (
             f"the best makes {with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
             f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"

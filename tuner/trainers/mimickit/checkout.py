@@ -15,7 +15,7 @@ from tuner.trainers.base import Dependencies, LadderEnd, Limit
 
 
 def parse(text: str) -> dict[str, tuple[str, ...]]:
-    """Return key → values, keys in the order of the file and without their dashes.
+    """Return the arguments of an argument file: key → values, in the order of the file, keys without their dashes.
 
     The rules are those of `mimickit/util/arg_parser.py`:
 
@@ -56,11 +56,13 @@ def checkout_at(root: str) -> Path:
 
     Raises TrainerError saying what is missing there and what to set.
     """
-    path, remedy = Path(root).expanduser().resolve(), "set MIMICKIT_ROOT, or trainer.root in the study file"
-    missing = [part for part in ("args", "mimickit/run.py") if not (path / part).exists()]
-    if not root or missing:
-        lack = f"{path} is no MimicKit checkout: it has no {missing[0]}" if root else "the study gives mimickit no root"
-        raise TrainerError(f"{lack}; {remedy}, to the root of a MimicKit checkout")
+    remedy = "set MIMICKIT_ROOT, or trainer.root in the study file, to the root of a MimicKit checkout"
+    if not root:
+        raise TrainerError(f"the study gives mimickit no root; {remedy}")
+    path = Path(root).expanduser().resolve()
+    for part in ("args", "mimickit/run.py"):
+        if not (path / part).exists():
+            raise TrainerError(f"{path} is no MimicKit checkout: it has no {part}; {remedy}")
     return path
 
 
@@ -76,9 +78,8 @@ def read(path: Path) -> str:
     except OSError as error:
         raise TrainerError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TrainerError(
-            f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8 or take it out of the checkout"
-        ) from error
+        problem = f"{path} is not UTF-8 (byte {error.start})"
+        raise TrainerError(f"{problem}; save it as UTF-8 or take it out of the checkout") from error
 
 
 def _case(root: Path, path: Path) -> Case:
@@ -89,7 +90,7 @@ def _case(root: Path, path: Path) -> Case:
         text, fault = "", str(error)
     first = {key: values[0] for key, values in parse(text).items() if values}
     mode, agent = first.get("mode", "train"), first.get("agent_config")
-    trainable = mode == "train" and (agent is not None or bool(fault))
+    trainable = mode == "train" and (agent is not None or bool(fault))  # a file that cannot be read shall be noticed
     if agent and not (root / agent).is_file():
         fault = f"{root} has no file {agent}"
     return Case(
@@ -138,7 +139,7 @@ def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
     name = config.get(VARIANT, "default")
     check_value(VARIANT, name)
     variant = VARIANTS[str(name)]
-    if variant != Variant() and not _changes(agent, variant, {}, source):
+    if variant != Variant() and not _changes(agent, variant, {}, source):  # its probes would repeat those of `default`
         raise ConfigRefusedError(
             f"{source}: {VARIANT} {name!r} would change nothing; looked for {_LOOKED_FOR[EPOCHS]} below "
             f"{variant.min_epochs}, {_LOOKED_FOR[BATCH_SIZE]} above {variant.max_batch_size}, and model.*_net: "
@@ -187,8 +188,8 @@ def ladder_end(text: str, source: str) -> LadderEnd | None:
 def _changes(
     agent: dict[Any, Any], variant: Variant, config: Mapping[str, Value], source: str
 ) -> list[tuple[dict[Any, Any], str, Any]]:
-    """Return each mapping and key whose value has to change, with the new value."""
-    epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]  # a network each
+    """Return each value of an agent file that has to change: the mapping that holds it, its key, and the new value."""
+    epoch_keys = [key for key in agent if isinstance(key, str) and key.endswith("_epochs")]  # one of each network
     batch_keys = [key for key in map(_batch_key, epoch_keys) if key in agent]
     epochs = _chosen(agent, epoch_keys, config, EPOCHS, source)
     batch_sizes = _chosen(agent, batch_keys, config, BATCH_SIZE, source)

@@ -58,20 +58,20 @@ USED = {
 
 
 def missing() -> str | None:
-    """Return what the driver relies on and MimicKit lacks; None where nothing is missing.
+    """Return the first thing that the driver relies on and MimicKit lacks; None where nothing is missing.
 
     Raises ModuleNotFoundError for a package that MimicKit itself needs, as in a plain run.
     """
     try:
         return next(_lacks(), None)
     except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] in {"run", "util", "learning"}:
+        if str(error.name).partition(".")[0] in {"run", "util", "learning"}:  # a module of MimicKit itself
             return f"no module {error.name}"
         raise
 
 
 def _lacks() -> Iterator[str]:
-    """Yield what the driver relies on and MimicKit lacks."""
+    """Yield what the driver relies on and MimicKit lacks; each check needs all before it to have found nothing."""
     for name in (*CALLED, *USED):
         if _find(name) is None:
             yield f"no {name.replace(':', '.')}"
@@ -147,9 +147,10 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
 
 
 def broadcast(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
-    """Return the answer of rank 0, after sending it to the other ranks; see `FromRank0`.
+    """Return what `ask` returns on rank 0, after sending it to the other ranks; see `FromRank0`.
 
     The answer goes through pipes: a rank that waits in a collective keeps its GPU busy and stops after some minutes.
+    Where `ask` raises an error, rank 0 ends, and with it the other ranks, which are its daemons.
     """
     answer = ask()
     for pipe in pipes:
@@ -192,7 +193,7 @@ class SharedEnd:
         """The ranks ask each time that they have made this many updates."""
 
     def after_iteration(self) -> bool:
-        """Return whether to end the run now."""
+        """Return whether to end the run now, and let the ranks ask about every second from now on."""
         updates_per_s = self.updates / (time.monotonic() - self._began_s)
         stopped, self._interval = self._from_rank_0(lambda: (self._stopped(), max(1, round(updates_per_s))))
         return stopped
@@ -232,47 +233,49 @@ class Thinning:
         """The agent makes all updates unless thinning is `wanted`; `now` returns the seconds of a monotonic clock."""
         self._now = now
         epochs = {name: count for name, count in vars(agent).items() if name.endswith("_epochs")}
-        thinnable = wanted and all(isinstance(count, int) for count in epochs.values())
-        self._parts = (math.gcd(*epochs.values()) or 1) if thinnable else 1
+        can_be_divided = wanted and all(isinstance(count, int) for count in epochs.values())
+        self._parts = (math.gcd(*epochs.values()) or 1) if can_be_divided else 1  # gcd() of no numbers is 0
         """The number of equal parts into which all updates can be divided."""
-        self._agent, self._epochs = agent, {name: count // self._parts for name, count in epochs.items()}
+        self._agent, self._epochs_of_part = agent, {name: count // self._parts for name, count in epochs.items()}
         """The agent, and the name of each number of epochs → the epochs of one part."""
-        self._updates_of_a_part: float | None = None
+        self._updates_of_part: float | None = None
+        """The updates of a part in the last iteration."""
         self._is_proportional = True
-        """Whether each part has made as many updates so far."""
-        self._rest_s, self._updates = 0.0, 0
+        """Whether a part has made the same number of updates in all iterations so far."""
+        self._rest_s, self._updates_before = 0.0, 0
         self._began_s = self._ended_s = now()
         self.take(1)
 
     def take(self, parts: int) -> None:
         """Run this many parts of the updates from now on."""
-        self._taken = parts
-        for name, count in self._epochs.items():
+        self._parts_taken = parts
+        for name, count in self._epochs_of_part.items():
             setattr(self._agent, name, count * parts)
 
     def begin(self, updates: int) -> None:
         """Note that this iteration's updates begin now; `updates` counts those of all iterations before."""
-        self._updates, self._began_s = updates, self._now()
-        self._rest_s = self._began_s - self._ended_s
+        self._updates_before, self._began_s = updates, self._now()
+        self._rest_s = self._began_s - self._ended_s  # since the last updates
 
     def end(self, updates: int) -> None:
         """Note that this iteration's updates end now; `updates` counts all updates up to here."""
         self._ended_s = self._now()
-        of_a_part = (updates - self._updates) / self._taken
-        self._is_proportional &= self._updates_of_a_part in {None, of_a_part}
-        self._updates_of_a_part = of_a_part
+        updates_of_part = (updates - self._updates_before) / self._parts_taken
+        self._is_proportional &= self._updates_of_part in {None, updates_of_part}
+        self._updates_of_part = updates_of_part
 
     def parts_needed(self) -> int:
-        """Return how many parts the next iteration should run."""
+        """Return how many parts the next iteration should run: as many as take the wanted time, or all."""
         wanted_s = max(LEAST_S, LEAST_SHARE_OF_REST * self._rest_s)
+        part_s = (self._ended_s - self._began_s) / self._parts_taken
         # two at least: the first iteration runs one part, and another number shows whether updates grow with the parts
         least = max(2, math.ceil(self._parts / MOST_FOR_ONE))
-        parts = max(least, math.ceil(self._taken * wanted_s / (self._ended_s - self._began_s)))
+        parts = max(least, math.ceil(wanted_s / part_s))
         return parts if self._is_proportional and parts <= MOST_SHARE * self._parts else self._parts
 
     def report_fields(self) -> dict[str, float]:
-        """Return the fields of a report that describe this iteration's updates."""
-        factor = self._parts / self._taken
+        """Return the fields of a report that describe this iteration's updates; none where all updates were made."""
+        factor = self._parts / self._parts_taken
         return {"thin_from_s": self._began_s, "thin_by": factor} if self._is_proportional and factor > 1 else {}
 
 
@@ -336,8 +339,8 @@ class DriverRank:
             return sys.maxsize if ending.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
 
         agent._update_model, agent._update_sample_count = update_and_report, count_samples_or_end
-        agent.test_model = lambda *_: {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}
-        agent._output_train_model = lambda *_: None
+        agent.test_model = lambda *_: {"mean_return": 0.0, "mean_ep_len": 0.0, "num_eps": 0}  # without a test rollout
+        agent._output_train_model = lambda *_: None  # without a model file
         with self._before_updates(ending.before_update), suppress(RunEnd):
             agent.train_model(
                 max_samples=sys.maxsize, out_dir=request["out_dir"], save_int_models=False, logger_type="txt"

@@ -55,9 +55,8 @@ class MimicKitTrainer(base.Trainer):
         """
         root, engine = checkout.checkout_at(self._spec.root), self._options.engine_config
         if engine and not (root / engine).is_file():
-            raise TrainerError(
-                f"trainer.options.engine_config: {root} has no file {engine}; name a file below this root"
-            )
+            problem = f"trainer.options.engine_config: {root} has no file {engine}"
+            raise TrainerError(f"{problem}; name a file below this root")
         cases = checkout.cases(root)
         return [replace(case, options={**case.options, "engine_config": self._engine(case)}) for case in cases]
 
@@ -68,9 +67,8 @@ class MimicKitTrainer(base.Trainer):
     def samples_at_hand(self, parameter: str, config: Config) -> int | None:
         """Raise TrainerError for every parameter, because none counts the samples of a batch."""
         why = "counts multiples of num_envs" if parameter == checkout.BATCH_SIZE else "is no batch size"
-        raise TrainerError(
-            f"{parameter} {why} for MimicKit, so no single value fits a card; write `choices: [1, 2, 4]`"
-        )
+        problem = f"{parameter} {why} for MimicKit, so no single value fits a card"
+        raise TrainerError(f"{problem}; write `choices: [1, 2, 4]`")
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe, with its command line and its agent file.
@@ -82,9 +80,8 @@ class MimicKitTrainer(base.Trainer):
             raise TrainerError(f"case {case.name}: {case.fault or 'its argument file names no agent_config'}")
         shipped = checkout.read(root / base_agent)
         agent_file, train_dir = slot.out_dir / "agent.yaml", slot.out_dir / "train"
-        samples_per_iter = (
-            base.num_envs(self.name, config) * len(slot.devices) * checkout.steps_per_iter(shipped, base_agent)
-        )
+        envs = base.num_envs(self.name, config) * len(slot.devices)
+        samples_per_iter = envs * checkout.steps_per_iter(shipped, base_agent)
         probe_words = (
             *("--logger", "txt"),  # a probe is not reported to the experiment tracker that a case may name
             *("--max_samples", str(samples_per_iter * base.iterations(slot))),
@@ -113,7 +110,7 @@ class MimicKitTrainer(base.Trainer):
         )
 
     def session_key(self, case: Case, config: Config) -> str:
-        """Return a key of the environment. Configs that differ only in their agent share it. Raises as `plan` does."""
+        """Return a key of the environment, which configs with different agents may share. Raises as `plan` does."""
         return "/".join((self.name, case.name, self._engine(case), str(base.num_envs(self.name, config))))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
@@ -166,7 +163,7 @@ def _literal(*words: str) -> tuple[str, ...]:
 
 
 def _with_score(row: str) -> LinePatterns:
-    """Return how progress is recognised, with the score in the named row of the table."""
+    """Return how progress is recognised, with the score in the named row of the table in place of the usual rows."""
     if not row:
         return PROGRESS
     return LinePatterns(patterns=(*PROGRESS.patterns[:-1], rf"\|\s+{re.escape(row)}\s+\|\s+(?P<return>\S+)\s+\|"))

@@ -37,10 +37,10 @@ def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[],
 def _agreed_steps(rank: TeamRank[RankTeam], buffer: torch.Tensor) -> int:
     """Return the all-reduces of an iteration on each rank: as many as the slowest rank makes in `ITERATION_S`.
 
-    In the first three all-reduces libraries choose kernels and connect; three more are timed.
+    In the first three all-reduces, libraries choose kernels and connect. The next three are timed.
     """
     start_s = 0.0
-    for _ in ("connect", "time"):
+    for _ in ("connect", "time"):  # only the second start counts
         start_s = time.monotonic()
         for _ in range(3):
             distributed.all_reduce(buffer)
@@ -48,7 +48,7 @@ def _agreed_steps(rank: TeamRank[RankTeam], buffer: torch.Tensor) -> int:
             torch.cuda.synchronize(rank.device)
     step_s = torch.tensor((time.monotonic() - start_s) / 3, device=rank.device)
     distributed.all_reduce(step_s, distributed.ReduceOp.MAX)
-    return min(20_000, math.ceil(ITERATION_S / step_s.item()))
+    return min(20_000, math.ceil(ITERATION_S / step_s.item()))  # should a step take almost no time
 
 
 if __name__ == "__main__":

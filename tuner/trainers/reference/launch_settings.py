@@ -163,12 +163,12 @@ def team_parser(module: str) -> argparse.ArgumentParser:
 
 
 def team_settings(parser: argparse.ArgumentParser, given: argparse.Namespace) -> TeamSettings:
-    """Return the settings that `parser` has read.
+    """Return the settings that `parser` has read as `given`.
 
     Exits with status 2 and one message when the devices cannot be used together.
     """
     gpus = [device for device in given.devices if device != "cpu"]
-    if gpus and len(set(gpus)) < len(given.devices):
+    if gpus and len(set(gpus)) < len(given.devices):  # a GPU twice, or beside a CPU
         parser.error(f"--devices {' '.join(given.devices)}: give distinct GPUs, or cpu once per rank")
     as_given = {field.name: vars(given)[field.name] for field in fields(TeamSettings) if field.name in given}
     units = given.hidden_units or default_hidden_units(given.devices[0])

@@ -29,7 +29,7 @@ def collect(
     clips: Tensor,
     formats: Numerics | None = None,
 ) -> Samples:
-    """Return the STEPS_PER_ITERATION · num_envs samples of one iteration, played after `clips`.
+    """Let the policy imitate `clips`, and return the STEPS_PER_ITERATION · num_envs samples of this iteration.
 
     `formats` are the number formats of the networks' layers; None for fp32. The environment always computes in fp32.
     Columns: `observation target log_likelihood value reward tracking alive outcome advantage` and, where there is a
@@ -48,7 +48,7 @@ def collect(
 
 
 def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, formats: Numerics) -> Samples:
-    """Return one sample of each environment: act as the policy does, and advance all environments by a control step."""
+    """Act as the policy does, advance all environments by a control step, and return one sample of each."""
     observation = env.observe()
     target, log_likelihood = policy.act(observation)
     with formats.exact():
@@ -74,19 +74,20 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     `alive` is 0 where a step ended the episode, `last_value` the value after the last step, [num_envs].
     Source: Sutton and Barto, Reinforcement Learning, second edition, section 12.1; Schulman et al. 2016.
     """
-    outcomes: list[Tensor] = []
+    backwards: list[Tensor] = []
     outcome = next_value = last_value
     for step in reversed(range(len(reward))):
-        outcome = reward[step] + DISCOUNT * alive[step] * torch.lerp(next_value, outcome, TD_LAMBDA)
+        rest = torch.lerp(next_value, outcome, TD_LAMBDA)  # λ of the next step's return, 1 - λ of its value
+        outcome = reward[step] + DISCOUNT * alive[step] * rest
         next_value = value[step]
-        outcomes.append(outcome)
-    return torch.stack(outcomes[::-1])
+        backwards.append(outcome)
+    return torch.stack(backwards[::-1])
 
 
 @contextmanager
 def fresh_clips(rank: TeamRank[TeamSettings], config: RunConfig) -> Iterator[ClipStream]:
-    """Yield the clips of a run that begins, with its seed; their workers start at once and end with the run."""
-    torch.manual_seed(rank.team.seed + rank.number)
+    """Seed a run that begins, and yield its clips, whose workers start at once and end with the run."""
+    torch.manual_seed(rank.team.seed + rank.number)  # each rank draws other actions
     stream = ClipStream(
         MotionClips(frames=frames_needed(STEPS_PER_ITERATION), seed=rank.team.seed),
         num_envs=rank.team.num_envs,
@@ -108,7 +109,7 @@ def networks_of(rank: TeamRank[TeamSettings], config: RunConfig) -> Networks:
 def iterations(
     rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, settings: TrainingSettings
 ) -> Iterator[str]:
-    """Yield a line about each iteration, after training the networks and reporting it to the tuner.
+    """Train the networks, report each iteration to the tuner, and then yield a line about it.
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
@@ -165,7 +166,8 @@ def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir:
         networks = networks_of(rank, settings.config)
         for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
             if rank.leads:
-                with (out_dir / "log.txt").open("a" if iteration else "w", encoding="utf-8") as log:
+                mode = "a" if iteration else "w"  # the first iteration replaces an earlier log
+                with (out_dir / "log.txt").open(mode, encoding="utf-8") as log:
                     log.write(line)
                 show(line)
         if rank.leads:

@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 class Numerics(NamedTuple):
-    """The number format in which the layers of the networks compute on a device; all other work is fp32."""
+    """The number format in which the layers of the networks compute, by autocast; all other work is fp32."""
 
     device: torch.device
     dtype: torch.dtype = torch.float32
@@ -91,7 +91,7 @@ class Learner:
         self._minibatch = minibatch
 
     def update(self, samples: Samples) -> Tensor:
-        """Return the last loss of a training on the samples for all epochs, in minibatches drawn anew in each epoch."""
+        """Train on the samples for all epochs, in minibatches drawn anew in each epoch, and return the last loss."""
         columns = {name: samples[name] for name in self._columns}
         any_column = columns[self._columns[0]]
         loss = torch.zeros(())
@@ -110,7 +110,8 @@ class Learner:
 class Mlp(nn.Sequential):
     """Layers of which the last one computes in fp32, whatever format the others compute in.
 
-    A bf16 number has 8 bits. Rounded to them, the mean of an action would change the ratio of two policies by percents.
+    A bf16 number has 8 significant bits. With the mean of an action rounded to so few, the ratio of two policies would
+    be wrong by percents.
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
@@ -126,7 +127,9 @@ class Mlp(nn.Sequential):
 def mlp(inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> Mlp:
     """Return a network with hidden layers of these sizes, [batch, inputs] → [batch, outputs]."""
     sizes = (inputs, *hidden_sizes)
-    hidden = [layer for size, after in itertools.pairwise(sizes) for layer in (nn.Linear(size, after), nn.ReLU())]
+    hidden: list[nn.Module] = []
+    for size, next_size in itertools.pairwise(sizes):
+        hidden += [nn.Linear(size, next_size), nn.ReLU()]
     return Mlp(*hidden, nn.Linear(sizes[-1], outputs))
 
 
@@ -172,7 +175,7 @@ class PolicyLoss(NetworkLoss):
     def forward(self, samples: Samples) -> Tensor:
         """Return the loss of a minibatch, a scalar."""
         log_likelihood = self.policy.log_likelihood(samples["observation"], samples["target"])
-        ratio = torch.exp(log_likelihood - samples["log_likelihood"])
+        ratio = torch.exp(log_likelihood - samples["log_likelihood"])  # of the policy now to that of the rollout
         value_error = self.policy.value(samples["observation"]) - samples["outcome"]
         return clipped_loss(ratio, samples["advantage"]) + value_error.square().mean()
 
@@ -205,7 +208,10 @@ class Discriminator(NetworkLoss):
         return shown, torch.cat((step.reference_before, step.reference_after), dim=-1)
 
     def reward(self, shown: Tensor) -> Tensor:
-        """Return the reward -log(1 - D), [num_envs]: more for what looks like a clip."""
+        """Return the reward -log(1 - D), [num_envs]: more for what looks like a clip.
+
+        The logit of D is the network's output, and -log(1 - sigmoid(x)) is softplus(x).
+        """
         return self.reward_scale * functional.softplus(self.net(shown).squeeze(-1)).clamp(max=self.most_reward)
 
     def forward(self, samples: Samples) -> Tensor:
@@ -213,7 +219,7 @@ class Discriminator(NetworkLoss):
         evidence = torch.cat((samples["shown"], samples["wanted"])).requires_grad_()
         logits = self.net(evidence).squeeze(-1)
         labels = torch.zeros_like(logits)
-        labels[len(samples["shown"]) :] = 1
+        labels[len(samples["shown"]) :] = 1  # of the clips
         (slope,) = torch.autograd.grad(logits.sum(), evidence, create_graph=True)
         penalty = self.gradient_penalty * slope.square().sum(dim=-1).mean()
         return functional.binary_cross_entropy_with_logits(logits, labels) + penalty
@@ -237,8 +243,10 @@ class Networks(nn.Module):
         super().__init__()
         self.policy = ActorCritic(hidden_sizes)
         self.discriminator = None
-        if method != "deepmimic":
-            self.discriminator = (DifferenceDiscriminator if method == "add" else Discriminator)(hidden_sizes)
+        if method == "add":
+            self.discriminator = DifferenceDiscriminator(hidden_sizes)
+        elif method == "amp":
+            self.discriminator = Discriminator(hidden_sizes)
 
     def learners(
         self, *, update_epochs: int, minibatch: int, formats: Numerics, compiled: bool = False

@@ -67,9 +67,8 @@ class ReferenceTrainer(base.Trainer):
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one run. Raises TrainerError for an unknown case, and for a value that cannot be used."""
         if case.name not in own.CASES:
-            raise TrainerError(
-                f"case {case.name!r} is unknown to the reference trainer; it knows {', '.join(own.CASES)}"
-            )
+            problem = f"case {case.name!r} is unknown to the reference trainer"
+            raise TrainerError(f"{problem}; it knows {', '.join(own.CASES)}")
         out_dir = slot.out_dir / "train"
         own.run_config(config).check_on(base.device_names(slot.devices)[0])
         parameters = [name for name in own.RunConfig.model_fields if name in config]
@@ -99,7 +98,7 @@ class ReferenceTrainer(base.Trainer):
         return {"name": self.name, **{option: str(value) for option, value in self._options if value is not None}}
 
     def _planned(self, module: str, case: Case, config: Config, slot: Slot, *words: str) -> ProbePlan:
-        """Return the plan of a run or a session; `words` are those that only a run has."""
+        """Return the plan of a run or a session; `words`: the arguments that only a run has."""
         hidden_units = self._options.hidden_units or own.default_hidden_units(base.device_names(slot.devices)[0])
         planned = base.own_plan(
             self._python,

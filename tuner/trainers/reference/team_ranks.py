@@ -76,7 +76,7 @@ def busy_meter(device: torch.device) -> CpuBusyMeter | CudaBusyMeter:
 
 
 class Orders:
-    """Returns the same answers on every rank. Each answer is a collective that all ranks enter.
+    """Gives every rank the same answers of the tuner. Each answer is a collective that all ranks enter.
 
     The answers go through CPU memory in a separate process group: a rank may wait long for the next run, and must not
     keep its GPU busy meanwhile.
@@ -92,8 +92,8 @@ class Orders:
         self._group = cast("distributed.ProcessGroup", group)  # every rank belongs to the group
 
     def runs(self) -> Iterator[dict[str, Any]]:
-        """Yield the requests; a run ends once every rank has asked for the next run."""
-        own_requests = requests() if self._leads else itertools.repeat(None)
+        """Yield the requests, on every rank the same; a run ends once every rank has asked for the next run."""
+        own_requests = requests() if self._leads else itertools.repeat(None)  # other ranks wait for the leading rank
         while (request := self._from_leader(next(own_requests, None))) is not None:
             yield request
             distributed.barrier(self._group)
@@ -148,9 +148,10 @@ def prepare(number: int, team: AnyTeam) -> TeamRank[AnyTeam]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     torch.set_num_threads(1)  # for layers of this size, threads would wait for each other longer than they compute
-    # A discriminator's last layer has gradients of shape [1, n], whose memory order is the same however it is written.
+    # a discriminator's last layer has gradients of shape [1, n]: their strides differ, but not their order in memory
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-    return TeamRank(number=team.node_rank * len(team.devices) + number, device=device, team=team)
+    ranks_before = team.node_rank * len(team.devices)  # on earlier nodes
+    return TeamRank(number=ranks_before + number, device=device, team=team)
 
 
 @contextmanager

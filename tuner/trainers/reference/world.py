@@ -32,11 +32,11 @@ def features(angles: Tensor, velocities: Tensor) -> Tensor:
 def inertia() -> Tensor:
     """Return the joint-space inertia, [JOINTS, JOINTS] in kg·m²: neighbours along a limb move each other."""
     diagonal, coupling = 0.05, 0.015
-    limb = [
-        diagonal * torch.eye(count) + coupling * (torch.ones(count - 1).diag(1) + torch.ones(count - 1).diag(-1))
-        for count in LIMBS
-    ]
-    return torch.block_diag(*limb)
+    limbs: list[Tensor] = []
+    for count in LIMBS:
+        neighbours = torch.ones(count - 1).diag(1) + torch.ones(count - 1).diag(-1)
+        limbs.append(diagonal * torch.eye(count) + coupling * neighbours)
+    return torch.block_diag(*limbs)
 
 
 LOOKAHEAD = 3
@@ -96,7 +96,7 @@ class TrackingEnv:
         return torch.cat((features(self._angle, self._velocity), *ahead), dim=-1)
 
     def step(self, target: Tensor) -> ControlStep:
-        """Return what one control step did that drives the joints towards `target` (rad, [num_envs, JOINTS])."""
+        """Drive the joints towards `target` (rad, [num_envs, JOINTS]) for a control step, and return what it did."""
         before, reference_before = features(self._angle, self._velocity), self._reference_features[self._frame]
         self._simulate(target)
         self._frame += 1
@@ -164,6 +164,7 @@ class MotionClips(Dataset[Tensor]):
         gait = self._gaits[random.integers(len(self._gaits))]
         stride = random.uniform(0.5, 1.5) * RECORDED_HZ / CONTROL_HZ
         start = random.uniform(0, len(gait))
+        # with a frame more at each end, because a velocity is the difference of the frames before and after
         angles = _resample(gait, start + stride * np.arange(-1, self._frames + 1))
         velocities = (angles[2:] - angles[:-2]) * (CONTROL_HZ / 2)
         return torch.from_numpy(np.concatenate((angles[1:-1], velocities), axis=1).astype(np.float32))
@@ -172,8 +173,8 @@ class MotionClips(Dataset[Tensor]):
 def _record_gait(random: np.random.Generator) -> Motion:
     """Return RECORDED_S of a periodic motion of three harmonics, left and right in antiphase."""
     time_s = np.arange(RECORDED_S * RECORDED_HZ)[:, None] / RECORDED_HZ
-    mirrored = np.repeat(np.tile([0.0, np.pi], len(LIMBS) // 2), LIMBS)
-    cadence_hz = random.integers(5, 15) / RECORDED_S
+    mirrored = np.repeat(np.tile([0.0, np.pi], len(LIMBS) // 2), LIMBS)  # for each joint: 0 on the left, π on the right
+    cadence_hz = random.integers(5, 15) / RECORDED_S  # whole periods, so that the recording can begin anew
     angles = np.zeros((len(time_s), JOINTS))
     for harmonic in range(1, 4):
         amplitude = random.uniform(0, 0.7 / harmonic**2, JOINTS)
@@ -183,7 +184,7 @@ def _record_gait(random: np.random.Generator) -> Motion:
 
 
 def _resample(recording: Motion, positions: NDArray[np.floating]) -> Motion:
-    """Return a periodic recording at fractional frames, linearly between neighbours."""
+    """Return a periodic recording at fractional frames, interpolated linearly between two neighbours."""
     before = np.floor(positions).astype(np.int64)
     weight = (positions - before)[:, None]
     count = len(recording)
@@ -214,7 +215,7 @@ class ClipStream:
                 prefetch_factor=prefetch_factor,
                 persistent_workers=num_workers > 0,
                 pin_memory=device.type == "cuda",
-                multiprocessing_context="fork" if num_workers else None,
+                multiprocessing_context="fork" if num_workers else None,  # a forked worker need not import torch
             )
         )
 
@@ -229,7 +230,12 @@ class ClipStream:
 
 
 def _indices(num_envs: int, *, rank: int, ranks: int) -> Iterator[list[int]]:
-    """Yield clip numbers in batches that add up to `num_envs`, so that no rank and no iteration gets a clip twice."""
+    """Yield the clip numbers of a rank in batches; those of an iteration add up to `num_envs`.
+
+    No rank and no iteration gets a clip twice: of two ranks with 100 environments, the first gets 0 to 99, and then
+    200 to 299.
+    """
     for first in itertools.count(rank * num_envs, ranks * num_envs):
-        for start in range(first, first + num_envs, CLIPS_PER_BATCH):
-            yield list(range(start, min(start + CLIPS_PER_BATCH, first + num_envs)))
+        end = first + num_envs
+        for start in range(first, end, CLIPS_PER_BATCH):
+            yield list(range(start, min(start + CLIPS_PER_BATCH, end)))

@@ -31,39 +31,44 @@ class Allocator:
         """The first byte, or the one after the last, → a free block's bytes and start."""
 
     def take(self, size):
-        """Return a block: its start, its bytes, and whether it lies among small ones."""
+        """Return a block of at least `size` bytes: its start, its bytes, and whether it lies among small ones."""
         size = _multiple(max(size, 1), BLOCK)
         is_small = size <= SMALL
         free = self._free[is_small]
-        place = bisect_left(free, (size, 0))
-        length, start = self._without(free[place], is_small) if place < len(free) else self._segment(size)
+        place = bisect_left(free, (size, 0))  # of the smallest free block in which it fits
+        length, start = self._take_free(free[place], is_small) if place < len(free) else self._new_segment(size)
         rest = length - size
-        if rest >= BLOCK if is_small else rest > SMALL:
-            self._keep(rest, start + size, is_small)
+        # what is left of the block stays free by itself, unless it is too little (should_split)
+        is_split = rest >= BLOCK if is_small else rest > SMALL
+        if is_split:
+            self._add_free(rest, start + size, is_small)
             length = size
         return start, length, is_small
 
     def give(self, start, length, is_small):
         """Free a block, and join it with its free neighbours."""
-        for near in (self._ends.get(start), self._starts.get(start + length)):
-            if near:
-                self._without(near, is_small)
-                start, length = min(start, near[1]), length + near[0]
-        self._keep(length, start, is_small)
+        for neighbour in (self._ends.get(start), self._starts.get(start + length)):
+            if neighbour:
+                self._take_free(neighbour, is_small)
+                neighbour_length, neighbour_start = neighbour
+                start, length = min(start, neighbour_start), length + neighbour_length
+        self._add_free(length, start, is_small)
 
-    def _segment(self, size):
+    def _new_segment(self, size):
+        """Take a segment for a block of `size` bytes from the card, and return its bytes and its start."""
         usual = SMALL_SEGMENT if size <= SMALL else LARGE_SEGMENT
         length = usual if size < LARGE else _multiple(size, SMALL_SEGMENT)
         start = self._top
-        self._top += length + 1  # segments are no neighbours
+        self._top += length + 1  # a byte between segments: their blocks are no neighbours
         self.taken += length
         return length, start
 
-    def _keep(self, length, start, is_small):
+    def _add_free(self, length, start, is_small):
         block = self._starts[start] = self._ends[start + length] = (length, start)
         insort(self._free[is_small], block)
 
-    def _without(self, block, is_small):
+    def _take_free(self, block, is_small):
+        """Remove a block from the free ones, and return it."""
         length, start = block
         del self._starts[start], self._ends[start + length]
         free = self._free[is_small]
@@ -72,4 +77,5 @@ class Allocator:
 
 
 def _multiple(size, unit):
+    """Return the smallest multiple of a unit that is not below a size."""
     return -(-size // unit) * unit

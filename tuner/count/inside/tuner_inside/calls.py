@@ -42,11 +42,14 @@ class CallWatcher:
         """Look at what is given to a module. It must not raise."""
 
     def take(self, rows, tensor, version):
-        """Take a noted call into account: its samples, a weak reference to its first tensor, and that one's version."""
+        """Take a noted call into account: its samples, a weak reference to its first tensor, and the tensor's version.
+
+        torch counts a tensor's version up when it is changed.
+        """
 
 
 def in_backward():
-    """Return whether this thread runs a backward pass: what a module takes then was taken before."""
+    """Return whether this thread runs a backward pass: a module called then computes once more what it did before."""
     return _graph_task_id(sys.modules["torch"])() != NO_TASK
 
 
@@ -76,7 +79,7 @@ def _wrap_call_of(kind):
         """Tell the module's watchers, and call the module as without this wrapper."""
         if not is_compiling() and type(self) is kind:  # a derived class has a wrapper of its own
             for watcher in _watchers.get(id(self), ()):
-                try:
+                try:  # the names of torch's functions are local ones, and nothing is called twice: this runs each step
                     tensor = args[0] if args else kwargs[watcher.key]
                     is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and tensor.dim() > 1
                     if is_usual and is_grad_enabled() and graph_task_id() == NO_TASK:

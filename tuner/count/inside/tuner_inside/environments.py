@@ -62,28 +62,30 @@ environments = Environments()
 
 @guarded("environments")
 def _count_step(environment, answer):
-    """Count as many steps as environments have stepped.
+    """Count as many steps as `environment` has environments in it; `answer` is what its step has returned.
 
-    These are all that the object holds, or as many as it returns rewards for, if these are fewer: tianshou steps some
-    of its environments alone. A reward of several numbers, for a single environment, stays one step.
+    If it returns fewer rewards, it has stepped only so many, as tianshou's may. A single environment always steps once:
+    its reward may have several numbers.
     """
     holders = (environment, getattr(environment, "unwrapped", None))
     counts = (getattr(holder, name, None) for holder in holders for name in ("num_envs", "env_num"))
-    all_held = next((count for count in counts if isinstance(count, int) and count > 0), 1)
+    stepped = next((count for count in counts if isinstance(count, int) and count > 0), 1)
     has_rewards = isinstance(answer, tuple) and len(answer) > 1  # observations, rewards, …
-    shape = getattr(answer[1], "shape", None) if has_rewards else None
-    environments.add_steps(environment, min(all_held, int(shape[0])) if shape else all_held)
+    rewards_shape = getattr(answer[1], "shape", None) if has_rewards else None
+    if rewards_shape:
+        stepped = min(stepped, int(rewards_shape[0]))
+    environments.add_steps(environment, stepped)
 
 
 def _count_in(kind, method):
-    """Count the steps of a class, if it defines the method itself."""
+    """Let the step method of a class count, if the class itself defines the method."""
     step = vars(kind).get(method)
     if step is None or getattr(step, "__isabstractmethod__", False):
         return
 
     @functools.wraps(step)
     def counted(self, *args, **kwargs):
-        """Step as without this wrapper, and count that."""
+        """Step as without this wrapper, and count it."""
         environments.depth += 1
         try:
             answer = step(self, *args, **kwargs)
@@ -97,13 +99,13 @@ def _count_in(kind, method):
 
 
 def _wrapper_of(name, method):
-    """Return a function that counts the steps of a module's class `name`."""
+    """Return a function that makes a module's class `name` count the calls of its step method `method`."""
 
     @guarded("environments")
     def wrap(module):
-        """Count the steps of the class, or if its method is abstract, of its subclasses."""
+        """Let the class count its steps, or if its method is abstract, its subclasses."""
         kind = getattr(module, name, None)
-        if kind is None:
+        if kind is None:  # another version of the library
             return
         _count_in(kind, method)
         if getattr(getattr(kind, method, None), "__isabstractmethod__", False):
@@ -113,11 +115,11 @@ def _wrapper_of(name, method):
 
 
 def _count_in_subclasses(kind, method):
-    """Count the steps of the classes that are derived from now on, because the class itself has none."""
+    """Let classes count that are derived from `kind` later, because the step method of `kind` itself is abstract."""
     own = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
 
     def init_subclass(subclass, **kwargs):
-        """Derive a class as without this wrapper, and count its steps."""
+        """Derive a class as without this wrapper, and let it count its steps."""
         if own is None:
             super(kind, subclass).__init_subclass__(**kwargs)
         else:
@@ -131,12 +133,13 @@ def _count_in_subclasses(kind, method):
 def _wrap_rllib(module):
     """Count the steps that RLlib's environments report to its trainer: they step in other processes."""
     kind = module.MetricsLogger
-    name = "aggregate" if hasattr(kind, "aggregate") else "merge_and_log_n_dicts"
+    name = "aggregate" if hasattr(kind, "aggregate") else "merge_and_log_n_dicts"  # of older versions
     own = getattr(kind, name)
 
     @functools.wraps(own)
     def aggregate(self, stats_dicts, *args, **kwargs):
-        stats_dicts = list(stats_dicts)
+        """Merge reports as without this wrapper, and count their steps. The key is the argument after the reports."""
+        stats_dicts = list(stats_dicts)  # they may be read only once
         _count_reports(self, stats_dicts, kwargs.get("key", args[0] if args else None))
         return own(self, stats_dicts, *args, **kwargs)
 

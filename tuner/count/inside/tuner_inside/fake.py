@@ -30,6 +30,7 @@ def install(path):
 
 
 def _begin(torch, path):
+    """Replace tensors, card, loaders and ranks by fake ones, and end the process after the last step to see."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -44,14 +45,14 @@ def _begin(torch, path):
     _redirection(torch, memory)().__enter__()
     steps = itertools.count(1)
 
-    def stepped(*_):
+    def end_after_last_step(*_):
         if next(steps) >= STEPS:
             with open(path, "w") as file:
                 json.dump({"taken_bytes": memory.allocator.taken}, file)
-            sys.stdout.flush()
-            os._exit(0)
+            sys.stdout.flush()  # which `os._exit` does not do
+            os._exit(0)  # neither the script's handlers nor its other threads run on
 
-    register_optimizer_step_post_hook(stepped)
+    register_optimizer_step_post_hook(end_after_last_step)
 
 
 def _tracker(torch):
@@ -72,37 +73,43 @@ def _tracker(torch):
             """The storage's address → a weak reference, and its block on the card; None where it is on the host."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            """Compute with fake tensors, and note for each result whether it is on the card, and its data if known."""
             kwargs = kwargs or {}
-            made, inputs = tensors_in(results := function(*args, **kwargs)), tensors_in((args, kwargs))
+            results = function(*args, **kwargs)
+            made, inputs = tensors_in(results), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
             data = computed(function, args, kwargs, [*inputs, *made]) or [None] * len(made)
-            for tensor, each in zip(made, data):
-                self._see(tensor, on_card)
-                tensor.own_data = each
+            for tensor, own_data in zip(made, data):
+                self._take_memory(tensor, on_card)
+                tensor.own_data = own_data
             return results
 
         def has(self, tensor):
             """Return whether a tensor is on the card."""
             storage = _storage(tensor)
-            return storage is not None and self._held.get(storage._cdata, (None, None))[1] is not None
+            if storage is None:
+                return False
+            _, block = self._held.get(storage._cdata, (None, None))
+            return block is not None
 
         def moved(self, tensor, to_card):
-            """Return a tensor on the card, or off it: a copy where it is not there yet."""
+            """Return a tensor on the card, or on the host: itself if it is there, and a copy otherwise."""
             if self.has(tensor) == to_card:
                 return tensor
-            return self.on_card(tensor.clone, is_card=to_card)
+            return self.make_at(to_card, tensor.clone)
 
-        def on_card(self, make, *args, is_card=True, **kwargs):
-            """Return what a function returns, whose tensors are made on the card, or off it."""
-            before, self.forced = self.forced, is_card
+        def make_at(self, on_card, function, *args, **kwargs):
+            """Return what `function` returns. The tensors that it makes are on the card, or on the host."""
+            outer, self.forced = self.forced, on_card  # calls may be nested
             try:
-                return make(*args, **kwargs)
+                return function(*args, **kwargs)
             finally:
-                self.forced = before
+                self.forced = outer
 
-        def _see(self, tensor, on_card):
+        def _take_memory(self, tensor, on_card):
+            """Give a new tensor's storage its block of the card, if it is there, until the storage is gone."""
             storage = _storage(tensor)
-            if storage is None or storage._cdata in self._held:
+            if storage is None or storage._cdata in self._held:  # a view has the storage of its base
                 return
             key = storage._cdata
             block = self.allocator.take(storage.nbytes()) if on_card else None
@@ -114,16 +121,21 @@ def _tracker(torch):
                 self.allocator.give(*block)
 
     def tensors_in(tree):
-        return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+        return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
     def data_of(tensor):
+        """Return a tensor with the data of a fake one, or None where it has none. A real tensor has its own data."""
         return getattr(tensor, "own_data", None) if isinstance(tensor, FakeTensor) else tensor
 
     def computed(function, args, kwargs, tensors):
-        """Return the data that a function makes, where all is small and comes from data; else nothing."""
-        is_small = all(each.numel() <= SMALL and each.device.type == "cpu" for each in tensors)
+        """Return real tensors for the results of a function; None where these are random, large, or of unknown data.
+
+        `tensors` are the fake inputs and results.
+        """
+        is_small = all(tensor.numel() <= SMALL and tensor.device.type == "cpu" for tensor in tensors)
+        # what `empty` makes is as good as random
         is_random = torch.Tag.nondeterministic_seeded in function.tags or "empty" in str(function)
-        if is_random or not is_small or any(data_of(each) is None for each in tensors_in((args, kwargs))):
+        if is_random or not is_small or any(data_of(tensor) is None for tensor in tensors_in((args, kwargs))):
             return None
         with unset_fake_temporarily():
             args, kwargs = tree_map_only(FakeTensor, data_of, (args, kwargs))
@@ -139,10 +151,10 @@ def _storage(tensor):
         return None
 
 
-READ = {"item": 1.0, "__float__": 1.0, "__int__": 0, "__index__": 0, "__bool__": False}
+ANSWERS = {"item": 1.0, "__float__": 1.0, "__int__": 0, "__index__": 0, "__bool__": False}
 """Methods that read a number → the number that a fake tensor answers with."""
 
-IN_FLOAT = frozenset(
+FP32_NAMES = frozenset(
     "__pow__ __rpow__ pow exp expm1 log log2 log10 log1p reciprocal rsqrt tan sum prod cumsum cumprod norm normalize"
     " softmax log_softmax softmin softplus layer_norm group_norm cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss"
     " binary_cross_entropy_with_logits kl_div cosine_similarity cdist dist".split()
@@ -156,97 +168,114 @@ def _redirection(torch, memory):
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
 
-    reads = {getattr(torch.Tensor, name): answer for name, answer in READ.items()}
-    readers = {*reads, torch.Tensor.numpy}
-    homes = (torch, torch.Tensor, functional)
-    in_float = {getattr(home, name) for home in homes for name in IN_FLOAT if hasattr(home, name)}
+    answers = {getattr(torch.Tensor, name): answer for name, answer in ANSWERS.items()}
+    reading_functions = {*answers, torch.Tensor.numpy}
+    owners = (torch, torch.Tensor, functional)
+    fp32_functions = {getattr(owner, name) for owner in owners for name in FP32_NAMES if hasattr(owner, name)}
 
     def in_fp32(value):
         """Return a tensor of 16 bits in fp32, and anything else as it is."""
         is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
         return value.float() if is_half else value
 
-    def card_in(values):
-        """Return whether a device among some values is a card, as a number is; None where no value is a device."""
+    def names_card(values):
+        """Return whether the first value that says a place says the card; None where no value says a place.
+
+        A place is a device, its name such as `cuda:0`, the number of a card, or the tensor beside which another goes.
+        """
         for value in values:
-            if type(value) is int:
+            if type(value) is int:  # not a bool, such as `non_blocking`
                 return True
-            if isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")):
+            is_device_name = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
+            if is_device_name or isinstance(value, torch.device):
                 return torch.device(value).type == "cuda"
             if isinstance(value, torch.Tensor):
                 return memory.has(value)
         return None
 
     class OnFakeCpu(TorchFunctionMode):
+        """Is asked by torch in place of each of its functions."""
+
         def __torch_function__(self, function, types, args=(), kwargs=None):
+            """Return what a function of torch would return on a card, with a fake tensor in place of its result."""
             kwargs = dict(kwargs or {})
-            data = getattr(args[0], "own_data", None) if function in readers else None
+
+            # reads of data: the true one where it is known
+            data = getattr(args[0], "own_data", None) if function in reading_functions else None
             if data is not None:
                 with unset_fake_temporarily():
                     return function(data)
-            if function in reads:
-                return 0 if function is torch.Tensor.item and not args[0].is_floating_point() else reads[function]
-            if function is torch.Tensor.pin_memory:
-                return args[0]
+            if function is torch.Tensor.item and not args[0].is_floating_point():
+                return 0  # a whole number: the script may use it as an index
+            if function in answers:
+                return answers[function]
             if function is torch.Tensor.numpy:
                 return _zero_array(args[0])
+
+            # places: all stays on the fake CPU, whose memory is never pinned
+            if function is torch.Tensor.pin_memory:
+                return args[0]
+            kwargs.pop("pin_memory", None)
             if function in (torch.Tensor.cuda, torch.Tensor.cpu):
                 return memory.moved(args[0], function is torch.Tensor.cuda)
-            kwargs.pop("pin_memory", None)
             if function is torch.Tensor.to:
                 return self._to(function, args, kwargs)
             if kwargs.get("device") is not None:
                 return self._made(function, args, kwargs)
+
+            # computing: where the CPU would keep other tensors than CUDA does
             if function is functional.scaled_dot_product_attention:
                 return _attended(torch, *args, **kwargs)
-            if function in in_float and torch.is_autocast_enabled("cpu"):
+            if function in fp32_functions and torch.is_autocast_enabled("cpu"):  # the CPU's autocast has another list
                 args = tuple(map(in_fp32, args))
                 kwargs = {name: in_fp32(value) for name, value in kwargs.items()}
             return function(*args, **kwargs)
 
         def _to(self, function, args, kwargs):
-            """Return what `Tensor.to` returns: converted on the fake CPU, and moved."""
-            to_card = card_in([*args[1:], *kwargs.values()])
-            kwargs.pop("device", None)
-            settings = [value for value in args[1:] if card_in([value]) is None]
-            types = [value for value in (*settings, *kwargs.values()) if isinstance(value, torch.dtype)]
+            """Return what `Tensor.to` returns: the tensor in the wanted type, moved to the wanted place."""
+            to_card = names_card([*args[1:], *kwargs.values()])
+            types = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, torch.dtype)]
+            # `to(other)` takes both from another tensor
             types += [value.dtype for value in args[1:] if isinstance(value, torch.Tensor)]
-            made = function(args[0], types[0]) if types else args[0]
-            return made if to_card is None else memory.moved(made, to_card)
+            converted = function(args[0], types[0]) if types else args[0]
+            return converted if to_card is None else memory.moved(converted, to_card)
 
         def _made(self, function, args, kwargs):
-            """Return what a function makes on a device."""
+            """Return what a function makes on the device that its arguments name."""
             device = kwargs.pop("device")
-            place = "meta" if str(device) == "meta" else "cpu"
-            return memory.on_card(function, *args, is_card=card_in([device]) or False, device=place, **kwargs)
+            fake_device = "meta" if str(device) == "meta" else "cpu"  # `meta` tensors take no memory anywhere
+            return memory.make_at(bool(names_card([device])), function, *args, device=fake_device, **kwargs)
 
     return OnFakeCpu
 
 
 def _attended(torch, query, key, value, attn_mask=None, dropout_p=0.0, *more, **settings):
-    """Return an attention's output, and keep what CUDA keeps for its gradient.
+    """Return an attention's output, and let the same tensors be kept for its gradient as on CUDA.
 
-    CUDA computes it by parts where its fused kernels refuse the mask's layout, or heads that share keys in fp32
-    (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp). The others keep nothing for the dropout, unlike the CPU's.
+    CUDA has fused kernels, which keep little. They refuse some layouts of a mask, and in fp32 heads that share keys
+    (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp). Then CUDA multiplies matrices, and keeps all products.
     """
     from torch.nn import attention
 
-    is_whole = attn_mask is None or attn_mask.shape[-1] == 1 or attn_mask.stride(-1) == 1
-    is_float = query.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    own = torch.nn.functional.scaled_dot_product_attention
-    if is_whole and not (is_float and query.shape[-3] != key.shape[-3]):
-        mask = None if attn_mask is None else attn_mask.detach()  # for a gradient of it, the CPU goes by parts
-        return own(query, key, value, mask, 0.0, *more, **settings)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    has_usual_mask = attn_mask is None or attn_mask.shape[-1] == 1 or attn_mask.stride(-1) == 1
+    is_fp32 = query.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    heads_share_keys = query.shape[-3] != key.shape[-3]
+    if has_usual_mask and not (is_fp32 and heads_share_keys):
+        # the CPU has no fused kernel for a mask with a gradient, nor for dropout: CUDA's keep nothing for either
+        mask = None if attn_mask is None else attn_mask.detach()
+        return attend(query, key, value, mask, 0.0, *more, **settings)
     with attention.sdpa_kernel(attention.SDPBackend.MATH):
-        return own(query, key, value, attn_mask, dropout_p, *more, **settings)
+        return attend(query, key, value, attn_mask, dropout_p, *more, **settings)
 
 
 def _dropped(torch):
-    """Return dropout as CUDA computes it: its mask has one byte an element."""
+    """Return dropout as CUDA computes it: the mask that is kept has one byte an element, whatever the numbers take."""
     return lambda tensor, p, train: torch.native_dropout(tensor, p, True)[0] if train and p > 0.0 else tensor
 
 
 def _zero_array(tensor):
+    """Return zeros in the shape of a tensor without data, which has no array of its own."""
     import numpy
 
     kind = "float32" if tensor.is_floating_point() else "int64"
@@ -257,39 +286,56 @@ def _pretend_cuda(torch):
     """Let the script find the card of the study, without which it may take another way; it computes as an H100 does."""
     cuda = torch.cuda
     memory_mib, card = os.environ["TUNER_CARD"].split(" ", 1)
-    free = int(memory_mib) << 20
+    memory_bytes = int(memory_mib) << 20
+
+    # questions about the card: it is there, and all of its memory is free
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
     answers.update(get_device_capability=(9, 0), get_device_name=card)
     answers.update(is_initialized=True, is_current_stream_capturing=False)
     answers.update(memory_allocated=0, max_memory_allocated=0, memory_reserved=0, max_memory_reserved=0)
-    answers.update(mem_get_info=(free, free), current_stream=_Nothing(), default_stream=_Nothing())
+    answers.update(mem_get_info=(memory_bytes, memory_bytes), current_stream=_Nothing(), default_stream=_Nothing())
     answers["get_device_properties"] = SimpleNamespace(
-        name=card, total_memory=free, major=9, minor=0, multi_processor_count=132, warp_size=32
+        name=card, total_memory=memory_bytes, major=9, minor=0, multi_processor_count=132, warp_size=32
     )
     for name, answer in answers.items():
         setattr(cuda, name, lambda *_, answer=answer, **__: answer)
+
+    # what would need a real card, or data, does nothing
     idle = "synchronize set_device empty_cache manual_seed manual_seed_all init _lazy_init reset_peak_memory_stats"
     for name in (idle + " reset_max_memory_allocated set_per_process_memory_fraction").split():
         setattr(cuda, name, _doing_nothing())
     cuda.Event = cuda.Stream = _Nothing
     cuda.stream = lambda *_: _Nothing()
-    torch.compile = lambda model=None, *_, **__: (lambda each: each) if model is None else model
+    torch.compile = lambda model=None, *_, **__: (lambda decorated: decorated) if model is None else model
     torch.save, torch.Tensor.record_stream = _doing_nothing(), _doing_nothing()
+    # a scaler would read whether gradients are infinite
+    torch.amp.GradScaler._maybe_opt_step = lambda _, optimizer, __, *args, **kwargs: optimizer.step(*args, **kwargs)
+
+    # modules are moved by our `Tensor.to`; torch's own would refuse the number of a card
     own_to = torch.nn.Module.to
     torch.nn.Module.to = lambda module, *args, **kwargs: own_to(
-        module, *("cuda" if type(each) is int else each for each in args), **kwargs
+        module, *("cuda" if type(arg) is int else arg for arg in args), **kwargs
     )
     torch.nn.Module.cuda = lambda module, *_: module.to("cuda")
-    torch.nn.Module._apply = _applied
-    torch.amp.GradScaler._maybe_opt_step = lambda _, optimizer, __, *args, **kwargs: optimizer.step(*args, **kwargs)
-    optimizers = sys.modules["torch.optim.optimizer"]  # as on CUDA, whose usual steps hold copies for a moment
+    torch.nn.Module._apply = _apply_to_fake
+
+    # optimizers step by many tensors at once, as on CUDA: such steps hold copies for a moment
+    optimizers = sys.modules["torch.optim.optimizer"]
     optimizers._get_foreach_kernels_supported_devices = lambda: ["cpu", "cuda"]
     optimizers._foreach_supported_types.append(torch._subclasses.fake_tensor.FakeTensor)
+    _pretend_autocast(torch)
+
+
+def _pretend_autocast(torch):
+    """Let autocast for a card work on the fake CPU."""
     own = torch.amp.autocast_mode.autocast.__init__
 
     def on_cpu(self, device_type="cuda", *args, **kwargs):
+        """Make an autocast as the script asks for it, with its type as third argument or by keyword."""
         dtype = kwargs.get("dtype", args[0] if args else None) or torch.float16
-        own(self, "cpu", dtype=torch.bfloat16 if dtype == torch.float16 else dtype, enabled=kwargs.get("enabled", True))
+        if dtype == torch.float16:  # the CPU's autocast may not know it; bfloat16 takes as many bytes
+            dtype = torch.bfloat16
+        own(self, "cpu", dtype=dtype, enabled=kwargs.get("enabled", True))
 
     torch.amp.autocast_mode.autocast.__init__ = on_cpu
     torch.cuda.amp.autocast.__init__ = lambda self, enabled=True, dtype=torch.float16, *_: on_cpu(
@@ -297,21 +343,26 @@ def _pretend_cuda(torch):
     )
 
 
-def _applied(module, function, recurse=True):
-    """Convert a module's tensors as `Module._apply` does, which cannot swap fake ones."""
+def _apply_to_fake(module, function, recurse=True):
+    """Convert a module's tensors by a function, and return the module, as `Module._apply` does.
+
+    torch's own puts new data into the old tensors, which fake ones do not allow. This one replaces them.
+    """
+    torch = sys.modules["torch"]
     for child in module.children() if recurse else ():
         child._apply(function)
-    parameter_type, no_grad = sys.modules["torch"].nn.Parameter, sys.modules["torch"].no_grad
-    for held, wrap in ((module._parameters, parameter_type), (module._buffers, lambda new, _: new)):
-        for name, old in held.items():
-            if old is not None:
-                if not hasattr(old, "_tuner_moved"):  # modules may share a parameter
-                    with no_grad():
-                        new = function(old)
-                    if new is old:
-                        continue
-                    old._tuner_moved = wrap(new, old.requires_grad)
-                held[name] = old._tuner_moved
+    for tensors_by_name in (module._parameters, module._buffers):
+        for name, old in tensors_by_name.items():
+            if old is None:
+                continue
+            if not hasattr(old, "_tuner_moved"):  # another module that shares it has converted it
+                with torch.no_grad():
+                    new = function(old)
+                if new is old:
+                    continue
+                is_parameter = tensors_by_name is module._parameters
+                old._tuner_moved = torch.nn.Parameter(new, old.requires_grad) if is_parameter else new
+            tensors_by_name[name] = old._tuner_moved
     return module
 
 
@@ -321,7 +372,7 @@ def _doing_nothing():
 
 
 class _Nothing:
-    """A stream or an event in which nothing happens."""
+    """A stream, an event or a context in which nothing happens. All its methods return 0.0, as for a time."""
 
     def __init__(self, *_, **__):
         pass
@@ -344,11 +395,12 @@ def _pretend_ranks(torch):
     own = group.init_process_group
 
     def init(*_, **kwargs):
+        """Make the fake group. Rank and number come by keyword (-1: unknown) or from the launcher's variables."""
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        rank, world = (int(os.environ.get(name, usual)) for name, usual in (("RANK", 0), ("WORLD_SIZE", 1)))
-        asked = kwargs.get("world_size", -1)
-        own("fake", store=FakeStore(), rank=max(kwargs.get("rank", -1), rank), world_size=max(asked, world))
+        rank = max(kwargs.get("rank", -1), int(os.environ.get("RANK", "0")))
+        world = max(kwargs.get("world_size", -1), int(os.environ.get("WORLD_SIZE", "1")))
+        own("fake", store=FakeStore(), rank=rank, world_size=world)
 
     group.init_process_group = group.distributed_c10d.init_process_group = init
     group.is_nccl_available = _doing_nothing()
@@ -357,14 +409,17 @@ def _pretend_ranks(torch):
 
 
 def _wrapper(torch):
-    """Return what stands in for `DistributedDataParallel`, which reads data: it holds as much for gradients."""
+    """Return a class in place of `DistributedDataParallel`, which reads data, and fake tensors have none.
+
+    Like the real one, this class holds buckets as large as all gradients, unless the gradients are views of them.
+    """
 
     class DistributedDataParallel(torch.nn.Module):
         def __init__(self, module, *_, gradient_as_bucket_view=False, **__):
             super().__init__()
             self.module, self.require_backward_grad_sync = module, True
-            trained = [each for each in module.parameters() if each.requires_grad and not gradient_as_bucket_view]
-            self._buckets = [torch.empty_like(each) for each in trained]
+            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+            self._buckets = [] if gradient_as_bucket_view else [torch.empty_like(parameter) for parameter in trained]
 
         def forward(self, *args, **kwargs):
             return self.module(*args, **kwargs)
@@ -379,16 +434,16 @@ def _pretend_loaders():
     """Let loaders load in this process: a fake tensor cannot go from one process to another."""
 
     def without_workers(module):
-        """Make the loaders of torch's module without what only workers have, and without pinned memory."""
+        """Let torch's module make its loaders without workers, and without pinned memory, which no card reads here."""
         own = module.DataLoader.__init__
 
         def init(self, *args, **kwargs):
-            """Make a loader; its first five parameters, up to `batch_sampler`, stay as they are."""
+            """Make a loader. Its first five arguments, up to `batch_sampler`, stay as they are."""
             kwargs.update(zip(("num_workers", "collate_fn", "pin_memory", "drop_last"), args[5:]))
-            # no card needs pinned memory here
             for name in "num_workers pin_memory persistent_workers prefetch_factor multiprocessing_context".split():
                 kwargs.pop(name, None)
-            own(self, *args[:5], **{**kwargs, "timeout": 0})  # torch refuses another timeout without workers
+            kwargs["timeout"] = 0  # torch refuses any other one without workers
+            own(self, *args[:5], **kwargs)
 
         module.DataLoader.__init__ = init
 

@@ -67,14 +67,17 @@ def _on_audit_event(event, args):
 def _on_open(path, mode=None, flags=0):
     """Tell of a file that a word of the command line names, when the script opens it to read.
 
-    `open` has a mode, `os.open` has None and its flags. Other threads, such as those of a logger, read for themselves.
+    Other threads, such as those of a logger, read for themselves.
     """
-    is_read = not set(mode) & set("wax+") if isinstance(mode, str) else not flags & (os.O_WRONLY | os.O_RDWR)
-    if path in _told_paths or not is_read or get_ident() != _state["thread"]:
+    if isinstance(mode, str):  # of `open`
+        is_to_read = not set(mode) & set("wax+")
+    else:  # of `os.open`, which has flags instead
+        is_to_read = not flags & (os.O_WRONLY | os.O_RDWR)
+    if path in _told_paths or not is_to_read or get_ident() != _state["thread"]:
         return
     folders = (_state["folder"], "")  # that of the start, or the present one: a script may change it
     for word in sys.argv[1:]:
-        for name in (word, word.split("=", 1)[-1]):
+        for name in (word, word.split("=", 1)[-1]):  # `train.yaml`, or `--config=train.yaml`
             if name.endswith(ENDINGS) and any(_is_name_of(path, folder, name) for folder in folders):
                 _told_paths.add(path)
                 tell("file", path=os.path.abspath(path), named_by=word)
@@ -83,31 +86,36 @@ def _on_open(path, mode=None, flags=0):
 
 def _is_name_of(path, folder, name):
     """Return whether a name, seen from a folder, is that of the file `path`."""
-    if os.path.basename(name) != os.path.basename(path):  # as for most files, so that these cost little
+    if os.path.basename(name) != os.path.basename(path):  # most files: the look at the disk below is slow
         return False
     return os.path.realpath(os.path.join(folder, name)) == os.path.realpath(path) and os.path.isfile(path)
 
 
 @_guard
 def _on_exec(code):
-    """Tell whether code that runs, of the script or a module of its own, may read the command line by itself."""
-    file, script = code.co_filename, (getattr(sys, "argv", None) or ("",))[0]
+    """Look at code that runs, and tell if it is of the script or its own modules, and may read the command line.
+
+    Code of Python, of installed libraries, and of the programs that start them is not looked at.
+    """
+    file = code.co_filename
+    script = sys.argv[0] if getattr(sys, "argv", None) else ""
     if "-packages" in file and file != script:  # an installed library; by -m, its module is the script
         return
     if file.startswith("<"):  # a text that is executed, or a frozen module of Python
-        is_main = not file.startswith("<frozen")
-        is_looked_at = is_main and not _state["argv"]
+        is_script = not file.startswith("<frozen")
+        is_looked_at = is_script and not _state["argv"]  # a script may execute many texts
     else:
-        is_main = os.path.abspath(file) == os.path.abspath(script)
+        is_script = os.path.abspath(file) == os.path.abspath(script)
         is_looked_at = not file.startswith(STANDARD) and not os.path.abspath(file).startswith(PROGRAMS)
-    # an imported module does not run what it does as __main__
-    if is_looked_at and _mentions_argv(code, is_skipped=not is_main and "__main__" in code.co_consts):
+    # an imported module with `if __name__ == "__main__"` reads the command line only as the script
+    skips_top_level = not is_script and "__main__" in code.co_consts
+    if is_looked_at and _mentions_argv(code, skips_top_level):
         argv_is_read()
 
 
-def _mentions_argv(code, is_skipped=False):
-    """Return whether code or a function in it uses the name `argv`; `is_skipped` leaves out the code's own names."""
-    if not is_skipped and "argv" in code.co_names:
+def _mentions_argv(code, skips_top_level=False):
+    """Return whether code uses the name `argv`, at its top level, unless that is skipped, or in a function."""
+    if not skips_top_level and "argv" in code.co_names:
         return True
     for part in code.co_consts:  # a plain loop, because it runs for each module
         if type(part) is CODE and _mentions_argv(part):

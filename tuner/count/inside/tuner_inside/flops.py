@@ -29,43 +29,45 @@ flops = Flops()
 
 
 @guarded("flops")
-def count_operations(steps, modules, evaluates):
-    """Begin to count after the step `STEP`, and end with the next step.
+def count_operations(steps, modules, evaluations):
+    """Begin to count after the step `STEP`, and end with the next step. It is called after each step.
 
     Args:
         steps: the steps of the optimizer so far.
         modules: the trained modules.
-        evaluates: changes with each evaluation: a step with an evaluation in it is not counted.
+        evaluations: changes with each evaluation: a step with an evaluation in it is not counted.
     """
     mode = flops.mode
     if mode is not None:
         flops.mode, flops.is_over = None, True
         mode.__exit__(None, None, None)
-        flops.counted = mode.flops if mode.flops and mode.evaluates == evaluates else None
+        has_evaluated = mode.evaluations != evaluations
+        flops.counted = mode.flops if mode.flops and not has_evaluated else None
     elif steps >= STEP:
         flops.is_over = not _is_safe(modules)
         if not flops.is_over:
             mode = flops.mode = _new_mode()
-            mode.evaluates = evaluates
+            mode.evaluations = evaluations
             mode.__enter__()
 
 
 def _is_safe(modules):
     """Return whether watching changes nothing: no part is compiled or sharded, and nothing else watches."""
     torch = sys.modules["torch"]
-    stack = getattr(sys.modules.get("torch.utils._python_dispatch"), "_get_current_dispatch_mode_stack", None)
+    watching_modes = getattr(sys.modules.get("torch.utils._python_dispatch"), "_get_current_dispatch_mode_stack", None)
     dynamo = sys.modules.get("torch._dynamo.utils")
     parts = [part for module in modules for part in module.modules()]
-    kinds = {type(parameter) for module in modules for parameter in module.parameters()}
+    parameter_types = {type(parameter) for module in modules for parameter in module.parameters()}
     return (
         bool(parts)
-        and stack is not None
-        and not stack()
-        and not (dynamo is not None and dynamo.counters)
+        and watching_modes is not None  # None in an older torch, where it is not known
+        and not watching_modes()
+        and not (dynamo is not None and dynamo.counters)  # the compiler has counted what it has compiled
         and not any(isinstance(part, torch.jit.ScriptModule) for part in parts)
+        # FullyShardedDataParallel and OptimizedModule, without an import of them
         and not any("Fully" in type(part).__name__ or "Optimized" in type(part).__name__ for part in parts)
-        and kinds <= {torch.nn.Parameter}
-        and not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+        and parameter_types <= {torch.nn.Parameter}  # sharded ones are of other types
+        and not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())  # of a CUDA graph
     )
 
 

@@ -16,7 +16,8 @@ def when_imported(name, function):
         function: takes the module. It must not raise.
     """
     module = sys.modules.get(name)
-    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+    is_half_imported = getattr(getattr(module, "__spec__", None), "_initializing", False)
+    if module is not None and not is_half_imported:
         function(module)
         return
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -33,7 +34,7 @@ class _Finder:
 
     def find_spec(self, name, path=None, target=None):
         """Return how to import a module that is waited for; None leaves any other module to the next finder."""
-        if name not in _waiting or name in self._finding:
+        if name not in _waiting or name in self._finding:  # the second: called by `find_spec` below
             return None
         self._finding.add(name)
         try:

@@ -7,7 +7,7 @@ PICTURE_DIMENSIONS = 3
 
 
 def first_tensor(value, depth=4, dimensions=1):
-    """Return the first tensor with at least `dimensions` in nested lists and dictionaries; None without one.
+    """Return the first tensor with at least `dimensions` dimensions in nested lists and dictionaries; None without one.
 
     `depth` is how many levels are looked into.
     """
@@ -29,28 +29,30 @@ def is_tensor(value):
 def samples(value):
     """Return how many samples a batch has; 0 where it has no tensor.
 
-    This is the leading dimension of the first tensor. A list of single pictures, or of dictionaries that hold one
-    each, has as many samples as entries.
+    This is the size of the first tensor's leading dimension, with four exceptions, numbered below.
     """
     sizes = getattr(value, "batch_sizes", None)
-    if is_tensor(sizes):  # a packed sequence: its first step has all samples
+    if is_tensor(sizes):  # 1. a packed sequence: its first step has all samples; a card's number is not waited for
         return int(sizes[0]) if sizes.dim() and sizes.device.type == "cpu" else 0
     graphs = getattr(value, "num_graphs", None)
-    if isinstance(graphs, int):  # PyTorch Geometric joins all graphs of a batch into one
+    if isinstance(graphs, int):  # 2. PyTorch Geometric joins all graphs of a batch into one
         return graphs
-    if _is_list_of_samples(value):
+    if _is_list_of_samples(value):  # 3. each entry is a picture, or holds one
         return len(value)
-    if isinstance(value, (list, tuple)) and value and _is_list_of_samples(value[0]):
+    if isinstance(value, (list, tuple)) and value and _is_list_of_samples(value[0]):  # with its labels beside it
         return len(value[0])
     size = getattr(value, "batch_size", None)
-    if not is_tensor(value) and hasattr(size, "numel") and len(size):  # TensorDict
+    if not is_tensor(value) and hasattr(size, "numel") and len(size):  # 4. a TensorDict
         return int(size[0])
     tensor = first_tensor(value)
     return 0 if tensor is None else int(tensor.shape[0])
 
 
 def key_of_samples(value):
-    """Return the key or index of the tensor in a batch whose leading dimension is the samples; None if unsure."""
+    """Return the key or index of the tensor in a batch whose leading dimension is the samples.
+
+    None where there is none, or where the shape of a later batch may not show its samples.
+    """
     tensor = first_tensor(value)
     # with three dimensions it may be a single picture
     is_plain = type(tensor) is sys.modules["torch"].Tensor and tensor.dim() not in (0, PICTURE_DIMENSIONS)
@@ -58,15 +60,17 @@ def key_of_samples(value):
         return None
     if isinstance(value, dict):
         parts = value.items()
+    elif type(value) in (list, tuple):
+        parts = enumerate(value)
     else:
-        parts = enumerate(value) if type(value) in (list, tuple) else ()
+        return None
     return next((key for key, part in parts if part is tensor), None)
 
 
 def is_without_batch(value):
     """Return whether the first tensor may be a single sample.
 
-    It has one dimension, of fractions and not of labels or tokens, and no other tensor has its size.
+    It has one dimension, of fractions and not of labels or tokens, and no other tensor has its size: labels would.
     """
     tensor = first_tensor(value)
     if tensor is None or tensor.dim() != 1 or not tensor.dtype.is_floating_point:
@@ -77,9 +81,9 @@ def is_without_batch(value):
 
 
 def _is_list_of_samples(value):
-    """Return whether a value is a list of single pictures, or of dictionaries that hold one each.
+    """Return whether a value is a list of single pictures, or of dictionaries that hold a picture each.
 
-    Such pictures have several sizes, or few channels: other tensors of three dimensions are taken for batches.
+    Tensors of three dimensions are pictures if they have several sizes, or few channels. Others may be batches.
     """
     if not isinstance(value, (list, tuple)) or not value:
         return False
@@ -91,18 +95,22 @@ def _is_list_of_samples(value):
     if any(len(shape) != PICTURE_DIMENSIONS for shape in shapes):
         return False
     have_several_sizes = len({shape[1:] for shape in shapes}) > 1
-    return have_several_sizes or all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
+    # grey, RGB or with transparency, and larger than that
+    have_few_channels = all(shape[0] in (1, 3, 4) and min(shape[1:]) > shape[0] for shape in shapes)
+    return have_several_sizes or have_few_channels
 
 
 def sample_form(value, known="", batch_dimension=0):
-    """Return the shape of a sample without its batch, and its type: `3x224x224 float32`; `known` without a tensor.
+    """Return the shape of a sample without its batch, and its type: `3x224x224 float32`.
 
-    `known` is the form of the samples before. A size that differs from it is `?`: sequences may differ in length.
+    `known` is the form of the samples before. A size that differs from it becomes `?`, as in `? int64` for sentences.
     """
     tensor = first_tensor(value, dimensions=2)  # labels have one dimension
-    tensor = first_tensor(value) if tensor is None else tensor
+    if tensor is None:
+        tensor = first_tensor(value)
     if tensor is None:
         return known
+    # a batch of one dimension has samples of one number
     sizes = [str(int(size)) for place, size in enumerate(tensor.shape) if place != batch_dimension] or ["1"]
     known_sizes = known.split(" ")[0].split("x") if known else sizes
     if len(known_sizes) == len(sizes):
@@ -115,8 +123,10 @@ def _parts(value):
     if isinstance(value, (str, bytes, int, float, type(None))):
         return ()
     if hasattr(value, "values") and callable(value.values) and hasattr(value, "keys"):
-        main = ("input_ids", "inputs_embeds")  # of a language model: pictures have leading dimensions of their own
-        return (*(value[name] for name in main if name in value), *value.values())
+        # a language model's words come first: its pictures have leading dimensions of their own
+        words = (value[name] for name in ("input_ids", "inputs_embeds") if name in value)
+        return (*words, *value.values())
     if isinstance(value, (list, tuple)):
         return value
-    return tuple(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else ()
+    is_record = hasattr(value, "__dict__") and not callable(value)  # a function or a module holds no batch
+    return tuple(vars(value).values()) if is_record else ()

@@ -66,15 +66,16 @@ class Loaders:
         return id(dataset)
 
     def on_evaluation(self):
-        """Note that the trained module is called to evaluate."""
+        """Note that the trained module is called to evaluate, with batches that were fetched without gradients."""
         self._evaluates = True
         self._pending = [batch for batch in self._pending if batch[LEARNS]]
 
     def on_batch(self, feed, rows, wait_s, learns, is_last):
-        """Take a new batch into account, and whether the ones before it have trained."""
+        """Take a new batch into account, and what the module's calls since the last batch show of those before it."""
         if self.trains or self._evaluates:
-            self._maybe_training += self._pending if self.trains else ()
-            self._pending = []
+            if self.trains:
+                self._maybe_training += self._pending
+            self._pending = []  # after an evaluation alone they do not count
             self.trains = self._evaluates = False
         feed.has_ended = False
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
@@ -86,6 +87,7 @@ class Loaders:
         if not batches:
             return
         self._maybe_training, self._pending = [], []
+        # where none was fetched with gradients, the script switches these on later: all count
         batches = [batch for batch in batches if batch[LEARNS]] or batches
         datasets = {batch[FEED].dataset for batch in batches}
         self._training_datasets |= datasets & self._datasets_of_last_step
@@ -94,7 +96,7 @@ class Loaders:
         self.feeds += 1
         for feed, rows, wait_s, _, is_last in batches:
             if feed.dataset in self._training_datasets:
-                self.passes += self._pass_is_uncounted
+                self.passes += self._pass_is_uncounted  # this batch is of the pass after it
                 self.batches += 1
                 self.rows += rows
                 self.wait_s += wait_s
@@ -106,7 +108,7 @@ class Loaders:
 
     def on_end(self, feed):
         """Count the pass of an iterator that has ended, if it feeds the training."""
-        feed.left, feed.has_ended = feed.batches, True
+        feed.left, feed.has_ended = feed.batches, True  # it may begin anew
         if feed.trains or (self._pending and self._pending[-1][FEED] is feed):
             self.passes += 1
             self._pass_is_uncounted = False
@@ -148,15 +150,14 @@ class Feed:
         may join the samples of a batch into one sequence, or put the sequence's dimension first."""
 
     def _is_other_form(self, batch):
-        """Return whether the leading dimension of the first batch is not that of its samples.
-
-        A batch of fewer samples than the sampler's is one rank's part of it. The only batch of a pass may be shorter.
-        """
+        """Return whether the sampler's batch size shows that a batch's leading dimension is not that of its samples."""
         rows = samples(batch)
-        if self.each is None or self.each == 1 or rows == self.each or not rows or self.batches == 1:
+        cannot_compare = self.each in (None, 1) or not rows
+        if cannot_compare or rows == self.each or self.batches == 1:  # the only batch of a pass may be shorter
             return False
         tensor = first_tensor(batch)
         batch_is_second = tensor is not None and tensor.dim() > 1 and int(tensor.shape[1]) == self.each
+        # a single row: all samples joined into it; several rows, but fewer than the sampler's: a rank's part of a batch
         return batch_is_second or rows == 1 or rows > self.each
 
 
@@ -202,7 +203,7 @@ def _wrap(module):
         wait_s = perf_counter() - begin_s
         try:
             feed = self._tuner_feed
-            if feed.key is not None and feed.left > 1:
+            if feed.key is not None and feed.left > 1:  # a usual batch, and not the last one
                 note((on_batch, feed, batch[feed.key].shape[0], wait_s, torch.is_grad_enabled(), False))
                 feed.left -= 1
                 return batch

@@ -12,17 +12,18 @@ DATA_WORDS = ("dp", "data", "replicate", "shard")
 def outermost(optimizer):
     """Return the outermost modules that hold most of an optimizer's parameters: usually a single module.
 
-    An optimizer may hold copies of the parameters, as mixed precision makes them. Then the outermost modules with
-    most trained parameters are returned.
+    No module may hold any of them: mixed precision gives the optimizer copies of the parameters. Then the outermost
+    modules with most trained parameters are returned.
     """
-    wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    optimizer_ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     modules = _modules()
-    inner = {id(child) for module in modules for child in module._modules.values() if child is not None}
-    tops = [module for module in modules if id(module) not in inner]
-    counts = [sum(id(parameter) in wanted for parameter in module.parameters()) for module in tops]
-    sizes = counts if any(counts) else [_trained_size(module) for module in tops]
+    inner_ids = {id(child) for module in modules for child in module._modules.values() if child is not None}
+    tops = [module for module in modules if id(module) not in inner_ids]
+    sizes = [sum(id(parameter) in optimizer_ids for parameter in module.parameters()) for module in tops]
+    if not any(sizes):
+        sizes = [_trained_size(module) for module in tops]
     largest = max(sizes, default=0)
-    return [module for size, module in zip(sizes, tops) if size == largest and largest][:MOST_CANDIDATES]
+    return [module for size, module in zip(sizes, tops) if size == largest > 0][:MOST_CANDIDATES]
 
 
 def _modules():
@@ -57,8 +58,11 @@ def ranks(module):
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return {"rank": 0, "world": 1, "data_rank": 0}
     world = distributed.get_world_size()
-    answers = (ask(distributed, module) for ask in (_by_megatron, _by_mesh, _by_wrapper))
-    data_rank = 0 if world == 1 else next((answer for answer in answers if answer is not None), None)
+    if world == 1:
+        data_rank = 0
+    else:  # of the first that knows it, the surest first
+        answers = (find(distributed, module) for find in (_by_megatron, _by_mesh, _by_wrapper))
+        data_rank = next((answer for answer in answers if answer is not None), None)
     return {"rank": distributed.get_rank(), "world": world, "data_rank": data_rank}
 
 

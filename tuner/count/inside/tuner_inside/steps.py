@@ -14,7 +14,7 @@ from tuner_inside.loaders import loaders
 from tuner_inside.notes import Pace, note, work_through
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.tell import around, guarded, off, switch_off, tell, tell_pause
-from tuner_inside.training import LOSS_STEPS, after_input, facts, observations, training, watch_backward
+from tuner_inside.training import LOSS_STEPS, facts, keep_input_sum, observations, training, watch_backward
 
 TOLD_EVERY_S = 0.2
 """The least seconds between two records."""
@@ -76,7 +76,7 @@ class Tally(calls.CallWatcher):
         """When the counts were told last."""
 
     def follow(self, replaced):
-        """Count on from another tally, whose optimizer this one replaces."""
+        """Take over the counts of the tally `replaced`, whose optimizer is no longer the main one."""
         for name in (*COUNTS, "evaluates_s"):
             setattr(self, name, getattr(replaced, name))
         replaced.watch_only(())
@@ -95,7 +95,7 @@ class Tally(calls.CallWatcher):
 
         A call evaluates without gradients, or in another mode than that of the training.
         """
-        work_through()
+        work_through()  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
             return
@@ -107,16 +107,18 @@ class Tally(calls.CallWatcher):
             self.input_module = weakref.ref(module)
         if self.input_module() is module:
             self._count_call(module, args, kwargs)
-        else:  # it works on the same samples, which count once; the batch that they come from has trained
+        else:  # another watched module works on the same samples, which count once; their batch has trained
             loaders.trains = True
 
     def _count_call(self, module, args, kwargs):
-        """Count a call that trains, and read from the first ones what the samples look like.
+        """Count a call that trains, and read from the calls of the first steps what a sample looks like.
 
-        After the first steps, calls like this one need only a note where the shape of its first tensor shows its
-        samples.
+        Later calls whose first tensor shows the number of samples by its shape are only noted, which is cheaper.
         """
-        inputs = args if args and samples(args) else (kwargs or args)
+        if args and samples(args):
+            inputs = args
+        else:  # samples may come by keyword, after other positional arguments
+            inputs = kwargs or args
         tensor = first_tensor(inputs)
         rows = self._rows(inputs, tensor)
         if tensor is None or tensor.is_inference():  # of an inference tensor, torch counts no changes
@@ -130,14 +132,14 @@ class Tally(calls.CallWatcher):
         elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
             self._only_note_calls_like(module, tensor, args, kwargs)
         if self.steps < LOSS_STEPS:
-            after_input(tensor)
+            keep_input_sum(tensor)
 
     def _begin_evaluation(self, is_rollout):
         """Note a call that evaluates. In a rollout the module is in training mode, without gradients."""
         loaders.on_evaluation()
         tell_pause()
         self.unlearnt += is_rollout
-        self.usual_mode = None
+        self.usual_mode = None  # the call that ends the evaluation must be looked at
         if self.evaluates_from_s is None:
             self.evaluates_from_s = time.monotonic()
 
@@ -153,8 +155,8 @@ class Tally(calls.CallWatcher):
         Args:
             module: the module that is called.
             tensor: the first tensor of its inputs, whose shape shows the samples.
-            args: its positional arguments: a note needs the tensor as the first one.
-            kwargs: its named arguments.
+            args: its positional arguments. If there are any, a note reads the first one, which must be `tensor`.
+            kwargs: its named arguments. Without positional ones, a note reads the one that is `tensor`.
         """
         self.key = next((name for name, value in kwargs.items() if value is tensor), None)
         can_be_noted = args[0] is tensor if args else self.key is not None
@@ -164,32 +166,41 @@ class Tally(calls.CallWatcher):
                 self.forget(watched)
 
     def _rows(self, inputs, tensor):
-        """Return the samples of a module's inputs, whose first tensor is given; 0 where they cannot be told.
+        """Return the number of samples in a module's inputs, whose first tensor is `tensor`; 0 where it is unknown.
 
-        An inner module may have said that they are the second dimension.
+        They are the first dimension, unless an inner module has shown in its first call that they are the second one.
         """
-        parts = tuple(inputs.values()) if isinstance(inputs, dict) and len(inputs) == 1 else inputs
-        # of several positional inputs the first one counts, unless only all together are the samples
-        count = samples(parts) if isinstance(parts, dict) else (samples(parts[0]) or samples(parts))
-        has_second = tensor is not None and tensor.dim() > 1
+        if not inputs:  # the module takes nothing
+            return 0
+        second_size = int(tensor.shape[1]) if tensor is not None and tensor.dim() > 1 else None
+        if isinstance(inputs, dict) and len(inputs) > 1:
+            count = samples(inputs)
+        else:
+            values = tuple(inputs.values()) if isinstance(inputs, dict) else inputs
+            # of several positional inputs the first one counts, unless only all together are the samples
+            count = samples(values[0]) or samples(values)
         if self.inner is not None and self.inner.batch:
-            batch, self.inner = self.inner.batch, None
-            self.batch_is_second = batch != count and has_second and int(tensor.shape[1]) == batch
-            self.form = "" if self.batch_is_second else self.form  # the first form had the batch in it
-        if self.batch_is_second and has_second:
-            return int(tensor.shape[1])
+            inner_batch, self.inner = self.inner.batch, None  # needed once
+            self.batch_is_second = inner_batch != count and inner_batch == second_size
+            if self.batch_is_second:
+                self.form = ""  # the form so far has the batch in it
+        if self.batch_is_second and second_size is not None:
+            return second_size
         if is_without_batch(inputs):
             self.why = "the module takes single samples, or a batch without another dimension"
             return 0
         return count
 
     def take(self, rows, tensor, version):
-        """Count a forward pass, and whether it takes the very tensor of the one before, unchanged."""
+        """Count a forward pass, and whether it takes the very tensor of the one before, unchanged.
+
+        `tensor` is a weak reference. Python makes a single one of each tensor, so that `is` compares the tensors.
+        """
         loaders.trains = True
         if self.last_input is tensor and self.last_version == version and tensor is not None:
             if self.calls:
                 self.again += 1
-            else:
+            else:  # the pass before belonged to the step before
                 self.repeats += 1
         self.last_input = tensor
         self.last_version = version
@@ -198,11 +209,11 @@ class Tally(calls.CallWatcher):
         self.pending_rows.append(rows)
 
     def step(self):
-        """Count a step of the optimizer. Without any backward pass, all forward passes count."""
+        """Count a step of the optimizer. Only the main one ends a step of the training."""
         self.steps += 1
         if self is not _now.main:
             return
-        if not self.backwards:
+        if not self.backwards:  # backward passes cannot be watched: all forward passes count
             self.rows += sum(self.pending_rows)
         self.pending_rows = []
         self.mode = self.last_mode if self.calls else None
@@ -249,25 +260,30 @@ class Now:
         """How many tallies there were when `_is_apart` was found out."""
 
     def tally_of(self, optimizer):
-        """Return the tally of an optimizer. That of a new optimizer becomes the main one if it has most parameters."""
+        """Return the tally of an optimizer, a new one at its first step.
+
+        A new tally becomes the main one if its optimizer has most parameters, or if the main optimizer is gone.
+        """
         tally = self.tallies.get(id(optimizer))
-        if tally is None or tally.optimizer() is not optimizer:
-            work_through()
-            tally, main = Tally(optimizer), self.main
-            self.tallies[id(optimizer)] = tally
-            is_gone = main is not None and main.optimizer() is None
-            self.replacements += is_gone
-            # to find the module that an optimizer trains takes 50 ms: too much every few steps
-            if self.replacements > 8 and main.steps < 10 * self.replacements:
-                raise RuntimeError("the training makes a new optimizer every few steps")
-            if main is None or is_gone or tally.size >= main.size:
-                self.main, Pace.due_s = tally, 0.0
-                if main is not None:
-                    tally.follow(main)
+        if tally is not None and tally.optimizer() is optimizer:  # else the id is that of an optimizer that is gone
+            return tally
+        work_through()  # what was noted belongs to the main tally so far
+        tally, main = Tally(optimizer), self.main
+        self.tallies[id(optimizer)] = tally
+        is_gone = main is not None and main.optimizer() is None
+        if is_gone:
+            self.replacements += 1
+        # to find the module that an optimizer trains takes 50 ms: too much every few steps (8 and 10 are chosen)
+        if self.replacements > 8 and main.steps < 10 * self.replacements:
+            raise RuntimeError("the training makes a new optimizer every few steps")
+        if main is None or is_gone or tally.size >= main.size:
+            self.main, Pace.due_s = tally, 0.0
+            if main is not None:
+                tally.follow(main)
         return tally
 
     def before_backward(self):
-        """Count the inputs that a loss is computed from: the last forward pass's, where there were several."""
+        """Count the samples of the last forward pass: a loss is computed from them."""
         tally = self.main
         if tally is not None and tally.pending_rows:
             tally.backwards += 1
@@ -276,15 +292,17 @@ class Now:
             tally.pending_rows = []
 
     def is_apart(self):
-        """Return whether another optimizer trains a network that is no part of the main optimizer's.
+        """Return whether another optimizer trains a network apart: no parameter of it is in the main modules.
 
         To find out takes long, so the answer is kept until there is another optimizer.
         """
         if self._compared != len(self.tallies):
             self._compared = len(self.tallies)
-            of_main = {id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()}
+            main_parameters = {
+                id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()
+            }
             living = [tally for tally in self.tallies.values() if tally.optimizer() is not None]
-            self._is_apart = bool(of_main) and any(not tally.parameters & of_main for tally in living)
+            self._is_apart = bool(main_parameters) and any(not tally.parameters & main_parameters for tally in living)
         return self._is_apart
 
 
@@ -301,7 +319,7 @@ def after_step(optimizer, *_):
     if "steps" in off:
         return
     try:
-        tally = _now.latest
+        tally = _now.latest  # most trainings have one optimizer, whose tally need not be looked up
         if tally is None or tally.optimizer() is not optimizer:
             tally = _now.latest = _now.tally_of(optimizer)
         note(tally.step_note)
@@ -317,34 +335,33 @@ def after_step(optimizer, *_):
 
 
 def _find_module_and_tell(tally, optimizer, now_s):
-    """Look for the module that an optimizer trains, and tell what was counted if it is time.
-
-    If the outermost modules were not called, those one level further in are watched instead, up to six levels.
-    """
+    """Look for the module that an optimizer trains, and tell what was counted if it is time."""
     if tally is not _now.watched:
         _now.watched = tally
-        _begin(tally, optimizer)
+        _watch_module(tally, optimizer)
     elif tally.input_module is None and tally.level < 6 and not tally.rows:
+        # the script calls none of the outermost modules: one level further in, up to six (chosen)
         tally.level += 1
         tally.watch_only(children(_living(tally.modules)))
     if not flops.is_over:
-        count_operations(tally.steps, _living(tally.modules), tally.evaluates_s + bool(tally.evaluates_from_s))
+        # changes when an evaluation begins, and when it ends
+        evaluations = tally.evaluates_s + bool(tally.evaluates_from_s)
+        count_operations(tally.steps, _living(tally.modules), evaluations)
     if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
         tally.told_s = now_s
         _tell(tally, now_s)
     Pace.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
 
 
-def _begin(tally, optimizer):
-    """Watch the module of an optimizer, and tell what is trained."""
+def _watch_module(tally, optimizer):
+    """Watch the module that an optimizer trains, and tell what is trained."""
     modules = outermost(optimizer)
     training_facts = facts(optimizer, modules)
     tally.watch_only(modules)
     # a compiled module does not call its inner ones
-    inner_modules = [part for module in modules[:1] for part in module.modules() if not training_facts["compiled"]]
-    tally.inner = next(
-        (Inner(part) for part in inner_modules if type(getattr(part, "batch_first", None)) is bool), None
-    )
+    inner_modules = modules[0].modules() if modules and not training_facts["compiled"] else ()
+    with_dimension = (part for part in inner_modules if type(getattr(part, "batch_first", None)) is bool)
+    tally.inner = next(map(Inner, with_dimension), None)
     reuses = any(name in sys.modules for name in REUSING)
     tell("start", **ranks(modules[0] if modules else None), reuses=reuses, **training_facts)
 
@@ -370,7 +387,7 @@ def _tell(tally, now_s):
 
 def _begin_anew():
     """Forget everything in a forked process: what it trains is its own."""
-    for part in (_now, loaders, training, flops):
+    for part in (_now, loaders, training, flops):  # the same objects, because hooks hold them
         part.__init__()
     for module in (notes, calls):
         module.begin_anew()
@@ -378,30 +395,35 @@ def _begin_anew():
 
 @guarded("steps")
 def _hook_optimizers(module):
+    """Note the steps of all optimizers from now on, anew in each forked process."""
     module.register_optimizer_step_post_hook(after_step)
     os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _before_scaled_step(scaler, *_, **__):
-    training.is_scaled = training.is_scaled or scaler.is_enabled()
+    """Forget which optimizer stepped last, so that a skipped step shows. Return None if the scaler is off."""
+    if not scaler.is_enabled():
+        return None
+    training.is_scaled, _now.latest = True, None
+    return scaler
+
+
+def _after_scaled_step(*_):
+    training.skipped += _now.latest is None  # no optimizer has made a step
 
 
 def _wrap_scaler(module):
-    around("scaler", module.GradScaler, "step", _before_scaled_step)
+    around("scaler", module.GradScaler, "step", _before_scaled_step, _after_scaled_step)
 
 
 @guarded("compiler")
 def _keep_from_compiler(module):
     """Let torch's compiler leave the code of the counting as it is: it runs beside what is compiled."""
     after_step._torchdynamo_disable = True  # an optimizer calls it, which may be compiled
-    codes = [
-        thing.__code__
-        for name, part in list(sys.modules.items())
-        if name.startswith("tuner_inside")
-        for owner in (part, *(kind for kind in vars(part).values() if isinstance(kind, type)))
-        for thing in vars(owner).values()
-        if hasattr(thing, "__code__")
-    ]
+    ours = [part for name, part in list(sys.modules.items()) if name.startswith("tuner_inside")]
+    classes = [kind for part in ours for kind in vars(part).values() if isinstance(kind, type)]
+    functions = [thing for owner in (*ours, *classes) for thing in vars(owner).values()]
+    codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
     while codes:
         code = codes.pop()
         module.skip_code(code)

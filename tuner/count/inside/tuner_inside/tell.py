@@ -9,7 +9,7 @@ import time
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
 
-_file = {"pid": 0, "path": "", "paused_s": 0.0}
+_file = {"pid": 0, "path": "", "pause_told_s": 0.0}
 """The process whose file this is, the file, and when a pause was told last."""
 off = set()
 """The parts of the counting that an error has switched off."""
@@ -26,7 +26,7 @@ def tell(kind, **fields):
     if not folder:
         return
     try:
-        if _file["pid"] != os.getpid():
+        if _file["pid"] != os.getpid():  # the first record of the process, which may be a fork
             name = "%d-%x.jsonl" % (os.getpid(), time.monotonic_ns())
             _file.update(pid=os.getpid(), path=os.path.join(folder, name))
             argv = [str(word) for word in getattr(sys, "argv", ())[:1]]  # later words may hold a key
@@ -39,8 +39,8 @@ def tell(kind, **fields):
 def tell_pause():
     """Tell, at most once a second, that the process lives though it does not train now: it evaluates or saves."""
     now_s = time.monotonic()
-    if now_s - _file["paused_s"] >= 1.0:
-        _file["paused_s"] = now_s
+    if now_s - _file["pause_told_s"] >= 1.0:
+        _file["pause_told_s"] = now_s
         tell("pause")
 
 
@@ -91,7 +91,7 @@ def around(part, owner, name, before, after=None):
         owner: the class or module. Nothing happens if it has no such function.
         name: the function's name.
         before: takes the function's arguments.
-        after: takes what `before` returned, and the function's result. If `before` returns None, it is not called.
+        after: takes what `before` has returned, and the function's result. It is called only if that is not None.
     """
     function = getattr(owner, name, None)
     if function is None:
@@ -100,10 +100,10 @@ def around(part, owner, name, before, after=None):
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        answer = before(*args, **kwargs)
+        from_before = before(*args, **kwargs)
         result = function(*args, **kwargs)
-        if answer is not None:
-            after(answer, result)
+        if from_before is not None:
+            after(from_before, result)
         return result
 
     setattr(owner, name, staticmethod(call) if isinstance(vars(owner)[name], staticmethod) else call)

@@ -27,6 +27,8 @@ class Training:
         """The types in which autocast has computed."""
         self.is_scaled = False
         """Whether a gradient scaler makes losses larger."""
+        self.skipped = 0
+        """The optimizer steps that the gradient scaler has skipped."""
         self.saves_s = 0.0
         """The seconds that saving has taken."""
 
@@ -35,17 +37,21 @@ training = Training()
 
 
 def facts(optimizer, modules):
-    """Return what the optimizer trains and how, as far as this process shows it."""
+    """Return what the optimizer trains and how, as far as this process shows it.
+
+    The first of several modules, such as the copies of an ensemble, stands for all.
+    """
     parameters = [parameter for module in modules[:1] for parameter in module.parameters() if parameter.requires_grad]
     shapes = sorted(str(tuple(parameter.shape)) for parameter in parameters)
-    group = optimizer.param_groups[0] if optimizer.param_groups else {}
-    of_optimizer = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    first_group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    optimizer_parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
         "torch": str(sys.modules["torch"].__version__),
         "optimizer": type(optimizer).__name__,
-        "learning_rate": _number(group.get("initial_lr", group.get("lr"))),
+        # `initial_lr` is that before a schedule, such as a warm-up, has changed it
+        "learning_rate": _number(first_group.get("initial_lr", first_group.get("lr"))),
         "weight_decays": sorted({_number(group.get("weight_decay")) or 0.0 for group in optimizer.param_groups}),
-        "parameters": sum(parameter.numel() for parameter in parameters or of_optimizer),
+        "parameters": sum(parameter.numel() for parameter in parameters or optimizer_parameters),
         "shapes": hashlib.sha256(" ".join(shapes).encode()).hexdigest()[:16],
         "types": sorted({_type(parameter.dtype) for parameter in parameters}),
         "is_split": any(
@@ -107,18 +113,18 @@ class DeviceNumber:
 
 
 def _sums(readings):
-    """Return step → the sum of its readings, for the steps whose readings are all there."""
+    """Return step → the sum of its readings, for the steps whose readings have all come from the device."""
     sums = {}
-    for step, of_step in readings.items():
-        numbers = [reading.read() for reading in of_step]
+    for step, step_readings in readings.items():
+        numbers = [reading.read() for reading in step_readings]
         if None not in numbers:
             sums[step] = sum(numbers)
     return sums
 
 
 @guarded("inputs")
-def after_input(tensor):
-    """Keep the sum of an input of the first `LOSS_STEPS` steps."""
+def keep_input_sum(tensor):
+    """Keep the sum of an input, in the first steps: ranks with the same sums train on the same samples."""
     if tensor is not None and tensor.device.type in ("cpu", "cuda") and not _is_captured(tensor):
         total = tensor.detach().float().sum() if tensor.dtype.is_floating_point else tensor.detach().sum()
         training.inputs.setdefault(training.steps, []).append(DeviceNumber(total))
@@ -131,7 +137,7 @@ def _is_captured(tensor):
 
 
 def observations():
-    """Return what was observed so far: precision, time of saves, retries of the allocator, and losses and inputs.
+    """Return what was observed so far: precision, skipped steps, time of saves, memory, and losses and inputs.
 
     Losses and inputs are those of the first steps. They are left out once these are long over.
     """
@@ -142,10 +148,13 @@ def observations():
             "tf32": torch.get_float32_matmul_precision() != "highest",
             "scaled": training.is_scaled,
         },
+        "skipped": training.skipped,
         "saves_s": training.saves_s,
     }
     if torch.cuda.is_initialized():
-        counts["alloc_retries"] = torch.cuda.memory_stats_as_nested_dict().get("num_alloc_retries", 0)
+        stats = torch.cuda.memory_stats_as_nested_dict()
+        counts["reserved_mib"] = stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0) / 2.0**20
+        counts["alloc_retries"] = stats.get("num_alloc_retries", 0)
     if training.steps <= 2 * LOSS_STEPS:
         counts.update(losses=_sums(training.losses), inputs=_sums(training.inputs))
     return counts
@@ -156,16 +165,20 @@ def _note_loss(tensors, grad_tensors):
     """Keep the loss that a backward pass begins from, if it is a single number.
 
     A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back.
+
+    Args:
+        tensors: what the gradients are computed of.
+        grad_tensors: the gradients that they begin with; empty, None or with Nones for a plain loss.
     """
     arguments = [*tensors, *(grad_tensors or ())]
     loss = arguments[0] if arguments else None
-    is_single = all(tensor is None or tensor.numel() == 1 for tensor in arguments)
-    if is_single and is_tensor(loss) and not _is_captured(loss):
+    are_single_numbers = all(tensor is None or tensor.numel() == 1 for tensor in arguments)
+    if are_single_numbers and is_tensor(loss) and not _is_captured(loss):
         training.losses.setdefault(training.steps, []).append(DeviceNumber(loss.reshape(())))
 
 
 def watch_backward(before):
-    """Note each backward pass: `before` is called for it when the notes are worked through."""
+    """Note each backward pass. When the notes are worked through, `before` is called once for each."""
     backward_note = (before,)
 
     @guarded("losses")
@@ -193,7 +206,7 @@ def watch_backward(before):
 
 
 def _before_save(*_, **__):
-    """Return when a save begins."""
+    """Return the time at which a save begins, and tell that the process pauses, if it trains already."""
     if training.steps:
         tell_pause()
     return time.monotonic()

@@ -15,10 +15,10 @@ SECRET_WORDS = ("key", "token", "secret", "passw", "credential", "auth")
 
 
 def callers():
-    """Yield the frames of the code that uses a parser, the nearest first."""
+    """Yield the frames of the code that uses a parser, the nearest first, without those of argparse and ours."""
     frame = sys._getframe(1)
     while frame is not None:
-        if package(frame) not in ("argparse", "tuner_inside"):  # these lie between a parser and the code that uses it
+        if package(frame) not in ("argparse", "tuner_inside"):
             yield frame
         frame = frame.f_back
 
@@ -43,15 +43,17 @@ def is_argv(words):
     """Return whether words are the command line, with words added or taken away, or what another parse left of it."""
     if _told["parses"] >= 50:  # chosen: a script that parses on and on is not followed any longer
         return False
-    if words is None or any(words is leftover for leftover in _leftovers):
+    if words is None or any(words is leftover for leftover in _leftovers):  # None: the parser reads `sys.argv`
         return True
     if not isinstance(words, (list, tuple)):
         return False
+    if not words:
+        # this may be an empty command line: then one of the nearest callers mentions `argv`
+        return any("argv" in frame.f_code.co_names for frame in islice(callers(), 4))
     line = sys.argv[1:]
-    if words:
-        return is_part(words, line) or (bool(line) and is_part(line, words))
-    # no words may be an empty command line: then one of the nearest callers mentions `argv`
-    return any("argv" in frame.f_code.co_names for frame in islice(callers(), 4))
+    if is_part(words, line):
+        return True
+    return bool(line) and is_part(line, words)  # an empty line is a part of anything
 
 
 def keep_leftover(words):
@@ -61,9 +63,9 @@ def keep_leftover(words):
 
 
 def tell_options(parser, options):
-    """Tell the options of all parses of the command line so far by one kind of parser.
+    """Tell the options that one kind of parser has parsed from the command line, with those of its earlier parses.
 
-    An option replaces the options of earlier parses that share a name with it.
+    An option replaces the options of earlier parses that share a name with it. Nothing is told where none is new.
     """
     program = sys.argv[0] if sys.argv else ""
     if _told["program"] != program:  # the launcher in this process had a command line of its own
@@ -71,19 +73,20 @@ def tell_options(parser, options):
     names = {name for option in options for name in option["names"] + option["off"]}
     before = _told["options"].get(parser, [])
     kept = [option for option in before if not names.intersection(option["names"] + option["off"])]
-    options = kept + [_without_secret(option) for option in options]
+    all_options = kept + [_without_secret(option) for option in options]
     _told["parses"] += 1
-    if options != before:
-        _told["options"][parser] = options
-        tell("flags", parser=parser, options=options)
+    if all_options != before:
+        _told["options"][parser] = all_options
+        tell("flags", parser=parser, options=all_options)
 
 
 def _without_secret(option):
-    """Return an option, without its value if that may be a key: by the option's name, or because it looks so."""
+    """Return an option, without its value if that may be secret, by the option's name or by its own look."""
     value = option["value"]
-    is_named_so = any(word in option["names"][0].lower() for word in SECRET_WORDS)
-    looks_so = isinstance(value, str) and len(value) >= 20 and not set(value) & set(" /.,=:")
-    return dict(option, value=None) if is_named_so or looks_so else option
+    has_secret_name = any(word in option["names"][0].lower() for word in SECRET_WORDS)
+    # long (20 is chosen), and neither a sentence, a path, a list nor an address
+    looks_like_key = isinstance(value, str) and len(value) >= 20 and not set(value) & set(" /.,=:")
+    return dict(option, value=None) if has_secret_name or looks_like_key else option
 
 
 def mark_typed(options, words):
@@ -91,10 +94,10 @@ def mark_typed(options, words):
     by_name = {name: option for option in options for name in option["names"] + option["off"]}
     for word in words:
         typed_name = word.split("=", 1)[0]
-        if typed_name.startswith("--") and typed_name not in by_name:
-            longer = [name for name in by_name if name.startswith(typed_name)]
-            is_unambiguous = len({id(by_name[name]) for name in longer}) == 1
-            typed_name = longer[0] if is_unambiguous else typed_name
-        for name in (typed_name, typed_name[:2]):
+        if typed_name.startswith("--") and typed_name not in by_name:  # shortened
+            longer_names = [name for name in by_name if name.startswith(typed_name)]
+            is_unambiguous = len({id(by_name[name]) for name in longer_names}) == 1
+            typed_name = longer_names[0] if is_unambiguous else typed_name
+        for name in (typed_name, typed_name[:2]):  # `-w4` is named `-w`
             if name in by_name:
                 by_name[name]["typed"] = True

@@ -14,20 +14,25 @@ def listen(module):
 
 def _before_parse(flags, argv, *_, **__):
     """Return the flags if they are parsed from the command line; None otherwise."""
-    has_words = isinstance(argv, (list, tuple)) and argv
-    return flags if has_words and (list(argv) == sys.argv or is_argv(argv[1:])) else None
+    if not isinstance(argv, (list, tuple)) or not argv:
+        return None
+    is_command_line = list(argv) == sys.argv or is_argv(argv[1:])  # the first word is the program
+    return flags if is_command_line else None
 
 
 def _after_parse(flags, leftover):
     """Tell the script's flags; those of absl itself are left out."""
     keep_leftover(leftover[1:])  # the first word is the program
-    modules = flags.flags_by_module_dict().items()
-    of_script = [flag for module, of_module in modules if not module.startswith("absl.") for flag in of_module]
-    tell_options("absl", described(_options_of, of_script))
+    script_flags = []
+    for module, module_flags in flags.flags_by_module_dict().items():
+        if not module.startswith("absl."):
+            script_flags += module_flags
+    tell_options("absl", described(_options_of, script_flags))
 
 
 def _options_of(flag):
     """Return a flag as a list with its option."""
     names = ["--" + flag.name] + (["-" + flag.short_name] if flag.short_name else [])
-    off, choices = ["--no" + flag.name] if flag.boolean else [], getattr(flag.parser, "enum_values", None)
+    off = ["--no" + flag.name] if flag.boolean else []
+    choices = getattr(flag.parser, "enum_values", None)
     return [option(names, flag.value, flag.boolean, off, choices, bool(flag.present))]

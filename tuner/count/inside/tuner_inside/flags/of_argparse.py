@@ -32,21 +32,21 @@ def _around_parser(kind, name, parts_of):
     Args:
         kind: the class of parsers.
         name: its method.
-        parts_of: makes a pair of the method's result: the values, and the words that are left or None.
+        parts_of: makes a pair of the method's result: the values, and the words that are left, or None.
     """
     function = getattr(kind, name)
 
     @functools.wraps(function)
     def parse(self, args=None, *more, **kwargs):
         """Parse as without this wrapper, and tell the options if that was the command line."""
-        running = guard(_Parse)(self, args)
+        this_parse = guard(_Parse)(self, args)  # adds itself to `_running`; None after an error of ours
         try:
             result = function(self, args, *more, **kwargs)
         finally:
-            if running in _running:
-                del _running[_running.index(running) :]  # and parses inside it that have failed
-        if running is not None and running.is_of_command_line:
-            guard(_tell)(running, *parts_of(result))
+            if this_parse in _running:
+                del _running[_running.index(this_parse) :]  # this parse, and parses inside it that failed
+        if this_parse is not None and this_parse.is_of_command_line:
+            guard(_tell)(this_parse, *parts_of(result))
         return result
 
     setattr(kind, name, parse)
@@ -80,22 +80,25 @@ def _options_of_parser(parser, values, called_parsers):
     An action that only switches another one off, such as `--no-amp` with the dest of `--amp`, is no option of its own.
     """
     actions = [action for action in parser._actions if action.option_strings]
-    switches = {action.dest for action in actions if action.nargs == 0 and action.const is not False}
+    switch_dests = {action.dest for action in actions if action.nargs == 0 and action.const is not False}
     negatives_by_dest = {}
     kept = []
     for action in actions:
-        if _switches_off(action) and action.dest in switches:
+        if _switches_off(action) and action.dest in switch_dests:
             negatives_by_dest.setdefault(action.dest, []).extend(action.option_strings)
         else:
             kept.append(action)
     options = described(_options_of_action, kept, values, negatives_by_dest)
+
     for action in parser._actions:
-        has_subparsers = not action.option_strings and isinstance(action.choices, dict)
-        for name, subparser in action.choices.items() if has_subparsers else ():
+        if action.option_strings or not isinstance(action.choices, dict):  # it chooses no sub-parser
+            continue
+        for name, subparser in action.choices.items():
             if any(subparser is called for called in called_parsers):
-                of_subparser = _value_of(values, name)  # jsonargparse nests them, argparse does not
-                nested = of_subparser if hasattr(of_subparser, "__dict__") else values
-                options += _options_of_parser(subparser, nested, called_parsers)
+                own_values = _value_of(values, name)  # jsonargparse nests them, argparse does not
+                if not hasattr(own_values, "__dict__"):
+                    own_values = values
+                options += _options_of_parser(subparser, own_values, called_parsers)
     return options
 
 
@@ -104,15 +107,16 @@ def _switches_off(action):
 
 
 def _options_of_action(action, values, negatives_by_dest):
-    """Return an action as a list with its option. It is empty for an action that only asks, such as the help.
+    """Return an action as a list with its option. The list is empty for an action that only asks, such as the help.
 
-    `negatives_by_dest`: a dest → the names of other actions that switch it off.
+    `negatives_by_dest`: a dest → the names of other actions that switch the dest off.
     """
     if action.dest == SUPPRESS or any(part in type(action).__name__ for part in ASKING):
         return []
     names = [name for name in action.option_strings if not name.endswith("+")]  # jsonargparse's `--list+` appends
     negatives = _negatives(action, names, negatives_by_dest)
-    may_lack_value = action.nargs == 0 or bool(negatives) or (action.nargs == "?" and action.const is not None)
+    has_optional_value = action.nargs == "?" and action.const is not None
+    may_lack_value = action.nargs == 0 or has_optional_value or bool(negatives)
     positives = [name for name in names if name not in negatives]
     # an option that can only be switched off has no other names to be known by
     return [option(positives or names, _value_of(values, action.dest), may_lack_value, negatives, action.choices)]
@@ -125,18 +129,22 @@ def _negatives(action, names, negatives_by_dest):
     - `--amp` with `--no-amp` in one action, as of BooleanOptionalAction: the second name does.
     - `--amp` beside an action `--no-amp` with the same dest: the names of that action do, by `negatives_by_dest`.
     """
-    negatives = [name for name in names if action.nargs in {0, "?"} and _negates_another(name, names)]
-    return negatives + (names if _switches_off(action) else negatives_by_dest.get(action.dest, []))
+    if _switches_off(action):
+        return names
+    may_lack_value = action.nargs in {0, "?"}
+    second_names = [name for name in names if may_lack_value and _negates_another(name, names)]
+    return second_names + negatives_by_dest.get(action.dest, [])
 
 
 def _negates_another(name, names):
     """Return whether a name is another one with `no` before it: `--no-amp`, `--no_amp` or `--noamp` beside `--amp`."""
-    bare = name.lstrip("-")
-    return bare.startswith("no") and bare[2:].lstrip("-_") in {spelling.lstrip("-") for spelling in names}
+    bare_name = name.lstrip("-")
+    bare_names = {spelling.lstrip("-") for spelling in names}
+    return bare_name.startswith("no") and bare_name[2:].lstrip("-_") in bare_names
 
 
 def _value_of(values, dest):
-    """Return the value of a dest; a dotted one may be a part of a part."""
+    """Return the value of a dest. That of `train.batch` may be the part `batch` of the part `train`."""
     if hasattr(values, dest):
         return getattr(values, dest)
     for part in dest.split("."):

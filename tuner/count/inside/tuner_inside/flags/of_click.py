@@ -14,9 +14,12 @@ def listen(module):
 
 
 def _before_parse(command, ctx, args, *_, **__):
-    """Return the command and its context if it, or the group that it is in, parses the command line; else None."""
+    """Return the command and its context if the command, or the group that it is in, parses the command line.
+
+    Return None otherwise.
+    """
     root = ctx.find_root()
-    if ctx is root and not ctx.resilient_parsing and is_argv(args):
+    if ctx is root and not ctx.resilient_parsing and is_argv(args):  # the shell's completion parses resiliently
         _root_contexts[:] = [root]
     return (command, ctx) if any(root is context for context in _root_contexts) else None
 
@@ -36,5 +39,5 @@ def _options_of(param, ctx):
     else:
         choices = [getattr(choice, "name", choice) for choice in getattr(param.type, "choices", ())] or None
     may_lack_value = param.is_flag or param.count or getattr(param, "_flag_needs_value", False)
-    value, typed = ctx.params.get(param.name), source == "COMMANDLINE"
-    return [option(param.opts, value, may_lack_value, param.secondary_opts, choices, typed)]
+    value, is_typed = ctx.params.get(param.name), source == "COMMANDLINE"
+    return [option(param.opts, value, may_lack_value, param.secondary_opts, choices, is_typed)]

@@ -37,7 +37,7 @@ def _after_read(words, config):
 
 
 def _before_merge(*configs):
-    """Return the command line's words if a part of the merge has them in it; None otherwise."""
+    """Return the command line's words if one of the configurations that are merged has them in it; None otherwise."""
     return next((words for config, words in _overrides if any(config is part for part in configs)), None)
 
 
@@ -49,16 +49,20 @@ def _after_merge(words, config):
 
 
 def _tell(parser, config, words):
-    """Tell the settings of a configuration. `train={…}` types all settings under `train.`, too."""
-    typed = tuple(word.split("=", 1)[0].lstrip("+~") + "." for word in words)
+    """Tell the settings of a configuration, and which of them `words` name. `train={…}` names all under `train.`."""
+    # with a dot, so that `batch` is no beginning of `batches`; `+` adds a setting, `~` removes it
+    typed_paths = tuple(word.split("=", 1)[0].lstrip("+~") + "." for word in words)
     leaves = [(path, value) for path, value in _leaves(config) if not path.startswith("hydra.")]
-    tell_options(parser, [option([path], value, typed=(path + ".").startswith(typed)) for path, value in leaves])
+    options = [option([path], value, typed=(path + ".").startswith(typed_paths)) for path, value in leaves]
+    tell_options(parser, options)
 
 
 def _leaves(config, prefix=""):
     """Yield the path and the value of each setting; the value of a list, or of what a resolver may compute, is None."""
-    for key, node in config._content.items() if isinstance(config._content, dict) else ():
-        if hasattr(node, "items"):
+    if not isinstance(config._content, dict):  # a group of settings that is missing, or None
+        return
+    for key, node in config._content.items():
+        if hasattr(node, "items"):  # a group
             yield from _leaves(node, "%s%s." % (prefix, key))
         elif node._is_none() or node._is_missing() or node._is_interpolation() or hasattr(node, "append"):
             yield prefix + str(key), None

@@ -18,24 +18,29 @@ def _before_values(_, spec, __, values, field_name_prefix=""):
     tyro reads `--batch_size` as `--batch-size`, so both spellings are compared and marked.
     """
     caller = next(callers())
-    if field_name_prefix or caller.f_code.co_name != "_cli_impl":
+    if field_name_prefix or caller.f_code.co_name != "_cli_impl":  # a step inside another one
         return
-    words, dashed = sys.argv[1:], [word.replace("_", "-") for word in sys.argv[1:]]
-    if is_part([word.replace("_", "-") for word in caller.f_locals["args"]], dashed):
+    words = sys.argv[1:]
+    dashed_words = [word.replace("_", "-") for word in words]
+    parsed_words = [word.replace("_", "-") for word in caller.f_locals["args"]]
+    if is_part(parsed_words, dashed_words):
         options = described(_options_of, _arguments(spec, values), values)
-        for line in (words, dashed):
+        for line in (words, dashed_words):
             mark_typed(options, line)
         tell_options("tyro", options)
 
 
 def _arguments(spec, values):
     """Return the arguments of a specification and of its parts, with those of the sub-commands that are chosen."""
-    chosen = {value for value in values.values() if isinstance(value, str)}
+    chosen_names = {value for value in values.values() if isinstance(value, str)}
     parts = list(spec.child_from_prefix.values())
     for group in spec.subparsers_from_intern_prefix.values():
-        parts += [part for name, part in group.parser_from_name.items() if name in chosen]
-    parts = [part.evaluate() if hasattr(part, "evaluate") else part for part in parts]  # a newer tyro is lazy
-    return [*spec.args, *(argument for part in parts for argument in _arguments(part, values))]
+        parts += [part for name, part in group.parser_from_name.items() if name in chosen_names]
+    arguments = list(spec.args)
+    for part in parts:
+        evaluated_part = part.evaluate() if hasattr(part, "evaluate") else part  # a newer tyro is lazy
+        arguments += _arguments(evaluated_part, values)
+    return arguments
 
 
 def _options_of(argument, values):
@@ -47,7 +52,7 @@ def _options_of(argument, values):
     words = values.get(lowered.dest)
     if isinstance(words, (list, tuple)) and len(words) == 1:
         words = words[0]
-    value = words if isinstance(words, (str, bool)) else argument.field.default
+    value = words if isinstance(words, (str, bool)) else argument.field.default  # several words are no value to try
     # the action may be a text or a class: `boolean_optional_action`, `BooleanOptionalAction`
     off = [_negative(name) for name in names if name.startswith("--") and "oolean" in action]
     return [option(names, value, "store" in action or bool(off), off, lowered.choices)]

@@ -32,9 +32,9 @@ def option(names, value, switch=False, off=(), choices=None, typed=False):
 
 
 def described(describe, things, *more):
-    """Return the options of a parser's things. `describe` takes one with `more`, and returns a list of options.
+    """Return the options of a parser's things. `describe(thing, *more)` returns a list with those of a thing.
 
-    A thing that it cannot describe is left out, whatever the library's next version holds.
+    A thing that raises is left out: the library's next version may hold other things.
     """
     options = []
     for thing in things:
@@ -46,11 +46,11 @@ def described(describe, things, *more):
 
 
 def plain(value, choices=None):
-    """Return a value as JSON has it: a text, a number or a bool; None for anything else.
+    """Return a value as a text, a number or a bool; None for anything else, and for a text that is too long.
 
     Of an enumeration's member, the command line takes the name if that is among the choices, and the value if not.
     """
-    if hasattr(type(value), "__members__"):
+    if hasattr(type(value), "__members__"):  # an enumeration, without an import of `enum`
         return value.name if choices is not None and value.name in choices else plain(value.value)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -63,5 +63,5 @@ def _plain_choices(choices):
     """Return choices as JSON has them; None where there are none, too many, or others than plain ones."""
     if not hasattr(choices, "__iter__"):
         return None
-    texts = [plain(choice) for choice in islice(choices, MAX_CHOICES + 1)]
-    return texts if len(texts) <= MAX_CHOICES and None not in texts else None
+    plain_choices = [plain(choice) for choice in islice(choices, MAX_CHOICES + 1)]  # there may be endlessly many
+    return plain_choices if len(plain_choices) <= MAX_CHOICES and None not in plain_choices else None
