@@ -54,9 +54,9 @@ def on_our_clock(text: str, behind_s: float) -> str:
     A text without a time is returned as it is.
     """
     message = record(text)
-    sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}  # times on the node's clock
-    times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
-    return json.dumps(message | times) if times else text
+    node_times = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
+    our_times = {name: at_s + behind_s for name, at_s in node_times.items() if isinstance(at_s, int | float)}
+    return json.dumps(message | our_times) if our_times else text
 
 
 class Connection(Protocol):
