@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.costs import causes, unlikely_to_fail, unsuspected
+from tuner.search.gain.costs import causes, chance_by_nearness, factor_by_suspects
 from tuner.search.gain.pool import Levels
 from tuner.study.space import Config, Parameter, Space
 
@@ -21,7 +21,7 @@ ALL = LEVELS.codes(CONFIGS)
 
 
 def chances(ran: list[Config], failed: list[Config]) -> list[float]:
-    return unlikely_to_fail(LEVELS, LEVELS.codes(ran), LEVELS.codes(failed), ALL).tolist()
+    return chance_by_nearness(LEVELS, LEVELS.codes(ran), LEVELS.codes(failed), ALL).tolist()
 
 
 def test_while_nothing_failed_everything_runs() -> None:
@@ -62,7 +62,7 @@ def test_a_pair_that_always_failed_falls_with_each_failure_and_its_values_alone_
     failed = [config for config in CONFIGS if config["compile"] == 1 and config["fused"] == 1]
     ran = [config for config in CONFIGS if config["compile"] != config["fused"]]
     both = ALL[[CONFIGS.index(failed[0]), CONFIGS.index(ran[0]), CONFIGS.index({**ran[0], "compile": 0, "fused": 0})]]
-    factors = [unsuspected(LEVELS.codes(ran), LEVELS.codes(failed[:count]), both) for count in (0, 1, 2, 6)]
+    factors = [factor_by_suspects(LEVELS.codes(ran), LEVELS.codes(failed[:count]), both) for count in (0, 1, 2, 6)]
     assert [factor[0] for factor in factors[:2]] == [1.0, 1.0]
     assert factors[3][0] < 0.01 < factors[2][0] < 1.0
     assert all(factor[1:].tolist() == [1.0, 1.0] for factor in factors)
@@ -71,6 +71,6 @@ def test_a_pair_that_always_failed_falls_with_each_failure_and_its_values_alone_
 @given(some.sets(some.sampled_from(range(len(CONFIGS))), min_size=1, max_size=20))
 def test_nothing_that_has_run_is_suspected(places: set[int]) -> None:
     ran, failed = CONFIGS[::3], [CONFIGS[place] for place in sorted(places)]
-    factors = unsuspected(LEVELS.codes(ran), LEVELS.codes(failed), ALL)
+    factors = factor_by_suspects(LEVELS.codes(ran), LEVELS.codes(failed), ALL)
     assert (factors[::3] == 1.0).all()
     assert ((factors > 0.0) & (factors <= 1.0)).all()

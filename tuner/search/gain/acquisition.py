@@ -54,8 +54,9 @@ class Acquisition:
 
     def ended(self, price: Price) -> str | None:
         """Return why nothing is left to gain, and which choices never ran; None where something is left."""
-        reason = self._reason_to_end(price)
-        return None if reason is None or self._rules.next_in_range is not None else reason
+        if self._rules.next_in_range is not None:  # a range can still grow
+            return None
+        return self._reason_to_end(price)
 
     def _reason_to_end(self, price: Price) -> str | None:
         """Return why nothing is left to gain within the values so far; None where something is left.
@@ -65,21 +66,30 @@ class Acquisition:
         outlook = self._outlook
         if not outlook.open.any():
             return self._with_causes("every config has been probed")
-        is_rough, few = outlook.is_rough, len(outlook.measured_places) < ENOUGH
-        if outlook.best is None or (is_rough and few) or (self._is_brief(price) and self._rules.must_go_on):
+        if self._must_go_on(price):
             return None
         prospect = self._prospect(price)
         if prospect.pays:
             return None
         shortfall = self._believed_loss(price)
-        if not is_rough and not (outlook.newest_error > shortfall.bound and outlook.is_new.any()):
+        was_newest_off = outlook.newest_error > shortfall.bound and outlook.is_new.any()
+        if not outlook.is_rough and not was_newest_off:
             return self._with_causes(outlook.goal.in_words(prospect, shortfall))
-        if few:
+        if len(outlook.measured_places) < ENOUGH:
             return None
         off_pct, count = 100 * max(outlook.usual_error, outlook.newest_error), len(outlook.measured_places)
         return self._with_causes(
             f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
         )
+
+    def _must_go_on(self, price: Price) -> bool:
+        """Return whether the search goes on, whatever further probes promise."""
+        outlook = self._outlook
+        if outlook.best is None:
+            return True
+        if outlook.is_rough and len(outlook.measured_places) < ENOUGH:
+            return True
+        return self._is_brief(price) and self._rules.must_go_on
 
     def _believed_loss(self, price: Price) -> expected_gain.Shortfall:
         """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
@@ -90,11 +100,11 @@ class Acquisition:
         launches of large models fewer hold (`benchmarks/results/search.md`).
         """
         outlook = self._outlook
-        lost, bound = expected_gain.shortfall(self._compared(price, outlook.chances).rivals)
-        believed = bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
+        by_model = expected_gain.shortfall(self._compared(price, outlook.chances).rivals)
+        believed_bound = by_model.bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
         least = LEAST_BOUND if len(outlook.measured_places) < len(outlook.pool.configs) else 0.0
-        expected = self._realised_ratio**0.8 * lost
-        return expected_gain.Shortfall(expected, max(believed, least, expected))
+        believed_loss = self._realised_ratio**0.8 * by_model.mean
+        return expected_gain.Shortfall(believed_loss, max(believed_bound, least, believed_loss))
 
     def _is_brief(self, price: Price) -> bool:
         """Return whether a probe takes so little of the training that the search need not ask whether it pays."""
@@ -140,17 +150,22 @@ class Acquisition:
         outlook = self._outlook
         if outlook.best is None:
             return None
-        left = expected_gain.probes_left(self._threat, self._rules.unseen)
-        return max(left, min(ENOUGH - len(outlook.measured_places), self._launchable)) if outlook.is_rough else left
+        left = expected_gain.probes_left(self._threat, self._rules.probes_for_rare_values)
+        if outlook.is_rough:  # then the search does not end before `ENOUGH` configs
+            return max(left, min(ENOUGH - len(outlook.measured_places), self._launchable))
+        return left
 
     def is_as_good(self, config: Config, price: Price) -> bool:
-        """Return whether the best gains less in training over a config than one more measurement of the best takes."""
+        """Return whether a config is as good as the best, as well as the search needs to know it.
+
+        It is if to train with it costs no more time than to measure the best once more.
+        """
         outlook = self._outlook
         (place,) = outlook.pool.places([config_digest(config)])
         if outlook.best is None:
             return False
-        behind = (outlook.mean[outlook.best] - outlook.mean[place]) / outlook.scale
-        return bool(behind * outlook.goal.training_s <= self.takes_s(outlook.best, price))
+        share_behind = (outlook.mean[outlook.best] - outlook.mean[place]) / outlook.scale
+        return bool(share_behind * outlook.goal.training_s <= self.takes_s(outlook.best, price))
 
     def takes_s(self, place: int, price: Price) -> float:
         """Return the expected seconds of a probe of a config now."""
@@ -159,39 +174,61 @@ class Acquisition:
     def next(self, price: Price) -> int | None:
         """Choose the place of the largest expected gain per second; None where no config may be probed.
 
-        A range grows once nothing is left to gain within it, before any config is measured again, and at once after a
-        steep step to its end.
+        A range grows in three cases: after a steep step to its end, once nothing is left to gain within it, and before
+        any config is measured again.
         """
         outlook, grown = self._outlook, self._rules.next_in_range
-        if grown is not None and (math.inf > self._rules.lead(grown) > STEEP or self._reason_to_end(price) is not None):
-            return grown
+        if grown is not None:
+            is_steep = math.inf > self._rules.lead(grown) > STEEP  # infinite: nothing is known before the last step
+            if is_steep or self._reason_to_end(price) is not None:
+                return grown
         place = self._next(price) if outlook.open.any() else None
         return place if grown is None or place not in outlook.measured_places else grown
 
     def _next(self, price: Price) -> int:
         """Choose the place of the next config within the values so far; at least one may be probed.
 
-        It is the first that applies: the first configs of a search, the best again where its mean is surprising, a
-        value that is new, what a rule of thumb asks for once no series of probes pays, and the largest expected gain
-        per second.
+        The first of these that applies decides:
+
+        1. The first configs of a search.
+        2. The best is measured again where its mean is surprising.
+        3. A value that is new is measured.
+        4. Once no series of probes pays, a rule of thumb may ask for a probe.
+        5. The config with the largest expected gain per second is measured, unless nothing gains.
         """
         outlook = self._outlook
+        # 1
         if not outlook.measured_places:
             return self._rules.first()
-        gain = np.where(outlook.open, self._gain / outlook.costs.seconds(price), -1.0)
-        most = int(gain.argmax())
-        if (higher := self._rules.upward()) is not None or outlook.best is None:
-            return most if higher is None else higher
-        if self._rules.needs_repeat and self._rules.is_surprising:
-            return outlook.best
-        if (new := self._rules.new_value(gain)) is not None:
-            return new
-        by_rule = self._to_repeat if self._rules.rarely_tried is None else self._rules.rarely_tried
-        if by_rule is not None and not self._prospect(price).pays:
+        gain_per_s = np.where(outlook.open, self._gain / outlook.costs.seconds(price), -1.0)
+        most = int(gain_per_s.argmax())
+        higher = self._rules.upward()
+        if higher is not None:
+            return higher
+        if outlook.best is None:  # no config has run that may be the best
+            return most
+        # 2 to 4
+        by_rule = self._next_by_rule(outlook.best, gain_per_s, price)
+        if by_rule is not None:
             return by_rule
+        # 5
         is_trifling = self._gain.max() < TRIFLE * outlook.scale
         nothing_gains = is_trifling or (self._is_off and not self._prospect(price).pays)
         return self._where_nothing_gains(outlook.best) if nothing_gains else most
+
+    def _next_by_rule(self, best: int, gain_per_s: Floats, price: Price) -> int | None:
+        """Return the place of the config that the rules 2 to 4 of `_next` ask for; None where none asks for any."""
+        rules = self._rules
+        # 2
+        if rules.needs_repeat and rules.is_surprising:
+            return best
+        # 3
+        new = rules.new_value(gain_per_s)
+        if new is not None:
+            return new
+        # 4
+        asked_for = self._to_repeat if rules.rarely_tried is None else rules.rarely_tried
+        return None if asked_for is None or self._prospect(price).pays else asked_for
 
     def _where_nothing_gains(self, best: int) -> int:
         """Choose a new config that may be good where predictions were off, else what is less certain."""
@@ -222,13 +259,13 @@ class Acquisition:
         """How far the model's expected gains are believed: see `expected_gain.realised_ratio`."""
         outlook = self._outlook
         codes = outlook.alone.known.codes
-        _, first = np.unique(codes, axis=0, return_index=True)
-        order = np.sort(first)
+        _, first_readings = np.unique(codes, axis=0, return_index=True)
+        order = np.sort(first_readings)  # each config once, in the order of the measurements
         means, deviations = (each[order] for each in outlook.alone.left_out_predictions())
         truths = outlook.surrogate.predict(codes[order]).mean
-        best = np.maximum.accumulate(truths)
-        expected = expected_gain.expected_improvement(means[1:] - best[:-1], deviations[1:])
-        return expected_gain.realised_ratio(expected, np.diff(best), expected_gain.LEAST * outlook.scale)
+        best_so_far = np.maximum.accumulate(truths)
+        expected = expected_gain.expected_improvement(means[1:] - best_so_far[:-1], deviations[1:])
+        return expected_gain.realised_ratio(expected, np.diff(best_so_far), expected_gain.LEAST * outlook.scale)
 
     def _compared(self, price: Price, runs: Floats) -> Compared:
         """Return the configs that promise most and the best ones so far. There must be a best config.
@@ -236,8 +273,9 @@ class Acquisition:
         `runs`: the probability that each config of the pool runs.
         """
         outlook = self._outlook
-        best, promising = np.array(outlook.rivals), self._promising(price, runs)
-        places = np.union1d(promising, best[np.argsort(-outlook.mean[best])[:RIVALS]])
+        promising, measured = self._promising(price, runs), np.array(outlook.rivals)
+        best = measured[np.argsort(-outlook.mean[measured])[:RIVALS]]
+        places = np.union1d(promising, best)
         mean, covariance = outlook.surrogate.joint_prediction(outlook.pool.codes[places])
         rivals = expected_gain.Rivals(
             mean=mean,
@@ -254,8 +292,8 @@ class Acquisition:
     def _promising(self, price: Price, runs: Floats) -> Codes:
         """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
         gain = self._expected_gain(0.0, runs)
-        order = np.argsort(-gain / self._outlook.costs.seconds(price))[:RIVALS]
-        return order[gain[order] > 0.0]
+        most = np.argsort(-gain / self._outlook.costs.seconds(price))[:RIVALS]
+        return most[gain[most] > 0.0]
 
     def _less_certain(self, best: int) -> int:
         """Choose the best config or its strongest challenger, whichever is less certain.

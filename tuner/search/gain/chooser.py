@@ -66,24 +66,25 @@ class Gain:
 
     def settle(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best, where two readings of it are too far apart to tell a gain."""
-        return self._confirmation(history.contradictory(self._own) if self._own else None, history)
+        contradictory = history.contradictory(self._own) if self._own else None
+        return self._confirmation(contradictory, history)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
-        It is not chosen where the best cold config is as good, as well as the search needs to know it. A study of a
-        speed then measures the user's own config again: see `History.unsure_gain`.
+        It is not chosen where the best cold config is as good: see `Acquisition.is_as_good`. A study of a speed then
+        measures the user's own config again: see `History.unsure_gain`.
         """
         acquisition = self._acquisition(history)
         best = acquisition.best_config
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
-        if best not in confirmed and not (confirmed and acquisition.is_as_good(confirmed[0], price)):
+        is_confirmed = best in confirmed or (bool(confirmed) and acquisition.is_as_good(confirmed[0], price))
+        if not is_confirmed:
             return self._confirmation(best, history)
-        if contradictory := self.settle(history, price):
-            return contradictory
-        return self._confirmation(history.unsure_gain(self._own) if self._own else None, history)
+        unsure = history.unsure_gain(self._own) if self._own else None
+        return self.settle(history, price) or self._confirmation(unsure, history)
 
     def _confirmation(self, config: Config | None, history: History) -> Choice | None:
         """Return the choice that measures a config again by the plain command; None without a config."""
@@ -101,11 +102,16 @@ class Gain:
     def after_end(self, history: History, price: Price) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
         acquisition = self._acquisition(history)
-        place = next(place for place in (acquisition.next(price), acquisition.best, 0) if place is not None)
+        place = acquisition.next(price)
+        if place is None:
+            place = acquisition.best or 0  # without a best, any config
         return self._with_patience(self._pool.configs[place], history.number)
 
     def _with_patience(self, config: Config, number: int) -> Config:
-        """Return a config with the pruner's patience, if the study searches it: trials have each value in turn."""
+        """Return a config with the pruner's patience, if the study searches it: trials have each value in turn.
+
+        `number`: that of the trial.
+        """
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
@@ -131,7 +137,8 @@ class Gain:
         """
         source, levels = None, self._pool.levels
         for sibling in reversed(self._siblings):
-            if readings := sibling_readings(sibling, levels, self._pool.space):
+            readings = sibling_readings(sibling, levels, self._pool.space)
+            if readings is not None:
                 source = Surrogate(levels, readings, source)
         return source
 

@@ -45,7 +45,8 @@ class Costs:
         """
         levels, codes = self._pool.levels, self._pool.codes
         ran, failed = levels.codes(self._ran), levels.codes(self._observed.failed)
-        return self.possible * unlikely_to_fail(levels, ran, failed, codes) * unsuspected(ran, failed, codes)
+        by_nearness = chance_by_nearness(levels, ran, failed, codes)
+        return self.possible * by_nearness * factor_by_suspects(ran, failed, codes)
 
     @cached_property
     def possible(self) -> Floats:
@@ -83,8 +84,9 @@ class Costs:
         products = np.array([HOST_MEMORY.product(config) for config in self._pool.configs])
         largest_run = max(map(HOST_MEMORY.product, self._ran), default=0.0)
         smallest_out = min(map(HOST_MEMORY.product, self._observed.host_ran_out))
-        fits = max(0.25 / len(self._observed.host_ran_out), 0.12)
-        return np.where(products >= max(smallest_out, 1.01 * largest_run), fits, 1.0)
+        needs_as_much = products >= max(smallest_out, 1.01 * largest_run)
+        chance = max(0.25 / len(self._observed.host_ran_out), 0.12)
+        return np.where(needs_as_much, chance, 1.0)
 
     @cached_property
     def slow(self) -> Floats:
@@ -100,7 +102,8 @@ class Costs:
         A config that ends an open session also costs another start, because the search will return to that session.
         """
         starts = self._starts(price)
-        back_s = self._start_s[starts == 0.0].mean() if not starts.all() else 0.0
+        in_session = starts == 0.0
+        back_s = self._start_s[in_session].mean() if in_session.any() else 0.0
         in_time_s = starts * (self._start_s + back_s) + self._run_s
         return in_time_s * (1.0 - self.slow) + self._limits.longest_start_s * self.slow
 
@@ -114,13 +117,13 @@ class Costs:
             places: The places of the configs.
             repeats: How often each is probed.
         """
-        starts: dict[object, float] = {}
+        start_s_of: dict[object, float] = {}  # session → the seconds of its longest start
         for place in places:
             if self._starts(price)[place] > 0.0:
                 session = self._pool.heights[place] if self._observed.warm else place
-                starts[session] = max(starts.get(session, 0.0), float(self._start_s[place]))
-        times = 1 if self._observed.warm else repeats
-        return sum(starts.values()) * times + repeats * float(self._run_s[places].sum())
+                start_s_of[session] = max(start_s_of.get(session, 0.0), float(self._start_s[place]))
+        starts_of_session = 1 if self._observed.warm else repeats
+        return sum(start_s_of.values()) * starts_of_session + repeats * float(self._run_s[places].sum())
 
     def _starts(self, price: Price) -> Floats:
         """Return how many starts a probe of each config needs now."""
@@ -155,8 +158,8 @@ class Costs:
         return inherited(self._pool.space, known, over=over, **settings)
 
 
-def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) -> Floats:
-    """Return the probability that each config runs, learnt from those that ran and those that failed; 1 if none failed.
+def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) -> Floats:
+    """Return the probability that each config runs, by its nearness to those that ran and failed; 1 if none failed.
 
     A Gaussian process over the same distances as those of the values is fitted to 1 for each config that ran and -1 for
     each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effects of each value and of each
@@ -188,7 +191,7 @@ def unlikely_to_fail(levels: Levels, ran: Codes, failed: Codes, codes: Codes) ->
     return below(0.0, -(usual + covariance(codes) @ weights), np.full(len(codes), 0.5))
 
 
-def unsuspected(ran: Codes, failed: Codes, codes: Codes) -> Floats:
+def factor_by_suspects(ran: Codes, failed: Codes, codes: Codes) -> Floats:
     """Return the factor on the probability that each config runs, for its values and pairs of values that never ran.
 
     Suspected is what explains most failures, then what explains most of the failures that are left. With each failure
@@ -203,20 +206,24 @@ def unsuspected(ran: Codes, failed: Codes, codes: Codes) -> Floats:
     factors, unexplained = np.ones(len(codes)), np.ones(len(failed), dtype=bool)
     if not len(failed):
         return factors
+    # Each value that a failed config has, and whether each config has it: config by value.
     columns, values = np.unique([item for row in failed for item in enumerate(row)], axis=0).T
     have_run, have_failed, have = ((rows[:, columns] == values).astype(float) for rows in (ran, failed, codes))
-    never_ran = have_run.T @ have_run == 0.0  # value by value: of two together; on the diagonal, of a single value
+    # Products count configs that have two values: value by value. On the diagonal, it is a single value.
+    never_ran = have_run.T @ have_run == 0.0
     weights = np.where(np.eye(len(columns), dtype=bool), 1.0, 0.2)
     while True:
+        # The value or the pair that explains most failures; a single failure is no ground for suspicion.
         failures = np.where(never_ran, have_failed[unexplained].T @ have_failed[unexplained], 0.0)
         if failures.max(initial=0.0) <= 1.0:
             return factors
         first, second = np.unravel_index(failures.argmax(), failures.shape)
         explained = unexplained & (have_failed[:, first] * have_failed[:, second] > 0.0)
         count = explained.sum()
+        # All that explain the same failures share the blame. Each pair stands once in the upper triangle.
         suspects = np.triu(never_ran & (have_failed[explained].T @ have_failed[explained] == count))
         blame = suspects * weights
-        share = ((have @ blame) * have).sum(axis=1) / blame.sum()
+        share = ((have @ blame) * have).sum(axis=1) / blame.sum()  # of the blame, on what each config has
         factors *= np.maximum(3.0 ** (1.0 - count), 1.0 - share)
         unexplained &= ~explained
 

@@ -92,7 +92,8 @@ def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
         realised: By how much each config did raise it.
         least: An amount that is added to both sums, so that a short record tells little.
     """
-    return min((float(realised[-8:].sum()) + least) / (float(expected[-8:].sum()) + least), 2.0)
+    realised_sum, expected_sum = float(realised[-8:].sum()), float(expected[-8:].sum())
+    return min((realised_sum + least) / (expected_sum + least), 2.0)
 
 
 def most_rewarding(
@@ -110,7 +111,7 @@ def most_rewarding(
     best = Prospect(share=0.0, gained_s=0.0, takes_s=1.0)
     for probes in series(order):
         share = ratio * expected_gain(rivals, probes) / rivals.scale
-        gained_s = -math.expm1(-share) * training_s
+        gained_s = -math.expm1(-share) * training_s  # a speed that is e^share times as large needs e^-share of the time
         prospect = Prospect(share=share, gained_s=gained_s, takes_s=takes_s(probes))
         best = max(best, prospect, key=lambda known: known.gained_s / known.takes_s)
         if best.pays:
@@ -132,14 +133,15 @@ def shortfall(rivals: Rivals) -> Shortfall:
     truths = rivals.drawn(random, np.linalg.cholesky(rivals.covariance))
     runs = random.random(truths.shape) < rivals.runs[:, None]
     runs[best] = True
-    lost = np.maximum(np.where(runs, truths, -np.inf).max(axis=0) - truths[best], 0.0) / rivals.scale
+    true_best = np.where(runs, truths, -np.inf).max(axis=0)
+    lost = np.maximum(true_best - truths[best], 0.0) / rivals.scale
     return Shortfall(float(lost.mean()), float(np.quantile(lost, 0.95)))
 
 
 def series(order: Rows) -> list[Series]:
     """Return series of 1 to 64 configs: the first rows of `order`, each measured once or four times."""
-    sizes = sorted({min(1 << power, len(order)) for power in range(7)})
-    return [Series(members=order[:size], repeats=repeats) for size in sizes if size for repeats in (1, 4)]
+    sizes = sorted({min(1 << power, len(order)) for power in range(7)} - {0})
+    return [Series(members=order[:size], repeats=repeats) for size in sizes for repeats in (1, 4)]
 
 
 def expected_gain(rivals: Rivals, probes: Series) -> float:
@@ -147,16 +149,23 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
 
     This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
     Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
-    A config that does not run tells nothing. A measured config other than the best gains only the part of its lead that
-    is above `WITHIN`: so ties are not measured until one of them leads.
+    A config that does not run cannot become the best. The means of the others are drawn as if it had run. A measured
+    config other than the best gains only the part of its lead that is above `WITHIN`: so ties are not measured until
+    one of them leads.
     """
-    members = probes.members
-    across = rivals.covariance[:, members]
-    root = np.linalg.cholesky(across[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
-    random, best = np.random.default_rng(0), rivals.best
-    later_means = rivals.drawn(random, np.linalg.solve(root, across.T).T)
+    members, best = probes.members, rivals.best
+    random = np.random.default_rng(0)
+
+    # The mean of each config after the series: config by draw.
+    with_members = rivals.covariance[:, members]
+    root = np.linalg.cholesky(with_members[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
+    later_means = rivals.drawn(random, np.linalg.solve(root, with_members.T).T)
+
+    # Whether each config has then been measured. A member has where it runs.
     is_measured = np.repeat(rivals.known[:, None], _DRAWS, axis=1)
     is_measured[members] = random.random((len(members), _DRAWS)) < rivals.runs[members][:, None]
+
+    # How far each mean is then above that of the config that is the best now.
     lead = later_means - later_means[best]
     lead[rivals.known] -= WITHIN * rivals.scale
     lead[best] = 0.0
@@ -213,16 +222,16 @@ def knowledge_gradient(
     return gain
 
 
-def probes_left(threats: Floats, unseen: int) -> float:
+def probes_left(threats: Floats, for_rare_values: int) -> float:
     """Return how many more probes a search usually makes; the three numbers were fitted to searches of invented tables.
 
     Args:
         threats: The probabilities that configs clearly beat the best. The search must learn about so many of them that
             the others together have a probability of at most 0.02. One probe often settles many.
-        unseen: The probes that would show each value of a parameter with few values twice.
+        for_rare_values: The probes that would show each value of a parameter with few values twice.
     """
-    doubted = int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
-    return 3.0 + 1.4 * unseen + 0.8 * math.log2(1 + doubted)
+    to_learn_about = int(np.count_nonzero(np.cumsum(np.sort(threats)) > 0.02))
+    return 3.0 + 1.4 * for_rare_values + 0.8 * math.log2(1 + to_learn_about)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

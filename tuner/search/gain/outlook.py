@@ -47,13 +47,15 @@ class Outlook:
         measured = zip(self.measured_places, observed.measured.values(), strict=True)
         self.rivals = [place for place, entry in measured if entry.eligible]
         """The places of the measured configs that may be the best."""
-        closed = set(pool.places(observed.closed)) | set(self.measured_places) - set(self.rivals)
+        barred = set(self.measured_places) - set(self.rivals)
+        closed = set(pool.places(observed.closed)) | barred
         self.possible = np.ones(len(pool.configs), dtype=bool)
         """Whether each config may be probed, if it fits into the ranges so far."""
         self.possible[list(closed)] = False
-        for values in observed.frontier.by_value(pool.space):
-            beyond = [np.array(needs)[pool.codes[:, column]] for column, needs in enumerate(values)]
-            self.possible &= ~np.logical_and.reduce(beyond)
+        # A config is beyond a known failure where all its values need at least as much.
+        for values_need in observed.frontier.by_value(pool.space):
+            configs_need = [np.array(needs)[pool.codes[:, column]] for column, needs in enumerate(values_need)]
+            self.possible &= ~np.logical_and.reduce(configs_need)
         self.ends = ends_so_far(pool, closed | set(self.measured_places))
         self.open = self.possible & within_ends(pool, self.ends)
         """Whether each config may be probed."""

@@ -89,9 +89,10 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
     """
     if line is not None:
         return np.square(line[rows][:, None] - line[columns][None, :])
-    corner = (1.0 / math.sqrt(2.0)) ** 2
-    either = (rows[:, None] == unused) | (columns[None, :] == unused)
-    return np.where(rows[:, None] == columns[None, :], 0.0, np.where(either, corner, corner + corner))
+    to_origin = (1.0 / math.sqrt(2.0)) ** 2
+    is_unused = (rows[:, None] == unused) | (columns[None, :] == unused)
+    of_different = np.where(is_unused, to_origin, to_origin + to_origin)
+    return np.where(rows[:, None] == columns[None, :], 0.0, of_different)
 
 
 class Pool:
@@ -124,8 +125,8 @@ class Pool:
     def extended(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
         """Return the pool with `configs` added, and with all that differ from one of the best in one parameter."""
         neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
-        more = {config_digest(config): config for config in (*configs, *neighbours)}
-        new = {digest: config for digest, config in more.items() if digest not in self._places}
+        wanted = {config_digest(config): config for config in (*configs, *neighbours)}
+        new = {digest: config for digest, config in wanted.items() if digest not in self._places}
         pool = copy(self)
         pool.configs = [*self.configs, *new.values()]
         pool.codes = np.vstack([self.codes, self.levels.codes(new.values())])
@@ -141,8 +142,11 @@ class Pool:
     def _changed(self, config: Config) -> Iterator[Config]:
         """Yield the config with one parameter changed, in each possible way; some may not keep the constraints."""
         for parameter in self.space.parameters:
-            for value in _next_to(parameter, config[parameter.name]) if parameter.name in config else ():
+            if parameter.name not in config:
+                continue
+            for value in _next_to(parameter, config[parameter.name]):
                 wanted = {**config, parameter.name: value}
+                # The value may turn on other parameters: they have their first value.
                 yield self.space.draw(lambda active, wanted=wanted: wanted.get(active.name, active.values[0]))
 
 
@@ -163,7 +167,8 @@ def _next_to(parameter: Parameter, value: Value) -> list[Value]:
         return [word for word in parameter.values if word != value]
     ordered = sorted(parameter.values)  # pyright: ignore[reportArgumentType] - all are numbers
     at = ordered.index(value)
-    return [*ordered[max(at - 1, 0) : at], *ordered[at + 1 : at + 2]]
+    before, after = ordered[max(at - 1, 0) : at], ordered[at + 1 : at + 2]  # empty at an end
+    return [*before, *after]
 
 
 Ends = Mapping[int, int]
@@ -200,11 +205,14 @@ def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
 
 
 def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
-    """Yield, for each range whose largest value so far a config has, the place of the config with the next value."""
+    """Yield the place of the config with the next value of a range, for each range that it has reached the end of.
+
+    It has reached the end where it has the largest value so far. The next value is the next in the list.
+    """
     for column, end in ends.items():
         parameter = pool.space.parameters[column]
         so_far, later = parameter.values[: end + 1], parameter.values[end + 1 :]
-        if later and config.get(parameter.name) == _largest(so_far):  # values need not be in order
+        if later and config.get(parameter.name) == _largest(so_far):  # the first values may be in any order
             place = pool.find({**config, parameter.name: later[0]})
             if place is not None:
                 yield place
@@ -215,13 +223,13 @@ def largest_of(pool: Pool, ends: Ends, config: Config) -> list[str]:
 
     Of a range that grows, it is the largest number so far.
     """
-    largest = {
-        parameter.name: _largest(parameter.values[: ends.get(column, len(parameter.values)) + 1])
-        for column, parameter in enumerate(pool.space.parameters)
-        if len(parameter.values) > 2
-    }
-    at_end = [name for name, end in largest.items() if name in config and config[name] == end]
-    return [f"{name}={value_text(config[name])}" for name in at_end]
+    texts: list[str] = []
+    for column, parameter in enumerate(pool.space.parameters):
+        value = config.get(parameter.name)
+        so_far = parameter.values[: ends[column] + 1] if column in ends else parameter.values
+        if len(parameter.values) > 2 and value is not None and value == _largest(so_far):
+            texts.append(f"{parameter.name}={value_text(value)}")
+    return texts
 
 
 def _largest(values: Sequence[Value]) -> Value | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,17 @@ MOST_REPEATS = 6
 """The most second readings of configs that a rule of thumb may ask for."""
 LEAST_CHANCE = 1e-5
 """The smallest chance to run that is told from none."""
+
+
+class _FewValue(NamedTuple):
+    """A value of a parameter with at most four values, and the configs that had it: a row of codes per config."""
+
+    column: int
+    """The column of the parameter."""
+    value: int
+    """The code of the value."""
+    ran: Codes
+    failures: Codes
 
 
 class Rules:
@@ -38,6 +50,7 @@ class Rules:
         if own is not None and outlook.open[own]:
             return own
         height = min([MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
+        # The most values that each config shares with a failed config.
         shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
         possible = np.flatnonzero(outlook.open)
         return int(min(possible, key=lambda place: (shared[place], abs(pool.heights[place] - height))))
@@ -53,18 +66,24 @@ class Rules:
         if not outlook.rivals or outlook.observed.closed:
             return None
         heights, codes, measured = outlook.pool.heights, outlook.pool.codes, outlook.measured_places
-        others = [column for column in range(codes.shape[1]) if column != outlook.pool.levels.ladder]
+        off_ladder = [column for column in range(codes.shape[1]) if column != outlook.pool.levels.ladder]
+        has_another = len(np.unique(codes[measured][:, off_ladder], axis=0)) > 1
         highest = max(measured, key=lambda place: heights[place])
-        if heights[highest] > 0.6 or len(np.unique(codes[measured][:, others], axis=0)) > 1:
+        if heights[highest] > 0.6 or has_another:
             return None
         above = np.flatnonzero(outlook.open & (outlook.runs >= 0.9) & (heights > heights[highest])).tolist()
-        return max(above, key=lambda place: (heights[place], (codes[place] == codes[highest]).sum()), default=None)
+
+        def rank(place: int) -> tuple[float, int]:
+            """Return a key for the highest rung, and there for the config that is most like the measured one."""
+            return heights[place], (codes[place] == codes[highest]).sum()
+
+        return max(above, key=rank, default=None)
 
     @property
     def must_go_on(self) -> bool:
         """Whether a rule of thumb asks for another probe: of the best, of a value that is new, or of a rare one."""
-        must_see = bool(self.untried) or self.rarely_tried is not None
-        return must_see or self.needs_repeat or self.doubted is not None
+        has_value_to_try = bool(self.untried) or self.rarely_tried is not None
+        return has_value_to_try or self.needs_repeat or self.doubted is not None
 
     @property
     def needs_repeat(self) -> bool:
@@ -77,7 +96,9 @@ class Rules:
         if outlook.best is None or not outlook.open[outlook.best]:
             return False
         times = len(outlook.measured[outlook.measured_places.index(outlook.best)].values)
-        return (times == 1 and not outlook.observed.warm) or (times < 4 and self.is_surprising)
+        if times == 1 and not outlook.observed.warm:
+            return True
+        return times < 4 and self.is_surprising
 
     @property
     def is_surprising(self) -> bool:
@@ -105,19 +126,23 @@ class Rules:
         is_known = outlook.readings.error < 0.02 * outlook.scale or self.repeats >= MOST_REPEATS
         if outlook.best is None or len(order) < 2 or order[0] != outlook.best or is_known:
             return None
-        places = np.array(order[:RIVALS])
+        places = np.array(order[:RIVALS])  # the best is the first
         mean, covariance = outlook.surrogate.joint_prediction(outlook.pool.codes[places])
         variance = covariance.diagonal()
-        apart = np.sqrt(np.maximum(variance[0] + variance[1:] - 2.0 * covariance[0, 1:], 1e-12))
-        better = 1.0 - below(mean[0] - mean[1:] + WITHIN * outlook.scale, np.zeros(len(apart)), apart)
+
+        # The probability that each rival is better: the deviations are those of its difference from the best.
+        deviations = np.sqrt(np.maximum(variance[0] + variance[1:] - 2.0 * covariance[0, 1:], 1e-12))
+        better = 1.0 - below(mean[0] - mean[1:] + WITHIN * outlook.scale, np.zeros(len(deviations)), deviations)
         if better.sum() <= 0.2:
             return None
         rival = 1 + int(better.argmax())
-        tells = [
+
+        # By how much a reading of the best, and of the rival, lowers the variance of their difference.
+        narrowing = [
             (variance[at] - covariance[0, rival]) ** 2 / (variance[at] + outlook.errors[places[at]] ** 2)
             for at in (0, rival)
         ]
-        return int(places[0] if tells[0] >= tells[1] else places[rival])
+        return int(places[0] if narrowing[0] >= narrowing[1] else places[rival])
 
     @property
     def repeats(self) -> int:
@@ -126,7 +151,7 @@ class Rules:
 
     @cached_property
     def untried(self) -> list[int]:
-        """The neighbours of the best with a value that no measured config has.
+        """The neighbours of the best that may run, with a value that no measured config has.
 
         A speed may rise by any factor, so each such value is measured once, whatever the model expects. The next
         rungs of the ladder are measured with the best itself, because other choices move the end of memory.
@@ -135,16 +160,16 @@ class Rules:
         if not outlook.in_logarithms or outlook.best is None:
             return []
         codes, ladder = outlook.pool.codes, outlook.pool.levels.ladder
-        known = codes[outlook.measured_places]
+        measured = codes[outlook.measured_places]
 
-        def new(place: int) -> bool:
+        def has_new_value(place: int) -> bool:
             """Return whether a neighbour has a value that is new, or another rung."""
             column = self._column(place)
-            return column == ladder or codes[place, column] not in known[:, column]
+            return column == ladder or codes[place, column] not in measured[:, column]
 
         neighbours = (place for place in outlook.pool.neighbours(outlook.best) if place not in outlook.measured_places)
-        worth = outlook.open & (outlook.runs > LIKELY) & outlook.may_gain
-        return [place for place in neighbours if worth[place] and new(place)]
+        may_run = [place for place in neighbours if outlook.open[place] and outlook.runs[place] > LIKELY]
+        return [place for place in may_run if outlook.may_gain[place] and has_new_value(place)]
 
     def new_value(self, gain: Floats) -> int | None:
         """Return the config that shows a value that no measured config has; None where nothing is `untried`.
@@ -159,44 +184,52 @@ class Rules:
             return None
         outlook = self._outlook
         is_slight = outlook.ceilings - outlook.mean[outlook.best or 0] < STEEP
-        neighbour = min(
-            columns, key=lambda place: (is_slight[place], self._is_flat[columns[place]], columns[place], -gain[place])
-        )
+
+        def urgency(place: int) -> tuple[bool, bool, int, float]:
+            """Return a key that is smallest for the most urgent neighbour: False comes before True."""
+            column = columns[place]
+            return bool(is_slight[place]), self._is_flat[column], column, -gain[place]
+
+        neighbour = min(columns, key=urgency)
         return max(self._with_beyond(neighbour), key=lambda place: gain[place])
 
     def _with_beyond(self, neighbour: int) -> list[int]:
-        """Return a neighbour of the best and, after a step by the factor 1.3, what lies beyond and may run.
+        """Return a neighbour of the best and, if the step before was steep, what lies beyond the neighbour and may run.
 
         Where each doubling of a batch has nearly doubled the speed, the next probe may so leave doublings out.
         """
         outlook = self._outlook
         codes, best, column = outlook.pool.codes, outlook.best or 0, self._column(neighbour)
         values = outlook.pool.space.parameters[column].values
-        if any(isinstance(value, str) for value in values):
+        if any(isinstance(value, str) for value in values):  # words have no direction
             return [neighbour]
+
+        # How far each config is ahead of the best, in the direction of the neighbour.
         numbers = np.array([*values, np.nan], dtype=float)[codes[:, column]]
         ahead = np.sign(numbers[neighbour] - numbers[best]) * (numbers - numbers[best])
-        alike = (np.delete(codes, column, axis=1) == np.delete(codes[best], column)).all(axis=1)
-        behind = [place for place in outlook.measured_places if alike[place] and ahead[place] < 0.0]
+        is_alike = (np.delete(codes, column, axis=1) == np.delete(codes[best], column)).all(axis=1)
+
+        # The step to the best from the nearest measured config behind it.
+        behind = [place for place in outlook.measured_places if is_alike[place] and ahead[place] < 0.0]
         before = max(behind, key=lambda place: ahead[place], default=best)
         if outlook.mean[best] - outlook.mean[before] <= STEEP:
             return [neighbour]
-        beyond = alike & (ahead > ahead[neighbour]) & outlook.is_new
-        return [neighbour, *np.flatnonzero(beyond).tolist()]
+        is_beyond = is_alike & (ahead > ahead[neighbour]) & outlook.is_new
+        return [neighbour, *np.flatnonzero(is_beyond).tolist()]
 
     @cached_property
     def _is_flat(self) -> list[bool]:
-        """Whether the value of the best has changed little where one parameter alone changed, for each parameter.
+        """For each parameter: whether a measured config that differs from the best in it alone is about as good.
 
-        It changed little where the difference is below `WITHIN`, or below its standard error.
+        It is where the difference is below `WITHIN`, or below its standard error.
         """
         outlook = self._outlook
-        codes, best = outlook.pool.codes, outlook.best or 0
-        changed = codes[outlook.measured_places] != codes[best]
-        behind = outlook.mean[best] - outlook.mean[outlook.measured_places]
-        is_close = behind < np.maximum(WITHIN, np.hypot(outlook.errors[outlook.measured_places], outlook.errors[best]))
-        by_one = is_close & (changed.sum(axis=1) == 1)
-        return [bool((by_one & changed[:, column]).any()) for column in range(codes.shape[1])]
+        codes, best, measured = outlook.pool.codes, outlook.best or 0, outlook.measured_places
+        differs = codes[measured] != codes[best]
+        behind = outlook.mean[best] - outlook.mean[measured]
+        is_close = behind < np.maximum(WITHIN, np.hypot(outlook.errors[measured], outlook.errors[best]))
+        is_close_by_one = is_close & (differs.sum(axis=1) == 1)
+        return [bool((is_close_by_one & differs[:, column]).any()) for column in range(codes.shape[1])]
 
     @cached_property
     def rarely_tried(self) -> int | None:
@@ -215,9 +248,10 @@ class Rules:
             if len(ran) + len(failures) < 2:
                 rare += codes[:, column] == value
             elif not len(ran):
-                shared = (failures == failures[0]).all(axis=0) & (known != failures[0]).any(axis=0)
-                shared[column] = False
-                differs = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
+                # The columns of choices that all failures share, and that not all measured configs have.
+                is_shared = (failures == failures[0]).all(axis=0) & (known != failures[0]).any(axis=0)
+                is_shared[column] = False
+                differs = (codes[:, is_shared] != failures[0, is_shared]).all(axis=1) & is_shared.any()
                 rare += (codes[:, column] == value) & differs
         possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY) & outlook.may_gain
         mean, deviation = outlook.predictions
@@ -225,28 +259,32 @@ class Rules:
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
     @property
-    def unseen(self) -> int:
-        """The probes that would show each value of a parameter with at most four in two configs, as far as they fit."""
-        outlook = self._outlook
-        if not outlook.in_logarithms:
-            return 0
-        codes = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY) & outlook.may_gain]
-        return sum(
-            max(0, min(2 - len(ran) - len(failures), int(np.count_nonzero(codes[:, column] == value))))
-            for column, value, ran, failures in self._few_values()
-        )
+    def probes_for_rare_values(self) -> int:
+        """The most probes until two configs have had each value of every parameter with at most four values.
 
-    def _few_values(self) -> Iterator[tuple[int, int, Codes, Codes]]:
-        """Yield each value of each parameter with at most four values.
-
-        Each comes as the column of the parameter, the code of the value, the configs that ran with it and that failed.
+        Configs that failed count. Where fewer configs are left, these are the most. A probe may show several such
+        values at once, and is then counted several times.
         """
+        outlook = self._outlook
+        if not outlook.in_logarithms:  # then no rule asks for rare values: see `rarely_tried`
+            return 0
+        codes_left = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY) & outlook.may_gain]
+        probes = 0
+        for column, value, ran, failures in self._few_values():
+            wanted = 2 - len(ran) - len(failures)
+            available = int(np.count_nonzero(codes_left[:, column] == value))
+            probes += max(0, min(wanted, available))
+        return probes
+
+    def _few_values(self) -> Iterator[_FewValue]:
+        """Yield each value of each parameter with at most four values."""
         outlook = self._outlook
         known, failed = outlook.pool.codes[outlook.measured_places], outlook.pool.levels.codes(outlook.observed.failed)
         for column, parameter in enumerate(outlook.pool.space.parameters):
-            count = len(parameter.values) - len(parameter.grown)
+            count = len(parameter.values) - len(parameter.grown)  # a range that grows has a rule of its own
             for value in range(count) if count <= 4 else ():
-                yield column, value, known[known[:, column] == value], failed[failed[:, column] == value]
+                ran, failures = known[known[:, column] == value], failed[failed[:, column] == value]
+                yield _FewValue(column, value, ran, failures)
 
     @cached_property
     def next_in_range(self) -> int | None:
@@ -257,17 +295,18 @@ class Rules:
         return next((place for place in places if possible[place] and self.lead(place) > WITHIN), None)
 
     def lead(self, neighbour: int) -> float:
-        """Return by which share the best leads with its value of what a neighbour changes, all else alike.
+        """Return the share by which the best leads the configs that differ from it only in what a neighbour changes.
 
-        Its rivals are the configs that differ from it in this value alone, by their expected values. An eligible config
-        has the other value: the lead is infinite where none has.
+        They are compared by their expected values. Only values that an eligible config has count. Without such a value,
+        the lead is infinite.
         """
         outlook = self._outlook
         column, codes = self._column(neighbour), outlook.pool.codes
-        alike = (np.delete(codes, column, axis=1) == np.delete(codes[outlook.best], column)).all(axis=1)
+        is_alike = (np.delete(codes, column, axis=1) == np.delete(codes[outlook.best], column)).all(axis=1)
         is_other = codes[:, column] != codes[outlook.best, column]
-        tried = np.isin(codes[:, column], codes[outlook.rivals, column]) & is_other
-        return float(outlook.mean[outlook.best] - outlook.mean[alike & tried].max(initial=-np.inf)) / outlook.scale
+        has_tried_value = np.isin(codes[:, column], codes[outlook.rivals, column]) & is_other
+        best_other = outlook.mean[is_alike & has_tried_value].max(initial=-np.inf)
+        return float(outlook.mean[outlook.best] - best_other) / outlook.scale
 
     def _column(self, neighbour: int) -> int:
         """Return the column of the parameter in which a neighbour of the best differs from it."""
