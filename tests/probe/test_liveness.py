@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from tests_devices import RecordedProbe, ReplayedSource
-from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, LinePatterns
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine, never
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.watch import ProbeEnd, Watch

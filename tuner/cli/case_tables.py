@@ -118,13 +118,11 @@ def best_of(objectives: Iterable[str]) -> str:
 
 def _best_cells(config: export.ConfigRow, *, has_speed: bool) -> list[str]:
     """Return the cells of a config: its objective, its values, its samples/s where the table `has_speed`, its trial."""
-    value = export.with_error(config.value, config.error)
-    if config.readings > 1:
-        value += f" (mean of {config.readings})"
-    cells = [value, export.in_words(config.config, config.total_batch)]
-    if has_speed:
-        cells.append("" if config.samples_per_s is None else export.figure(config.samples_per_s))
-    return [*cells, f"#{config.trial}"]
+    mean_of = f" (mean of {config.readings})" if config.readings > 1 else ""
+    value = f"{export.with_error(config.value, config.error)}{mean_of}"
+    speed = "" if config.samples_per_s is None else export.figure(config.samples_per_s)
+    config_text = export.in_words(config.config, config.total_batch)
+    return [value, config_text, *([speed] if has_speed else []), f"#{config.trial}"]
 
 
 def front_tables(study: export.StudyReader) -> Iterator[Table]:

@@ -224,10 +224,8 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
 
 def _database(storage: str | None, runs: Path) -> dict[str, object]:
     """Return the options that name the same database; None for an option that the defaults or the environment set."""
-    options: dict[str, object] = {"storage": None, "runs": None if runs == RUNS else runs}
-    if storage and storage != os.environ.get(STORAGE_VARIABLE):
-        options["storage"] = shown(storage)  # without a password
-    return options
+    is_needed = storage and storage != os.environ.get(STORAGE_VARIABLE)
+    return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
 
 def script_of_best(

@@ -18,8 +18,8 @@ from tuner.export.summary import CaseSummary, summary
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
-from tuner.records.trial import COMPLETE, FAIL, FINISHED, RUNNING, TrialRecord, is_kept, read, stored_facts
-from tuner.records.urls import DATABASE, checked_url, of_sessions, remedy, shown
+from tuner.records.trial import COMPLETE, FAIL, FINISHED, RUNNING, TrialRecord, read, stored_facts, was_stored_by_tuner
+from tuner.records.urls import DATABASE, checked_url, remedy, session_options, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
 def engine_at(url: str) -> Engine:
     """Return an engine without connecting. Raises StoreError if the URL cannot be used."""
     checked = checked_url(url)
-    return create_engine(checked, poolclass=NullPool, **of_sessions(checked))
+    return create_engine(checked, poolclass=NullPool, **session_options(checked))
 
 
 def _check_tables(connection: Connection, filled_by: str) -> None:
@@ -67,9 +67,8 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
     if not tables:
         raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
     for wanted in (STUDIES, schema.FACTS, TRIALS, schema.VALUES, STEPS, schema.ATTRIBUTES):
-        present = set[str]()
-        if wanted.name in tables:
-            present = {column["name"] for column in inspector.get_columns(wanted.name)}
+        columns = inspector.get_columns(wanted.name) if wanted.name in tables else []
+        present = {column["name"] for column in columns}
         if missing := [column.name for column in wanted.c if column.name not in present]:
             raise StoreError(
                 f"{shown(connection.engine.url)} is no study database of Optuna 5: its table {wanted.name} "
@@ -214,7 +213,7 @@ class StudyReader:
         in_order = [row.value for row in sorted(values, key=lambda row: row.objective)]
         finite = tuple(value for value in in_order if isinstance(value, int | float) and abs(value) < math.inf)
         objectives = (record.objective or "value").split(",")
-        is_by_tuner = is_kept(facts, finished=state in FINISHED)
+        is_by_tuner = was_stored_by_tuner(facts, finished=state in FINISHED)
         has_all_values = state != COMPLETE or len(finite) == len(objectives)
         if not (is_by_tuner and has_all_values and isinstance(row.number, int)):  # a damaged row has no number
             return None

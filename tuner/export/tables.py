@@ -257,9 +257,9 @@ def case_manifest(study: StudyReader, selected: Sequence[Case] = ()) -> Sheet:
 
     `selected`: the cases that the study wants; those that have not begun come last.
     """
-    trainer = study.cases[0].record.trainer_name
+    trainer = study.cases[0].record.trainer_name  # that of all cases
     rows: list[Row] = []
-    file_options = dict[str, None]()
+    file_options = dict[str, None]()  # of all cases, in the order of appearance
     for case in study.cases:
         file_options |= dict.fromkeys(case.record.files)
         rows.append({**case.record.files, "case": case.name, "method": case.method, "mode": case.record.mode})

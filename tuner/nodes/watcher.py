@@ -43,8 +43,8 @@ class NodeClock:
         The fastest message counts. An old one counts less and less, because the clocks may have moved apart since.
         """
         drift_s = MOST_DRIFT * (heard_s - self._heard_s)
-        longest_s = heard_s - sent_s  # with the time that this message travelled
-        self.behind_s = min(self.behind_s + drift_s, longest_s)
+        most_behind_s = heard_s - sent_s  # with the time that this message travelled
+        self.behind_s = min(self.behind_s + drift_s, most_behind_s)
         self._heard_s = heard_s
 
 
@@ -54,9 +54,9 @@ def on_our_clock(text: str, behind_s: float) -> str:
     A text without a time is returned as it is.
     """
     message = record(text)
-    node_times = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
-    our_times = {name: at_s + behind_s for name, at_s in node_times.items() if isinstance(at_s, int | float)}
-    return json.dumps(message | our_times) if our_times else text
+    sent = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}  # times on the node's clock
+    times = {name: at_s + behind_s for name, at_s in sent.items() if isinstance(at_s, int | float)}
+    return json.dumps(message | times) if times else text
 
 
 class Connection(Protocol):

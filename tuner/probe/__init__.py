@@ -50,7 +50,6 @@ from tuner.probe.protocols import (
     Recorder,
     Stop,
     ending_after_last,
-    never,
 )
 from tuner.probe.result import (
     STOPPED,

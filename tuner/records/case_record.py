@@ -15,9 +15,10 @@ RECORDED = "recorded"
 
 
 def comparable(identity: Mapping[str, Any]) -> list[Any]:
-    """Return the part of an identity that two cases must share so that one can learn from the other."""
+    """Return the parts of an identity that two cases must share so that one can learn from the other."""
     trainer = {name: fact for name, fact in _part(identity, "trainer").items() if name != RECORDED}
-    return [trainer, *(identity.get(part) for part in ("objective", "constraints", "source", "devices"))]
+    other_parts = [identity.get(part) for part in ("objective", "constraints", "source", "devices")]
+    return [trainer, *other_parts]
 
 
 def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,8 +36,9 @@ def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 def masked(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity, or the record of a case, without literal keys: older versions stored them."""
-    trainer = {"trainer": masked_trainer(_part(identity, "trainer"))} if "trainer" in identity else {}
-    return {**identity, **trainer}
+    if "trainer" not in identity:
+        return dict(identity)
+    return {**identity, "trainer": masked_trainer(_part(identity, "trainer"))}
 
 
 def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -88,8 +90,10 @@ def encode(case: CaseRecord) -> dict[str, Any]:
 
 def decode(attribute: object) -> CaseRecord | None:
     """Return the case that `encode` gave; None where the attribute is missing or not such a record."""
-    names = attribute.get("files", FILES) if isinstance(attribute, dict) else None
-    if not isinstance(attribute, dict) or not isinstance(names, list | tuple):
+    if not isinstance(attribute, dict):
+        return None
+    names = attribute.get("files", FILES)
+    if not isinstance(names, list | tuple):
         return None
     files = {str(name): attribute.get(str(name)) or "" for name in names}
     return record_of(CaseRecord, {**masked(attribute), "files": files})
@@ -132,8 +136,10 @@ class RunRecord:
     @property
     def why_out(self) -> str | None:
         """Why the config trains no more in the race; None where it may go on."""
-        if self.failure is not None or self.trained_s >= self.seconds:
+        if self.failure is not None:
             return self.failure
+        if self.trained_s >= self.seconds:
+            return None
         return (
             f"the trainer ended by itself after {self.trained_s:.3g} of {self.seconds:.3g} s of training; raise the "
             "command's own limit of steps, or give fewer --train-hours"
@@ -166,7 +172,7 @@ def read_claim(attribute: object) -> Claim | None:
     return record_of(Claim, attribute.get("claim")) if isinstance(attribute, dict) else None
 
 
-def place(name: str) -> int | None:
+def run_number(name: str) -> int | None:
     """Return the number of the run that the study attribute of this name holds; None for other attributes."""
     number = name.removeprefix(RACE)
     return int(number) if number != name and number.isdecimal() else None
@@ -197,8 +203,10 @@ class StudyAttributes:
     def rungs(self) -> tuple[int, ...] | None:
         """The rungs of an `auto` ladder; None until they are fixed."""
         rungs = self._attributes.get(RUNGS)
-        is_readable = isinstance(rungs, list | tuple) and all(isinstance(rung, int) and rung > 0 for rung in rungs)
-        return tuple(rungs) if rungs and is_readable else None
+        if not rungs or not isinstance(rungs, list | tuple):
+            return None
+        are_readable = all(isinstance(rung, int) and rung > 0 for rung in rungs)
+        return tuple(rungs) if are_readable else None
 
     @property
     def batch(self) -> BatchFit | None:
@@ -221,9 +229,12 @@ class StudyAttributes:
     @property
     def race(self) -> tuple[RunRecord, ...]:
         """The runs of the case's race, in their order."""
-        numbers = {name: number for name in self._attributes if (number := place(name)) is not None}
-        names = sorted(numbers, key=numbers.__getitem__)
-        runs = (record_of(RunRecord, self._attributes[name]) for name in names)
+        numbered: list[tuple[int, str]] = []
+        for name in self._attributes:
+            number = run_number(name)
+            if number is not None:
+                numbered.append((number, name))
+        runs = (record_of(RunRecord, self._attributes[name]) for _, name in sorted(numbered))
         return tuple(run for run in runs if run)  # a claim in the place of a run is no record
 
 

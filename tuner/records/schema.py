@@ -46,6 +46,9 @@ FAILURE = "failure"
 COST = "cost"
 """Trial attribute in place of a probe record: what the probe took, as `trial.cost` returns it."""
 
+WAITED = "waited"
+"""Trial attribute in place of a probe record: the share of its steps in which a training waited for its next batch."""
+
 CASE = "case"
 """Study attribute: the record of the case, as `case_record.encode` writes it."""
 IDENTITY = "identity"
@@ -110,7 +113,7 @@ class TrialQueries(NamedTuple):
 def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
     """Return the queries that read the trials which meet a condition, with their rows of the tables.
 
-    To build them takes about as long as to read a few trials. So who reads again and again builds them once.
+    To build the queries takes about as long as to read a few trials. So a caller that reads often builds them once.
     """
     columns = (TRIALS.c.trial_id, TRIALS.c.number, TRIALS.c.study_id, STATE)
     times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
@@ -195,6 +198,7 @@ def read_json(document: object) -> Any:
         if not isinstance(document, str):
             return None
         value = _DECODER.decode(document)
+        # Then each text in it can be stored as it is; the decoder has made the numbers storable.
         has_usual_texts = len(document) <= MOST_CHARACTERS and document.isascii() and "\\u" not in document
         return value if has_usual_texts else storable(value)
     except (ValueError, RecursionError):

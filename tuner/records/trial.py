@@ -79,7 +79,7 @@ def encode(probe: ProbeRecord) -> dict[str, Any]:
 def decode(attribute: object) -> ProbeRecord | None:
     """Return the probe that `encode` gave; None where the attribute is missing or not such a record.
 
-    Records of older versions may quote a key; it is left out.
+    Records of older versions may quote a secret key, such as an API key; `***` stands for it.
     """
     probe = record_of(ProbeRecord, attribute)
     if probe is None or probe.failure is None:
@@ -168,6 +168,8 @@ class TrialRecord:
     """Whether the trial's config must not be the best although it ran."""
     took: Mapping[str, float] | None = None
     """The attribute `COST` of a trial without a record, in the form that `cost` returns."""
+    waited: float | None = None
+    """The share of its steps in which the training waited for its next batch, from 0 to 1; None where it is unknown."""
     started: datetime | None = None
     """UTC, naive."""
     completed: datetime | None = None
@@ -191,7 +193,7 @@ class TrialRecord:
     @property
     def failure(self) -> str | None:
         """The kind of the failure; None for a probe that ran, even if the pruner stopped it, or where it is unknown."""
-        if self.missing_gib > 0.0:
+        if self.missing_gib > 0.0:  # whatever the record says
             return FailureKind.GPU_OOM
         return None if self.probe.status in {OK, PRUNED} else self.probe.status
 
@@ -307,16 +309,19 @@ def read(
         objective: The name of the first objective, whose error a record may say.
         **facts: The other fields of the trial.
     """
-    bounds, stored = constraints or {}, attributes.get(schema.PROBE)
+    stored = attributes.get(schema.PROBE)
     record = stored if isinstance(stored, ProbeRecord) else decode(stored)
-    missing_gib = _number(bounds.get(schema.MEMORY)) or 0.0
+    violations = constraints or {}
+    missing_gib = _number(violations.get(schema.MEMORY)) or 0.0
     probe = record or _substitute(attributes, state, missing_gib)
     error = _number(attributes.get(schema.ERROR))
-    barring = (schema.INELIGIBLE, schema.INELIGIBLE_BEFORE)
+    if error is None:
+        error = _number(probe.metrics.get(f"{objective}_se"))
+    is_barred = violations.get(schema.INELIGIBLE) or violations.get(schema.INELIGIBLE_BEFORE)
     return TrialRecord(
         state=state,
         config=probe.config if config is None else config,
-        error=_number(probe.metrics.get(f"{objective}_se")) if error is None else error,
+        error=error,
         probe=probe,
         retry=schema.RETRY in attributes,
         confirms=schema.CONFIRMS in attributes,
@@ -327,8 +332,9 @@ def read(
         origin=_text(attributes.get(schema.ORIGIN)),
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,
-        is_barred=probe.ineligible is not None or any(map(bounds.get, barring)),
+        is_barred=probe.ineligible is not None or bool(is_barred),
         took=None if record else _amounts(attributes.get(schema.COST)),
+        waited=_waited(record) if record else _share(attributes.get(schema.WAITED)),
         **facts,
     )
 
@@ -345,7 +351,7 @@ def _substitute(attributes: Mapping[str, Any], state: str, missing_gib: float) -
     )
 
 
-def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
+def was_stored_by_tuner(attributes: Mapping[str, Any], *, finished: bool) -> bool:
     """Return whether the tuner stored a trial, rather than another program.
 
     Args:
@@ -360,13 +366,26 @@ def is_kept(attributes: Mapping[str, Any], *, finished: bool) -> bool:
 def cost(probe: ProbeRecord) -> dict[str, float]:
     """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
     headroom_pct = probe.metrics.get("headroom_pct")
-    start_s = probe.ready_s if probe.warm else probe.start_up_s
+    start_s = probe.ready_s if probe.warm else probe.start_up_s  # a session has started its trainer before
     took = {
         MEMORY_SHARE: None if headroom_pct is None else 1.0 - headroom_pct / 100.0,
         START_S: start_s,
         RUN_S: None if start_s is None or probe.total_s is None else probe.total_s - start_s,
     }
     return _amounts(took)
+
+
+def _waited(probe: ProbeRecord) -> float | None:
+    """Return the share of its steps in which a training waited for its next batch; None where none was counted.
+
+    Pauses are no part of a step.
+    """
+    training = probe.training
+    if training is None or training.shares is None or training.passes is None:  # no loader of torch is known
+        return None
+    shares = training.shares
+    steps = 1.0 - shares.evaluation - shares.saves
+    return min(1.0, shares.data / steps) if steps > 0.0 else None
 
 
 def mostly_ran(took: Mapping[str, float]) -> bool:
@@ -384,17 +403,20 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     newest = trials[-1]
     if len(trials) == 1:
         return newest
-    metrics = [trial.metrics for trial in trials]
-    means = {metric.name: over(metric.over, [of_trial.get(metric.name) for of_trial in metrics]) for metric in METRICS}
-    known = {name: number for name, number in means.items() if number is not None}
-    # an error is replaced even by None: the error of the newest trial alone is not that of a mean
-    errors = {f"{metric.name}_se": _error(metric.name, metrics) for metric in METRICS if metric.error_of}
-    alike = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
+    metrics_of_trials = [trial.metrics for trial in trials]
+    metrics = dict(newest.metrics)
+    for metric in METRICS:
+        number = over(metric.over, [of_trial.get(metric.name) for of_trial in metrics_of_trials])
+        if number is not None:
+            metrics[metric.name] = number
+        if metric.error_of:  # replaced even by None: the error of the newest trial alone is not that of a mean
+            metrics[f"{metric.name}_se"] = _error(metric.name, metrics_of_trials)
+    with_as_many_devices = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
     probe = replace(
         newest.probe,
         samples_per_s=over(fmean, [trial.samples_per_s for trial in trials]),
-        metrics={**newest.metrics, **known, **errors},
-        devices=tuple(map(_pooled_device, zip(*alike, strict=True))),
+        metrics=metrics,
+        devices=tuple(map(_pooled_device, zip(*with_as_many_devices, strict=True))),
     )
     return replace(newest, probe=probe)
 
@@ -412,19 +434,33 @@ def _pooled_device(summaries: Sequence[DeviceSummary]) -> DeviceSummary:
 
 def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | None:
     """Return the standard error of the mean of a metric over some trials; None where none is known."""
-    known = [(value, of_trial.get(f"{name}_se")) for of_trial in metrics if (value := of_trial.get(name)) is not None]
-    return error_of_mean([value for value, _ in known], [error for _, error in known])
+    values: list[float] = []
+    errors: list[float | None] = []
+    for of_trial in metrics:
+        value = of_trial.get(name)
+        if value is not None:
+            values.append(value)
+            errors.append(of_trial.get(f"{name}_se"))
+    return error_of_mean(values, errors)
 
 
 def _amounts(attribute: object) -> dict[str, float]:
     """Return the positive numbers of a mapping, by name; empty for anything else."""
-    numbers = {name: _number(amount) for name, amount in attribute.items()} if isinstance(attribute, dict) else {}
+    if not isinstance(attribute, dict):
+        return {}
+    numbers = {name: _number(amount) for name, amount in attribute.items()}
     return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
 
 
 def _text(value: object) -> str | None:
     """Return a text; None for anything else."""
     return value if isinstance(value, str) else None
+
+
+def _share(value: object) -> float | None:
+    """Return a number from 0 to 1; None for anything else."""
+    number = _number(value)
+    return number if number is not None and 0.0 <= number <= 1.0 else None
 
 
 def _number(value: object) -> float | None:

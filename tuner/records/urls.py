@@ -57,12 +57,13 @@ def check_guarded(url: str) -> None:
         raise StoreError(f"{shown(url)}: {why}; run `tuner optimize` alone on it, or name a database of {_FORM}")
 
 
-def of_sessions(url: URL) -> dict[str, Any]:
+def session_options(url: URL) -> dict[str, Any]:
     """Return an engine's options that replace what a server of PostgreSQL sets for its sessions."""
     if url.get_backend_name() != "postgresql":
         return {}
-    is_libpq = url.get_driver_name().startswith("psycopg")
-    return {"isolation_level": "READ COMMITTED", "connect_args": {"client_encoding": "utf8"} if is_libpq else {}}
+    is_libpq = url.get_driver_name().startswith("psycopg")  # other drivers do not know the option
+    arguments = {"client_encoding": "utf8"} if is_libpq else {}
+    return {"isolation_level": "READ COMMITTED", "connect_args": arguments}
 
 
 def shown(url: str | URL) -> str:
@@ -104,7 +105,7 @@ def _check_options(url: URL) -> None:
     try:
         timeout_s = float(str(url.query.get("timeout", 0)))
     except ValueError:
-        timeout_s = -1.0
+        timeout_s = -1.0  # no number: refused below
     if not 0.0 <= timeout_s < math.inf:
         raise StoreError(f"database {shown(url)}: its timeout is no number of seconds from 0 up; write ?timeout=60")
 

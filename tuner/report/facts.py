@@ -317,11 +317,8 @@ def _success(study: StudyFacts, with_best: int) -> str:
     kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
     have = "cases have" if total > 1 else "case has"
     text = f"{with_best} of {total} {kind} {have} a best config"
-    others: list[str] = []
-    if with_best < begun:
-        others.append(f"{begun - with_best} tried without success")
-    if waiting:
-        others.append(f"{len(waiting)} not begun")
+    others = [f"{begun - with_best} tried without success"] if with_best < begun else []
+    others += [f"{len(waiting)} not begun"] if waiting else []
     return f"{text}; {', '.join(others)}." if others else f"{text}."
 
 

@@ -38,9 +38,9 @@ def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *,
 
     Paths below the study's `folder` are kept relative to the folder, so that the folder may move.
     """
-    common = {field.name for field in fields(ProbeResult)} & {field.name for field in fields(ProbeRecord)}
+    fields_of_both = {field.name for field in fields(ProbeResult)} & {field.name for field in fields(ProbeRecord)}
     return ProbeRecord(
-        **{name: getattr(result, name) for name in common},
+        **{name: getattr(result, name) for name in fields_of_both},
         digest=launch_digest(result.config),
         status=verdict.status,
         ineligible=verdict.ineligible,
@@ -71,7 +71,7 @@ class Unstored:
     verdict: Verdict
     record: ProbeRecord
 
-    def of(self, trial: FrozenTrial) -> bool:
+    def is_of(self, trial: FrozenTrial) -> bool:
         """Return whether the result is of this trial. A trial in another database may have the same number."""
         lease = Lease.read(trials.typed_trial(trial).lease)
         return trial.number == self.number and lease is not None and lease.same(self.lease)
@@ -167,22 +167,25 @@ def asked_for(trial: Trial, space: Space, choice: Choice, history: History) -> A
 def _expected_s(choice: Choice, history: History) -> float | None:
     """Return the seconds that a probe needs at least, by the other probes; None before the case's first value.
 
-    An expectation above the usual is often wrong, and a probe that is cut off by the end of the time may still give a
-    rough value.
+    An expectation above the usual time is often wrong, and a probe that is cut off by the end of the time may still
+    give a rough value. So the usual time is the upper limit.
     """
     usual_s = history.usual_s
-    return usual_s and min(choice.takes_s or usual_s, usual_s)
+    if usual_s is None or choice.takes_s is None:
+        return usual_s
+    return min(choice.takes_s, usual_s)
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> bool:
     """Return whether the two confirmations, of the own config and the best, fit into the time after a probe.
 
-    Before four trials have finished, no time is kept for them.
+    Before four trials have finished, no time is kept for the confirmations.
     """
     next_s, usual_s = _expected_s(choice, history), history.usual_s
     if history.finished < 4 or next_s is None or usual_s is None:
         return True
-    return left_s >= next_s + 2 * usual_s
+    confirmations_s = 2 * usual_s
+    return left_s >= next_s + confirmations_s
 
 
 Answer = TypeVar("Answer")
@@ -319,9 +322,11 @@ class CaseStudy:
 
         def fixed() -> Answer:
             """Return what is stored or made, in one transaction."""
-            if (stored := read(self.attributes)) is not None:
+            stored = read(self.attributes)
+            if stored is not None:
                 return stored
-            if (made := make(self.history().trials)) is not None:
+            made = make(self.history().trials)
+            if made is not None:
                 self._study.set_user_attr(name, to_json(made))
             return made
 
@@ -337,14 +342,16 @@ class CaseStudy:
             """End them in one transaction; return their number, and the files with results that are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.signs)]
-            unstored = _unstored(probes) if dropped else {}
+            results = _unstored(probes) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
-                digest = launch_digest(trial.params)
-                verdict = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
-                record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                if file := next((file for file, result in unstored.items() if result.of(trial)), None):
-                    verdict, record = unstored[file].verdict, unstored[file].record
+                file = next((file for file, result in results.items() if result.is_of(trial)), None)
+                if file is None:
+                    digest = launch_digest(trial.params)
+                    verdict = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
+                    record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
+                else:
+                    verdict, record = results[file].verdict, results[file].record
                     stored.append(file)
                 self._tell(self._trial(trial.number), verdict, record)
             return len(dropped), stored
@@ -383,12 +390,15 @@ class CaseStudy:
             """Return the trial that begins, for Optuna and for the caller; None where none may begin."""
             stored = check_unchanged(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
-            self._held_up = any(probe.confirms for probe in here)
-            choice = None if self._held_up else self._choice(history, target, price, left_s())
-            if choice is not None and choice.why is Why.CONFIRM and here:  # it must have the machine to itself
-                self._held_up, choice = True, None
-            if choice is None or not has_time(_expected_s(choice, history)):
+            probes_here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
+            self._held_up = any(probe.confirms for probe in probes_here)
+            if self._held_up:
+                return None
+            choice = self._choice(history, target, price, left_s())
+            if choice is None:
+                return None
+            self._held_up = choice.why is Why.CONFIRM and bool(probes_here)  # it must have the machine to itself
+            if self._held_up or not has_time(_expected_s(choice, history)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
@@ -404,17 +414,19 @@ class CaseStudy:
         return asked
 
     def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
-        """Return the next choice of the search; after its end, and where no probe runs, the confirmation if any is due.
+        """Return the next choice of the search, or else the confirmation; None where neither has any.
 
-        Where the time left holds the search's next probe, but no confirmations after it, the confirmation comes first.
+        The confirmation comes first where the time left holds the search's next probe, but no confirmations after it.
+        While a probe of the case runs, none is chosen.
         """
-        running, answer = history.running, None
-        if target is None or history.finished + running < target:
+        choice = None
+        if target is None or history.finished + history.running < target:
             answer = self._strategy.choose(history, price)
-        choice = answer if isinstance(answer, Choice) else None
+            choice = answer if isinstance(answer, Choice) else None
         if choice and (choice.why is not Why.SEARCH or _leaves_time_to_confirm(choice, history, left_s)):
             return choice
-        confirmation = self._strategy.confirm(history, price) if self._confirm and not running else None
+        may_confirm = self._confirm and not history.running
+        confirmation = self._strategy.confirm(history, price) if may_confirm else None
         return confirmation or choice
 
     def end(self, *, keep: bool = True) -> str | None:

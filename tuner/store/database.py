@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from tuner.errors import StoreError
 from tuner.probe import make_private
-from tuner.records.urls import checked_url, of_sessions, remedy, shown
+from tuner.records.urls import checked_url, remedy, session_options, shown
 from tuner.store.leases import Lease, Signs, database_s
 from tuner.store.storage import NO_RECORD, TrialStorage
 
@@ -59,7 +59,8 @@ def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], 
     @event.listens_for(engine, "do_connect")
     def connect(dialect: sql.Dialect, record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
         """Return the driver's connection, at the latest when the server has been away for too long."""
-        end_s, logged = time.monotonic() + away_s, False
+        end_s = time.monotonic() + away_s
+        logged = False
         while True:
             try:
                 return dialect.connect(*arguments, **options)
@@ -83,7 +84,7 @@ def notice_losses(engine: sql.Engine) -> None:
     def check(context: sql.ExceptionContext) -> None:
         """Raise for a loss; any other error passes."""
         is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in repeatable
-        if is_lost and context.connection is not None:
+        if is_lost and context.connection is not None:  # without it, the error is one of connecting
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
 
 
@@ -146,9 +147,10 @@ class Transactions:
             except ConnectionLostError:
                 if number is not None and self._has_committed(number):  # only the reply was lost
                     return answers[0]
-                if end_s is not None:
+                if end_s is None:  # the first loss: repeat at once
+                    end_s = self._now_s() + self._away_s
+                else:
                     self._sleep(PAUSE_S)
-                end_s = self._now_s() + self._away_s if end_s is None else end_s
                 if self._now_s() >= end_s:
                     raise
 
@@ -221,15 +223,17 @@ class PatientConnection(sqlite3.Connection):
 
     def patiently(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         """Return what a call returns, which is repeated each time SQLite has given up after a slice."""
-        start_s, logged = time.monotonic(), False
+        start_s = time.monotonic()
         end_s = start_s if _HURRIED.get() else start_s + self.patience_s
+        logged = False
         while True:
-            begun_s = time.monotonic()
+            call_s = time.monotonic()
             try:
                 return call(*arguments)
             except sqlite3.OperationalError as error:
                 now_s = time.monotonic()
-                has_waited = error.sqlite_errorcode == sqlite3.SQLITE_BUSY and now_s - begun_s > SLICE_S / 2
+                # SQLite refuses at once what waiting cannot help, such as a deadlock; otherwise it waits for a slice.
+                has_waited = error.sqlite_errorcode == sqlite3.SQLITE_BUSY and now_s - call_s > SLICE_S / 2
                 if not has_waited or now_s >= end_s:
                     raise
                 if now_s - start_s > 5.0 and not logged:
@@ -338,8 +342,9 @@ class Database:
             again()
 
         first = self._take_lock if alone else lambda _: None
-        reported = nullcontext() if self._transactions.are_open else self.reported()
-        with reported, _hurried(hurried), self._file_lock() if alone and self._is_sqlite else nullcontext():
+        file_lock = self._file_lock() if alone and self._is_sqlite else nullcontext()
+        reported = nullcontext() if self._transactions.are_open else self.reported()  # the outer work reports
+        with reported, _hurried(hurried), file_lock:
             try:
                 return self._transactions.run(work, first=first, again=anew)
             except BaseException:
@@ -448,7 +453,10 @@ class Database:
     def _engine_options(self) -> dict[str, Any]:
         """The options of SQLAlchemy's engine: connections that wait, and are replaced where they were dropped."""
         if not self._is_sqlite:
-            return {"pool_pre_ping": True, **of_sessions(self._url)}  # a connection may be dropped while a probe runs
+            return {
+                "pool_pre_ping": True,
+                **session_options(self._url),
+            }  # a connection may be dropped while a probe runs
         timeout = {} if "timeout" in self._url.query else {"timeout": self._away_s}
         return {"connect_args": {"factory": PatientConnection, **timeout}}
 
@@ -507,6 +515,6 @@ def _explanation(error: Exception, url: sql.URL) -> str | None:
     if error.args == (NO_RECORD,):
         where = "in the dashboard or by another program"
         return f"the study was deleted while it ran, {where}; run the command again to begin anew"
-    texts_of_newer_versions = "Unknown distribution class", " is not among the defined enum values"
+    texts_of_newer_versions = ("Unknown distribution class", " is not among the defined enum values")
     is_newer = any(text in str(error) for text in texts_of_newer_versions)
     return f"a newer version has written into it ({error}); update tuner and optuna" if is_newer else None

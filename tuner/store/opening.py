@@ -76,7 +76,8 @@ def check_unchanged(database: Database, study: optuna.Study, identity: dict[str,
     Raises StoreError where somebody has mended the study's set-up since this process opened it.
     """
     attributes = StudyAttributes(study.user_attrs)
-    if (stored := attributes.identity or {}) != identity:
+    stored = attributes.identity or {}
+    if stored != identity:
         check_identity(stored, identity, study=study.study_name, shown_url=database.shown_url)
     return attributes
 
@@ -99,8 +100,8 @@ def _mends(
     Raises:
         StoreError: Settings differ that must stay; it names them.
     """
-    fixed = ("objective", "space") if trials else ("objective",)
-    if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in fixed):
+    must_stay = ("objective", "space") if trials else ("objective",)
+    if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in must_stay):
         lives = lives_at(database.now_s())
         if not any(_is_measured_or_run(trial, lives) for trial in trials):
             return True
@@ -137,8 +138,10 @@ def _changes(stored: object, now: object, path: str = "") -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
             yield from _changes(stored.get(name), now.get(name), f"{path}.{name}".lstrip("."))
-    elif stored == now or (isinstance(stored, str) and isinstance(now, str) and is_expansion(stored, now)):
+    elif stored == now:
         return
+    elif isinstance(stored, str) and isinstance(now, str) and is_expansion(stored, now):
+        return  # an older version stored the values of variables
     elif isinstance(now, str) and refers(now) and not refers(str(stored)):
         yield f"  {path}: was another text, is {now!r}"
     else:
@@ -160,30 +163,40 @@ def siblings(
         identity: The settings of the case.
         script: Names the content of its script, as `Workbench.script` does; None where that is unknown.
     """
-    storage, must_share, prefix = database.storage, comparable(identity), f"{study}/"
-    parts = ("objective", "source", "devices")
+    storage, prefix = database.storage, f"{study}/"
 
     def find() -> list[Sibling]:
         """Return the siblings, read in one transaction."""
         cases = storage.cases()
-        same_study = [
-            known_case(name.removeprefix(prefix), facts.case)
-            for name, (_, facts) in cases.items()
-            if name.startswith(prefix) and comparable(facts.identity or {}) == must_share
-        ]
-        elsewhere = [
-            name
-            for name, (_, facts) in reversed(cases.items())
-            if script and not name.startswith(prefix) and facts.identity
-            if all(facts.identity.get(part) == identity.get(part) for part in parts)
-        ]
 
         def trials(name: str) -> list[FrozenTrial]:
-            return storage.get_all_trials(cases[name][0], deepcopy=False)
+            """Return the trials of a case, by the name of its study in the database."""
+            study_id, _ = cases[name]
+            return storage.get_all_trials(study_id, deepcopy=False)
 
-        similar = (sibling(name, trials(f"{prefix}{name}")) for name in most_similar(case, same_study))
-        same_script = (sibling(name, read) for name in elsewhere if measured_scripts(read := trials(name)) == {script})
-        return list(islice(filter(None, chain(similar, same_script)), 3))
+        def similar_cases() -> Iterator[Sibling | None]:
+            """Yield what is known of each similar case of the same study."""
+            of_study = [
+                known_case(name.removeprefix(prefix), facts.case)
+                for name, (_, facts) in cases.items()
+                if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
+            ]
+            for name in most_similar(case, of_study):
+                yield sibling(name, trials(f"{prefix}{name}"))
+
+        def cases_of_script() -> Iterator[Sibling | None]:
+            """Yield what is known of each case of another study that measured nothing but the same script."""
+            for name, (_, facts) in reversed(cases.items()):
+                if name.startswith(prefix) or not facts.identity:
+                    continue
+                if any(facts.identity.get(part) != identity.get(part) for part in ("objective", "source", "devices")):
+                    continue
+                known = trials(name)
+                if measured_scripts(known) == {script}:
+                    yield sibling(name, known)
+
+        found = chain(similar_cases(), cases_of_script() if script else ())
+        return list(islice(filter(None, found), 3))  # no further case is read
 
     return database.transact(find)
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from tuner.errors import StoreError
-from tuner.records.case_record import Claim, RunRecord, StudyAttributes, place, read_claim
+from tuner.records.case_record import Claim, RunRecord, StudyAttributes, read_claim, run_number
 from tuner.records.schema import RACE
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, is_held
@@ -40,8 +40,12 @@ class RaceRuns:
     def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
         """Claim the run of a config with a seed for this process; return whether it is claimed now.
 
-        It is not where `is_made` says of the runs so far that it is not needed, and while a process that lives
-        makes it. The claim of a process that is gone is taken over.
+        It is not claimed while another process that lives makes it. The claim of a process that is gone is taken over.
+
+        Args:
+            config: The config.
+            seed: The seed.
+            is_made: Returns whether the run is not needed, given the runs so far.
         """
 
         def try_claim() -> bool:
@@ -51,7 +55,7 @@ class RaceRuns:
                 if claim.seed == seed and same_launch(claim.config, config):
                     if is_held(claim.lease, self._database.signs):
                         return False
-                    number = claimed_number
+                    number = claimed_number  # in place of the claim of a process that is gone
             if is_made(self._runs()):
                 return False
             self._write_claim(number, Claim(config=config, seed=seed, lease=self._database.lease()))
@@ -72,7 +76,8 @@ class RaceRuns:
     def release(self) -> None:
         """Give back the claim of a run that was not made."""
         if self._claimed:
-            number, self._claimed = self._claimed[0], None
+            number, _ = self._claimed
+            self._claimed = None
             self._database.transact(lambda: self._write(number, None), alone=True)
 
     def add(self, run: RunRecord) -> None:
@@ -80,7 +85,8 @@ class RaceRuns:
 
         def store() -> None:
             """Store it in one transaction."""
-            self._write(self._claimed[0] if self._claimed else self._next(), asdict(run))
+            number = self._claimed[0] if self._claimed else self._next()
+            self._write(number, asdict(run))
 
         self._database.transact(store, alone=True)
         self._claimed = None
@@ -100,11 +106,12 @@ class RaceRuns:
 
     def _next(self) -> int:
         """Return the first number after those of all runs and claims."""
-        return 1 + max((number for name in self._attributes() if (number := place(name)) is not None), default=-1)
+        numbers = [number for number in map(run_number, self._attributes()) if number is not None]
+        return 1 + max(numbers, default=-1)
 
     def _claims(self) -> dict[int, Claim]:
         """Return the claims of runs that have not ended, by their numbers."""
-        claims = {place(name): read_claim(attribute) for name, attribute in self._attributes().items()}
+        claims = {run_number(name): read_claim(attribute) for name, attribute in self._attributes().items()}
         return {number: claim for number, claim in claims.items() if number is not None and claim is not None}
 
     def _runs(self) -> tuple[RunRecord, ...]:

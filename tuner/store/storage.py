@@ -18,7 +18,7 @@ from sqlalchemy import Row, String, bindparam, cast, or_, select
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
-from tuner.records.trial import RUNNING, is_kept, stored_facts
+from tuner.records.trial import RUNNING, stored_facts, was_stored_by_tuner
 from tuner.store.leases import Lease
 from tuner.study import grouped
 
@@ -150,7 +150,8 @@ class TrialStorage(BaseStorage):
         if not rows:
             raise KeyError(NO_RECORD)
         directions = StudyDirection.__members__
-        if unknown := [row.direction for row in rows if row.direction not in directions]:
+        unknown = [row.direction for row in rows if row.direction not in directions]
+        if unknown:
             raise LookupError(f"{unknown[0]!r} is not among the defined enum values")
         return [directions[row.direction] for row in rows]
 
@@ -185,15 +186,18 @@ class TrialStorage(BaseStorage):
         with self._reading() as rows:
             execute = partial(rows, study=study_id, last=cache.last, open=cache.open)
             changed = list(schema.of_trials(execute, _CHANGED))
-        trials, cache.open = dict(cache.ended), []
+        trials = dict(cache.ended)
+        cache.open = []
         for row, details in changed:
             cache.last = max(cache.last, row.trial_id)
             if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
-                cache.open.append(row.trial_id)
-            if trial := _trial(row, details, objectives):
-                trials[row.trial_id] = trial
-                if trial.state.is_finished():
-                    cache.ended[row.trial_id] = trial
+                cache.open.append(row.trial_id)  # read again next time
+            trial = _trial(row, details, objectives)
+            if trial is None:
+                continue
+            trials[row.trial_id] = trial
+            if trial.state.is_finished():
+                cache.ended[row.trial_id] = trial
         wanted = [trial for _, trial in sorted(trials.items()) if states is None or trial.state in states]
         return copied(wanted) if deepcopy else wanted
 
@@ -212,9 +216,12 @@ class TrialStorage(BaseStorage):
 
     def cases(self) -> dict[str, tuple[int, StudyAttributes]]:
         """Return the cases of all studies, in the order in which they were started: STUDY/CASE → study id and facts."""
-        facts = grouped(self.rows(select(schema.FACTS)), lambda row: row.study_id)
-        rows = self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id))
-        return {row.study_name: (row.study_id, StudyAttributes(_decoded(facts.get(row.study_id, ())))) for row in rows}
+        fact_rows = grouped(self.rows(select(schema.FACTS)), lambda row: row.study_id)
+        cases: dict[str, tuple[int, StudyAttributes]] = {}
+        for row in self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id)):
+            facts = _decoded(fact_rows.get(row.study_id, ()))
+            cases[row.study_name] = row.study_id, StudyAttributes(facts)
+        return cases
 
     def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.
@@ -255,11 +262,12 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
         distributions = {parameter.param_name: _distribution(parameter.distribution_json) for parameter in in_order}
         numbers = {parameter.param_name: float(parameter.param_value) for parameter in parameters}
         objective_values = [float(value.value) for value in sorted(values, key=lambda value: value.objective)]
-        if not (isinstance(row.number, int) and all(map(math.isfinite, objective_values))):
+        is_whole = isinstance(row.number, int) and all(map(math.isfinite, objective_values))
+        if not is_whole:
             return None
         facts = stored_facts(attributes)
         has_all_values = state != TrialState.COMPLETE or len(objective_values) == objectives
-        is_of_tuner = has_all_values and is_kept(facts, finished=state.is_finished())
+        is_of_tuner = has_all_values and was_stored_by_tuner(facts, finished=state.is_finished())
         if objectives is not None and not is_of_tuner:
             return None
         return FrozenTrial(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 SAFETY = 0.7
 """The share of the free memory that a batch may take. The rest is for what other configs and longer runs need more."""
@@ -47,7 +47,7 @@ class BatchFit:
     per_sample_mib: float | None
     """The measured memory of one sample of a batch; None where it is unknown."""
     is_bound: bool
-    """Whether memory grew too little to be measured, so that `per_sample_mib` is only known to be no larger."""
+    """Whether `per_sample_mib` is only an upper bound, because memory grew too little to be measured."""
     free_mib: float | None
     """The memory that a batch of no samples would leave free; None where it is unknown."""
     samples: int | None
@@ -58,9 +58,7 @@ class BatchFit:
     @property
     def by_memory(self) -> int | None:
         """The batch size that the free memory allows; None where memory sets no limit."""
-        if not self.per_sample_mib or self.free_mib is None:
-            return None
-        return math.floor(SAFETY * self.free_mib / self.per_sample_mib)
+        return _size_by_memory(self.free_mib, self.per_sample_mib)
 
     def __str__(self) -> str:
         """Return the batch size and how it follows, in words."""
@@ -76,12 +74,15 @@ class BatchFit:
 
 def limit(samples: int | None, most: int) -> int:
     """Return the largest batch size that makes sense, at least 1: no batch is larger than the samples at hand."""
-    return max(min(most, most if samples is None else samples), 1)
+    if samples is not None:
+        most = min(samples, most)
+    return max(most, 1)
 
 
 def probed_sizes(most: int) -> tuple[int, ...]:
-    """Return the sizes up to `most` that a probe may have, in increasing order; 1 where there is no other."""
-    return tuple(size for power in range(most.bit_length()) if (size := 3 << power) <= most) or (1,)
+    """Return the sizes up to `most` that a probe may have: 3, 6, 12 and so on; 1 where there is no other."""
+    sizes = tuple(3 << power for power in range(most.bit_length()) if 3 << power <= most)
+    return sizes or (1,)
 
 
 def first_size(per_iteration: int | None) -> int:
@@ -106,15 +107,19 @@ def next_size(
     sizes = probed_sizes(limit(samples, most))
     if not tried:
         return min(first, sizes[-1])
-    ran, largest = sum(probe.fits is True for probe in tried), max(probe.size for probe in tried)
-    too_large = min((probe.size for probe in tried if probe.fits is False), default=None)
-    if too_large is None and (ran < 2 or _growth_mib(tried) < MEASURABLE_MIB) and largest < sizes[-1]:
+    ran = sum(probe.fits is True for probe in tried)
+    too_large = min((probe.size for probe in tried if probe.fits is False), default=math.inf)
+    # Upwards, until the growth of memory can be measured.
+    largest = max(probe.size for probe in tried)
+    is_unknown = ran < 2 or _growth_mib(tried) < MEASURABLE_MIB
+    if is_unknown and too_large == math.inf and largest < sizes[-1]:
         return min(8 * largest, sizes[-1])
+    # Downwards, until two have run. A second failure for another reason ends this.
     failures_of_other_kinds = sum(probe.fits is None for probe in tried)
     if ran >= 2 or failures_of_other_kinds > 1:
         return None
     tried_sizes = {probe.size for probe in tried}
-    smaller = [size for size in sizes if size not in tried_sizes and (too_large is None or size < too_large)]
+    smaller = [size for size in sizes if size < too_large and size not in tried_sizes]
     return max(smaller, default=None)
 
 
@@ -123,7 +128,7 @@ def fit(
 ) -> BatchFit | None:
     """Return the batch size that follows from what has been tried; None where fewer than two sizes ran.
 
-    A single size is enough if it is the only one that may be probed.
+    A single size is enough if no other size may be probed.
 
     The memory per sample is the slope between the smallest and the largest size that ran. If memory grew by less than
     `MEASURABLE_MIB`, it counts as grown by that much. The size is the largest power of two within `SAFETY` times the
@@ -131,33 +136,45 @@ def fit(
     memory.
     """
     ran = sorted((probe for probe in tried if probe.fits), key=lambda probe: probe.size)
-    if len(ran) < min(len(probed_sizes(limit(samples, most))), 2):
+    needed = min(2, len(probed_sizes(limit(samples, most))))
+    if len(ran) < needed:
         return None
-    too_large = min((probe.size for probe in tried if probe.fits is False), default=math.inf)
     low, high = ran[0], ran[-1]
     growth_mib = _growth_mib(tried)
     per_sample_mib = free_mib = None
     if high.used_mib is not None and low.used_mib is not None and high.size > low.size:
         per_sample_mib = max(growth_mib, MEASURABLE_MIB) / (high.size - low.size)
-        empty_mib = high.used_mib - growth_mib / (high.size - low.size) * high.size
-        free_mib = None if total_mib is None else max(total_mib - empty_mib, 0.0)
-    fitted = BatchFit(
-        size=low.size,
+        if total_mib is not None:
+            empty_mib = high.used_mib - growth_mib / (high.size - low.size) * high.size  # by the measured slope
+            free_mib = max(total_mib - empty_mib, 0.0)
+
+    bounds: list[float] = [limit(samples, most)]
+    by_memory = _size_by_memory(free_mib, per_sample_mib)
+    if by_memory is not None:
+        bounds.append(by_memory)
+    elif free_mib is None and high.used_mib is not None and total_mib is not None:
+        bounds.append(high.size)  # the slope is unknown, so nothing says that a larger batch fits
+    bounds += [probe.size - 1 for probe in tried if probe.fits is False]
+    within = int(max(min(bounds), low.size))
+    return BatchFit(
+        size=1 << within.bit_length() - 1,  # rounded down to a power of two
         per_sample_mib=per_sample_mib,
         is_bound=growth_mib < MEASURABLE_MIB,
         free_mib=free_mib,
         samples=samples,
         most=most,
     )
-    by_memory = math.inf if fitted.by_memory is None else fitted.by_memory
-    is_slope_unknown = free_mib is None and high.used_mib is not None and total_mib is not None
-    largest_run = high.size if is_slope_unknown else math.inf  # nothing says that a larger batch fits
-    within = max(min(limit(samples, most), by_memory, too_large - 1, largest_run), low.size)
-    return replace(fitted, size=1 << int(within).bit_length() - 1)  # rounded down to a power of two
+
+
+def _size_by_memory(free_mib: float | None, per_sample_mib: float | None) -> int | None:
+    """Return the batch size that the free memory allows; None where memory sets no limit."""
+    if free_mib is None or not per_sample_mib:
+        return None
+    return math.floor(SAFETY * free_mib / per_sample_mib)
 
 
 def _growth_mib(tried: Sequence[Tried]) -> float:
     """Return by how much the largest size that ran needs more memory than the smallest, in MiB; 0 where unknown."""
     by_size = sorted(tried, key=lambda probe: probe.size)
-    used = [probe.used_mib for probe in by_size if probe.fits and probe.used_mib is not None]
-    return max(used[-1] - used[0], 0.0) if used else 0.0
+    used_mib = [probe.used_mib for probe in by_size if probe.fits and probe.used_mib is not None]
+    return max(used_mib[-1] - used_mib[0], 0.0) if used_mib else 0.0

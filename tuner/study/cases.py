@@ -50,25 +50,29 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     """
     trainable = {case.name: case for case in cases if case.trainable}
     chosen: set[str] = set()
-    empty: list[str] = []
+    without_match: list[str] = []
     for pattern in patterns:
         matched = {name for name in trainable if any(fnmatchcase(name, glob) for glob in _globs(pattern))}
         chosen |= matched
         if not matched:
-            empty.append(pattern)
-    if empty:
+            without_match.append(pattern)
+    if without_match:
         known = ", ".join(trainable) or "none"
         raise StudyError(
-            f"no trainable case matches {', '.join(map(repr, empty))}; "
+            f"no trainable case matches {', '.join(map(repr, without_match))}; "
             f"this trainer knows {shorten(known, 200, placeholder=' …')} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
 
 
 def _globs(pattern: str) -> tuple[str, str]:
-    """Return a pattern as a glob over names, and as the name that an argument file gives its case."""
-    name = pattern.removesuffix(".txt")
-    return name, name.rpartition("/")[2].removesuffix("_args")
+    """Return a pattern as a glob over names, and as the name that an argument file gives its case.
+
+    Of `args/amp_toy_args.txt`, the second is `amp_toy`.
+    """
+    path = pattern.removesuffix(".txt")
+    file_name = path.rpartition("/")[2]
+    return path, file_name.removesuffix("_args")
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:
@@ -86,10 +90,10 @@ def lending_order(cases: Sequence[Case]) -> list[Case]:
 
 
 def _novelty(case: Case, earlier: Sequence[Case]) -> int:
-    """Return how much of method and robot no earlier case has: 2, 1 or 0."""
+    """Return how many of the two, method and robot, no earlier case has: 2, 1 or 0."""
     has_new_method = case.method not in {known.method for known in earlier}
     has_new_robot = not any(_same_robot(case, known) for known in earlier)
-    return has_new_method + has_new_robot
+    return int(has_new_method) + int(has_new_robot)
 
 
 def _same_robot(case: Case, second: Case) -> bool:
@@ -110,10 +114,17 @@ def likeness(case: Case, second: Case) -> tuple[int, float] | None:
     words in common.
     """
     same_method, same_robot = case.method == second.method, _same_robot(case, second)
-    return (same_method + 2 * same_robot, _share_in_common(case, second)) if same_method or same_robot else None
+    if same_robot:
+        kind = 3 if same_method else 2
+    elif same_method:
+        kind = 1
+    else:
+        return None
+    return kind, _share_in_common(case, second)
 
 
 def most_similar(case: Case, cases: Iterable[Case]) -> list[str]:
     """Return the names of the other cases that are like this one, the most alike first, equals in their order."""
-    alike = {second.name: value for second in cases if second.name != case.name and (value := likeness(case, second))}
+    likeness_of = {second.name: likeness(case, second) for second in cases if second.name != case.name}
+    alike = {name: value for name, value in likeness_of.items() if value is not None}
     return sorted(alike, key=alike.__getitem__, reverse=True)

@@ -28,22 +28,22 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
         StudyError: for a parameter that the study does not search, and for values that it cannot have.
     """
     raw = spec.model_dump(mode="json", exclude_unset=True)
-    names: list[str] = []
+    changes: list[str] = []  # in words, for the name
     for text in settings:
         name, equals, values = text.partition("=")
         if name not in spec.space:
             raise StudyError(f"--set {text}: {spec.name} does not search {name}; it searches {', '.join(spec.space)}")
         raw["space"][name] = _parameter(spec, name, values if equals else "", text)
         _remove_from_overrides(raw, "space", name)
-        names += values.split(",")
+        changes += [value.strip() for value in values.split(",")]
     if max_seconds is not None:
         raw.setdefault("probe", {})["max_seconds"] = max_seconds
         _remove_from_overrides(raw, "probe", "max_seconds")
-        names.append(f"{max_seconds:g}s")
-    for key in ("fallback", "launch"):  # the study has what they stand for
+        changes.append(f"{max_seconds:g}s")
+    for key in ("fallback", "launch"):  # the loaded study has already what they stand for
         raw.pop(key, None)
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join([spec.name, *map(str.strip, names)]))
-    raw["name"] = name[:100]  # the most that study files allow
+    name_in_words = "-".join([spec.name, *changes])
+    raw["name"] = re.sub(r"[^A-Za-z0-9_.-]", "_", name_in_words)[:100]  # the most that study files allow
     try:
         return StudySpec.model_validate(raw)
     except ValidationError as error:
@@ -63,8 +63,8 @@ def _parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, 
     if not new_values:
         raise StudyError(f"--set {text}: write NAME=VALUE,VALUE, such as num_envs=44,40,39")
     kind = "ladder" if before.ladder is not None else "choices"
-    when = before.model_dump(mode="json", exclude_unset=True).get("when")
-    return {kind: new_values, **({"when": when} if when else {})}
+    conditions = before.model_dump(mode="json", include={"when"}, exclude_unset=True)
+    return {kind: new_values, **conditions}
 
 
 def _remove_from_overrides(raw: Mapping[str, Any], section: str, key: str) -> None:

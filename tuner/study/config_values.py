@@ -70,8 +70,13 @@ def config_content(path: Path, text: str) -> Any:
 
 
 def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
-    """Yield the single values of a content, each behind the keys to it, joined by dots and preceded by `before`."""
-    for key, value in content.items() if isinstance(content, Mapping) else ():
+    """Yield the single values of a content, each after the keys to it: `before` and the keys, joined by dots.
+
+    Lists are left out, because no setting is a part of a list.
+    """
+    if not isinstance(content, Mapping):
+        return
+    for key, value in content.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{before}{key}.")
         elif isinstance(value, bool | int | float | str):
@@ -80,4 +85,5 @@ def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
 
 def _plain(value: bool | int | float | str) -> Value:
     """Return a value of Python's own types, without what `round_trip` notes of quotes and digits."""
-    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
+    kinds = (bool, int, float, str)  # bool first, because true and false are integers, too
+    return next(kind(value) for kind in kinds if isinstance(value, kind))

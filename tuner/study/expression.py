@@ -55,8 +55,10 @@ class Expression:
         """The identifier that stands for a placeholder while Python parses the text → the placeholder's name."""
         self._counted: set[str] = set()
         """The placeholders that must be numbers; `_arithmetic` adds to them while the text is read."""
+        # `{a} + 1` is no Python, so an identifier stands for each placeholder.
+        python = _PLACEHOLDER.sub(self._stand_in, text).strip()
         try:
-            self._term = self._read(ast.parse(_PLACEHOLDER.sub(self._stand_in, text).strip(), mode="eval").body)
+            self._term = self._read(ast.parse(python, mode="eval").body)
         except SyntaxError as error:
             raise ValueError(f"is no {self._kind}; {self._hint}") from error
 
@@ -128,8 +130,10 @@ class Rule(Expression):
 
         A config for which the rule cannot be computed, as for a division by 0, does not keep it.
         """
+        if not self.names <= values.keys():
+            return True
         try:
-            return not self.names <= values.keys() or bool(self._evaluate(values))
+            return bool(self._evaluate(values))
         except ValueError:
             return False
 
@@ -137,17 +141,18 @@ class Rule(Expression):
         """Return the term of a condition, which is true or false. Raises SyntaxError for any other node."""
         match node:
             case ast.BoolOp(op=op, values=nodes):
-                parts, combine = [self._read(part) for part in nodes], all if isinstance(op, ast.And) else any
+                parts = [self._read(part) for part in nodes]
+                combine = all if isinstance(op, ast.And) else any
                 return lambda values: combine(part(values) for part in parts)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 term = self._read(operand)
                 return lambda values: not term(values)
             case ast.Compare(left=left, ops=signs, comparators=nodes):  # a < b < c compares each with the next
-                pairs = zip([left, *nodes], signs, nodes, strict=False)
-                comparisons = [self._comparison(*pair) for pair in pairs]
+                triples = zip([left, *nodes], signs, nodes, strict=False)  # the last node has no sign behind it
+                comparisons = [self._comparison(first, sign, second) for first, sign, second in triples]
                 return lambda values: all(comparison(values) for comparison in comparisons)
             case ast.Name(id=identifier) if name := self._names.get(identifier):
-                return lambda values: values[name] is True
+                return lambda values: values[name] is True  # a placeholder alone is a switch
             case _:
                 raise SyntaxError(ast.dump(node))
 

@@ -61,13 +61,19 @@ def without_keys(text: str) -> str:
 
 
 def _with_mask(match: re.Match[str]) -> str:
-    """Return the text of a match with `***` for its value, or as it is where the value is no key."""
-    parts = match.groupdict()
-    quote, value = parts.get("quote") or "", parts.get("text") or parts["word"]
+    """Return the text of a match with `***` for its value, or as it is where the value is no key.
+
+    Only `_NAMED` has the groups `quote` and `text`: a value in quotes.
+    """
+    groups = match.groupdict()
+    quote = groups.get("quote") or ""
+    value = groups.get("text") or groups["word"]
     harmless = _NUMBER if quote else _WORD
-    if match.re is _USER:
-        harmless = _REFERENCE  # a password may be a word or a number
-    return match[0] if re.fullmatch(harmless, value) else f"{match['name']}{quote}{MASKED}{quote}"
+    if match.re is _USER:  # a password may be a word or a number
+        harmless = _REFERENCE
+    if re.fullmatch(harmless, value):
+        return match[0]
+    return f"{match['name']}{quote}{MASKED}{quote}"
 
 
 _KEY_FORM = re.compile(rf"{_ISSUED.pattern}|[0-9a-f]{{32}}|[0-9a-f]{{40}}|[0-9a-f]{{64}}")
@@ -80,9 +86,13 @@ _OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)",
 
 def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
     """Return the literals that are keys by the name of their option or variable, or by their look: name → value."""
-    pairs = [*((word.name, word.value) for word in _named_values(words)), *env.items()]
-    literals = ((name, value) for name, value in pairs if _is_literal(value))
-    return {name or "key": value for name, value in literals if _names_a_key(name) or _KEY_FORM.fullmatch(value)}
+    options = [(word.name, word.value) for word in _named_values(words)]
+    keys: dict[str, str] = {}
+    for name, value in [*options, *env.items()]:
+        looks_like_key = _names_a_key(name) or _KEY_FORM.fullmatch(value)
+        if looks_like_key and _is_literal(value):
+            keys[name or "key"] = value
+    return keys
 
 
 def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,11 +100,11 @@ def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
     Fingerprints of older versions have them unmasked, so both sides of a comparison are masked.
     """
-    masks = {"command": _masked_command, "env": _masked_env}
-    return {
-        part: masks[part](text) if part in masks and isinstance(text, str) else text
-        for part, text in fingerprint.items()
-    }
+    masked = dict(fingerprint)
+    for part, mask in (("command", _masked_command), ("env", _masked_env)):
+        if isinstance(masked.get(part), str):
+            masked[part] = mask(masked[part])
+    return masked
 
 
 def _masked_env(text: str) -> str:
@@ -125,17 +135,18 @@ class _NamedValue(NamedTuple):
 
 def _named_values(words: Iterable[str]) -> Iterator[_NamedValue]:
     """Yield each word of a command line with the name of its value."""
-    name = ""
+    option_before = ""
     for word in words:
-        if match := _OPTION.fullmatch(word):
+        match = _OPTION.fullmatch(word)
+        if match:  # `--name=value`
             yield _NamedValue(match["before"], match["name"], match["value"])
-            name = ""
-        elif word.startswith("-"):
+            option_before = ""
+        elif word.startswith("-"):  # `--name`, whose value may be the next word
             yield _NamedValue(word)
-            name = word.lstrip("-")
+            option_before = word.lstrip("-")
         else:
-            yield _NamedValue("", name, word)
-            name = ""
+            yield _NamedValue("", option_before, word)
+            option_before = ""
 
 
 def _names_a_key(name: str) -> bool:

@@ -83,8 +83,10 @@ def launches() -> Mapping[str, Launch]:
 def shown_launch(flags: Collection[str]) -> str | None:
     """Return the launch whose flags a script has; None where it has the flags of none."""
     known = set(map(_normal, flags))
-    flags_of = {name: set(map(_normal, launch.shown_by)) for name, launch in launches().items() if launch.shown_by}
-    return next((name for name, shown_by in flags_of.items() if shown_by <= known), None)
+    for name, launch in launches().items():
+        if launch.shown_by and known.issuperset(map(_normal, launch.shown_by)):
+            return name
+    return None
 
 
 def with_launches(study: dict[str, Any]) -> dict[str, Any]:
@@ -92,8 +94,9 @@ def with_launches(study: dict[str, Any]) -> dict[str, Any]:
 
     Raises ValueError for an unknown launch, and for a study without a command.
     """
-    names = study.get("launch")
-    for name in reversed([names] if isinstance(names, str) else names or []):
+    launch = study.get("launch") or []
+    names = [launch] if isinstance(launch, str) else launch
+    for name in reversed(names):  # each puts its parameters before those that are there, so the first comes last
         if name not in launches():
             raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(launches())}")
         study = _with(study, name, launches()[name])
@@ -122,39 +125,53 @@ class _Command:
         return "true" if self.is_bare(flag) else self.words[place + 1]
 
     def is_bare(self, flag: str) -> bool:
-        """Return whether a flag is there and stands without a value."""
+        """Return whether a flag is there and stands without a value: nothing or another flag follows."""
         place = self._place(flag)
         if place is None or "=" in self.words[place]:
             return False
-        following = self.words[place + 1 : place + 2]
-        return not following or re.match(r"--?[A-Za-z]|\{flag:", following[0]) is not None
+        if place + 1 == len(self.words):
+            return True
+        return re.match(r"--?[A-Za-z]|\{flag:", self.words[place + 1]) is not None
 
     def put(self, flag: str, placeholder: str, after: str = "") -> None:
-        """Put a placeholder in the place of a flag's value, or of a bare flag; a flag that is not there is added."""
+        """Put a placeholder in the place of a flag's value, or of a bare flag.
+
+        A flag that is not there is added behind the word `after`, or at the end. A placeholder `{flag:NAME}` stands
+        for the whole flag.
+        """
         place = self._place(flag)
         if place is None:
             at = self.words.index(after) + 1 if after in self.words else len(self.words)
-            self.words[at:at] = [placeholder] if placeholder.startswith("{flag:") else [f"--{flag}", placeholder]
+            added = [placeholder] if placeholder.startswith("{flag:") else [f"--{flag}", placeholder]
+            self.words[at:at] = added
         elif "=" in self.words[place]:
-            self.words[place] = f"{self.words[place].partition('=')[0]}={placeholder}"
+            name = self.words[place].partition("=")[0]
+            self.words[place] = f"{name}={placeholder}"
+        elif self.is_bare(flag):
+            self.words[place] = placeholder
         else:
-            self.words[place if self.is_bare(flag) else place + 1] = placeholder
+            self.words[place + 1] = placeholder
 
     def has(self, name: str) -> bool:
         """Return whether a flag is typed, or the configuration file has a value of its own for it."""
-        return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"
+        return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"  # "auto": the library decides
 
     def values(self) -> dict[str, Value]:
         """Return all values that are typed or in the file, without placeholders: parameter → value."""
-        flags = dict.fromkeys(word.partition("=")[0].lstrip("-") for word in self.words if word.startswith("--"))
-        typed = {flag: text for flag in flags if flag and (text := self.typed(flag)) and "{" not in text}
-        in_file = {_parameter(keys): value for keys, value in self.in_file.items()}
-        return in_file | {_parameter(flag): _value(text) for flag, text in typed.items()}
+        values = {_parameter(keys): value for keys, value in self.in_file.items()}
+        for word in self.words:
+            flag = word.partition("=")[0].lstrip("-") if word.startswith("--") else ""
+            text = self.typed(flag) if flag else None
+            if text and "{" not in text:
+                values[_parameter(flag)] = _value(text)  # what is typed comes before the file
+        return values
 
     def _place(self, flag: str) -> int | None:
         """Return the place of the word of a flag; None where the command does not have it."""
-        names = (_normal(word.partition("=")[0]) if word.startswith("--") else "" for word in self.words)
-        return next((place for place, name in enumerate(names) if name == _normal(flag)), None)
+        for place, word in enumerate(self.words):
+            if word.startswith("--") and _normal(word.partition("=")[0]) == _normal(flag):
+                return place
+        return None
 
 
 def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
@@ -166,6 +183,7 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
     options = dict(trainer.get("options") or {})
     if trainer.get("name") != "command" or not options.get("command"):
         raise ValueError(f"launch: {name} needs the trainer `command`, with a command among its options")
+    # The settings that may vary, and those that follow from them.
     command = _command(trainer, options, launch)
     added = _Added()
     values = {**launch.known, **command.values()}
@@ -177,11 +195,15 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
     if not added.space:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
     _compute(command, launch, values, added)
-    rules = [rule for text in launch.rules if (rule := _with_values(text, values, added))]
+    rules = [_with_values(text, values, added) for text in launch.rules]
+    rules = [rule for rule in rules if rule is not None]
+
+    # The options of the trainer.
     is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
     options = {**defaults, **options, "command": command.words}
-    options |= {"env": command.env} if command.env else {}
+    if command.env:
+        options["env"] = command.env
     files = {command.file: added.files} if added.files else {}
     for key, additions in {"unset": added.unset, "computed": added.computed, "files": files}.items():
         if additions:
@@ -201,9 +223,11 @@ class _Added:
 
     space: dict[str, dict[str, Any]] = field(default_factory=dict)
     unset: dict[str, Value] = field(default_factory=dict)
+    """Parameter → the value with which its flag is left out of the command."""
     files: dict[str, str] = field(default_factory=dict)
     """Parameter → the keys to its value in the configuration file."""
     computed: dict[str, str] = field(default_factory=dict)
+    """Parameter → the expression of its value."""
 
 
 def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Launch) -> _Command:
@@ -211,9 +235,11 @@ def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Lau
     text = options["command"]
     words = list(shell_split(text) if isinstance(text, str) else map(str, text))
     command = _Command(words, {name: str(value) for name, value in (options.get("env") or {}).items()})
+    if not launch.file:
+        return command
     folder = Path(str(trainer.get("root") or ""), str(options.get("cwd") or "")).expanduser()
-    for word in words if launch.file else ():
-        name = word.rpartition("=")[2]
+    for word in words:
+        name = word.rpartition("=")[2]  # of `--deepspeed=FILE`, or of a word of its own
         values = values_in(folder / name) if name.endswith(".json") else {}
         if launch.file in values:
             return replace(command, file=name, in_file=values)
@@ -232,10 +258,12 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
         if text is None:
             return None if knob.typed else False
         return text.lower() == "true"
-    in_words = knob.own if text is None else _value(text)
-    current = command.in_file.get(flag) if knob.key else in_words
+    current = knob.own if text is None else _value(text)
+    if knob.key:
+        current = command.in_file.get(flag)
     is_of_kind = isinstance(current, str) == isinstance(knob.choices[0], str) or current == knob.own
-    return current if is_of_kind and "{" not in str(current) else None
+    is_placeholder = "{" in str(current)  # the study varies it already
+    return current if is_of_kind and not is_placeholder else None
 
 
 def _search(command: _Command, flag: str, knob: Knob, current: Value, added: _Added) -> None:
@@ -246,48 +274,64 @@ def _search(command: _Command, flag: str, knob: Knob, current: Value, added: _Ad
     if not knob.when.keys() <= added.space.keys():
         return
     parameter = flag if knob.switch else _parameter(flag)
+    is_given = knob.key or command.typed(flag) is not None
+    if knob.env:
+        is_given = flag in command.env
+
+    # The space. A setting that counts only sometimes, and is not given, has no current value to begin with.
     choices = (False, True) if knob.switch else knob.choices
-    is_typed = flag in command.env if knob.env else knob.key or command.typed(flag) is not None
-    first = (current,) if is_typed or not knob.when else ()
-    when = {"when": dict(knob.when)} if knob.when else {}
-    added.space[parameter] = {"choices": list(dict.fromkeys((*first, *choices))), **when}
+    first = (current,) if is_given or not knob.when else ()
+    added.space[parameter] = {"choices": list(dict.fromkeys((*first, *choices)))}
+    if knob.when:
+        added.space[parameter]["when"] = dict(knob.when)
+
+    # The command, or its file.
     if knob.key:
         added.files[parameter] = flag
         return
-    if not (is_typed or knob.switch):
+    if not (is_given or knob.switch):
         added.unset[parameter] = current
     if knob.env:
         command.env[flag] = f"{{{parameter}}}"
-    elif knob.switch and (not is_typed or command.is_bare(flag)):
+    elif knob.switch and (not is_given or command.is_bare(flag)):
         command.put(flag, f"{{flag:{parameter}}}", knob.after)
     else:
         command.put(flag, f"{{{parameter}}}", knob.after)
 
 
 def _compute(command: _Command, launch: Launch, values: dict[str, Value], added: _Added) -> None:
-    """Add the flags that follow from others, so that the total batch stays; `values` are those of the command."""
+    """Add the flags that follow from others, so that the total batch stays; `values` are those of the command.
+
+    In their expressions, `{own:NAME}` becomes the number that the command has. A flag stays as it is where such a
+    number is unknown.
+    """
     for flag, rule in launch.computed.items():
-        parameter, text = _parameter(flag), str(rule["value"])
-        current = {**({parameter: rule["own"]} if "own" in rule else {}), **values}
-        names = re.findall(r"\{own:(\w+)\}", text)
+        parameter, expression = _parameter(flag), str(rule["value"])
+        own_values = {parameter: rule["own"], **values} if "own" in rule else values
+        names = re.findall(r"\{own:(\w+)\}", expression)
         may_be_computed = "own" in rule or command.typed(flag) in {None, "-1"}  # -1: torchtitan computes it itself
-        if may_be_computed and all(isinstance(current.get(name), int) for name in names):
+        if may_be_computed and all(isinstance(own_values.get(name), int) for name in names):
             for name in names:
-                text = text.replace(f"{{own:{name}}}", str(current[name]))
-            added.computed[parameter] = text
+                expression = expression.replace(f"{{own:{name}}}", str(own_values[name]))
+            added.computed[parameter] = expression
             command.put(flag, f"{{{parameter}}}")
 
 
 def _with_values(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
     """Return a rule with the values of what does not vary; None where such a value is unknown, or nothing varies."""
     names = Rule(rule).names - {RANKS}
+    if not names & added.space.keys():
+        return None
     for name in names - added.space.keys():
-        if name not in values and name not in added.computed:
+        if name in added.computed:
+            text = f"({added.computed[name]})"
+        elif name in values:
+            value = values[name]
+            text = repr(value) if isinstance(value, str) else value_text(value)
+        else:
             return None
-        value = values.get(name, "")
-        text = repr(value) if isinstance(value, str) else value_text(value)
-        rule = rule.replace(f"{{{name}}}", f"({added.computed[name]})" if name in added.computed else text)
-    return rule if names & added.space.keys() else None
+        rule = rule.replace(f"{{{name}}}", text)
+    return rule
 
 
 def _value(text: str) -> Value:

@@ -30,7 +30,7 @@ from tuner.study.space import LADDER, Condition, Parameter, Value, doublings
 def count_spaced(first: float, last: float, step: float, *, log: bool) -> int:
     """Return the most values that a range can have, without making them; `step` is a factor with `log`."""
     if log:
-        return math.ceil(math.log(last / first) / math.log(step)) + 1
+        return math.ceil(math.log(last / first) / math.log(step)) + 1  # `last` ends the list, at any distance
     return int((_exact(last) - _exact(first)) // _exact(step)) + 1
 
 
@@ -43,13 +43,13 @@ def spaced_values(first: float, last: float, step: float, *, log: bool) -> tuple
     """
     begin, end, change = map(_exact, (first, last, step))
     if not log:
+        sums = [begin + place * change for place in range(count_spaced(first, last, step, log=False))]
         are_integers = all(isinstance(number, int) for number in (first, last, step))
-        steps = (begin + place * change for place in range(count_spaced(first, last, step, log=False)))
-        return tuple(int(number) if are_integers else float(number) for number in steps)
-    powers = takewhile(lambda number: number < end, (begin * change**power for power in counting()))
+        return tuple(map(int, sums)) if are_integers else tuple(map(float, sums))
+    products = takewhile(lambda number: number < end, (begin * change**power for power in counting()))
     if isinstance(first, int) and isinstance(last, int):
-        return tuple(dict.fromkeys([*(round(number) for number in powers), last]))
-    return (*map(float, powers), float(last))
+        return tuple(dict.fromkeys([*map(round, products), last]))  # rounding may give an integer twice
+    return (*map(float, products), float(last))
 
 
 def _exact(number: float) -> Decimal:
@@ -214,7 +214,8 @@ class ParameterSpec(Strict):
         if self.grow is None:
             return
         sizes = [size for size in self.choices or () if isinstance(size, int) and not isinstance(size, bool)]
-        if not sizes or len(sizes) < len(self.choices or ()) or max(sizes) < 1:
+        has_others = len(sizes) < len(self.choices or ())
+        if not sizes or has_others or max(sizes) < 1:
             raise ValueError("only choices that are whole numbers, one of them above 0, can grow")
         if self.grow <= max(sizes):
             raise ValueError(f"grow {self.grow} is not above the largest choice, {max(sizes)}")
@@ -225,10 +226,13 @@ class ParameterSpec(Strict):
             return
         if self.ladder is None and self.range is None:
             raise ValueError("only a ladder or a range allows own; the first of `choices` is your own")
-        first, last = self.range or (self.min, self.max)
-        if isinstance(self.own, bool | str) or (self.ladder and (not isinstance(self.own, int) or self.own < 1)):
+        is_number = isinstance(self.own, int | float) and not isinstance(self.own, bool)
+        is_rung = isinstance(self.own, int) and self.own >= 1
+        if not is_number or (self.ladder and not is_rung):
             raise ValueError(f"own {self.own!r} is no number that the parameter can have")
-        if (self.range or self.ladder == AUTO) and not first <= self.own <= last:
+        has_bounds = self.range or self.ladder == AUTO
+        first, last = self.range or (self.min, self.max)
+        if has_bounds and not first <= float(self.own) <= last:
             raise ValueError(f"own {self.own} is not between {first} and {last}")
 
     def _check_range(self) -> None:
@@ -251,11 +255,15 @@ class ParameterSpec(Strict):
     @property
     def _step(self) -> float:
         """The step of a range: that of the file, or else 2 as a factor, 1 for integers, or a tenth of the range."""
-        if self.step or self.log:
-            return self.step or 2
+        if self.step:
+            return self.step
+        if self.log:
+            return 2
         first, last = self.range or (0, 0)
-        has_fractions = not isinstance(first + last, int)
-        return float((_exact(last) - _exact(first)) / 10) if has_fractions and first < last else 1
+        are_integers = isinstance(first, int) and isinstance(last, int)
+        if are_integers or first >= last:  # a single number: any step will do
+            return 1
+        return float((_exact(last) - _exact(first)) / 10)
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -277,8 +285,9 @@ class ParameterSpec(Strict):
 
     def _with_own(self, values: Sequence[Value]) -> tuple[Value, ...]:
         """Return numbers sorted, with the own value among them."""
-        own = () if self.own is None or self.own in values else (self.own,)
-        return tuple(sorted((*values, *own), key=float))
+        if self.own is not None and self.own not in values:
+            values = (*values, self.own)
+        return tuple(sorted(values, key=float))
 
     @property
     def _spaced(self) -> tuple[float, ...]:
@@ -288,10 +297,12 @@ class ParameterSpec(Strict):
     @property
     def grown(self) -> tuple[int, ...]:
         """The values into which choices grow: doublings of the largest one."""
-        if (most := self.grow) is None:
+        most = self.grow
+        if most is None:
             return ()
         largest = max(size for size in self.choices or () if isinstance(size, int))
-        return tuple(takewhile(lambda size: size <= most, (largest << power for power in counting(1))))
+        doubled = (largest << power for power in counting(1))
+        return tuple(takewhile(lambda size: size <= most, doubled))
 
     def with_values(self, values: Sequence[Value]) -> "ParameterSpec":
         """Return a ladder or a list of choices with these values and the same conditions."""
@@ -300,14 +311,19 @@ class ParameterSpec(Strict):
 
     def parameter(self, name: str, *, is_ladder: bool) -> Parameter:
         """Return the parameter in the form that the search uses; `is_ladder`: whether the values are the rungs."""
-        auto_bounds = (self.min, self.max) if self.ladder == AUTO else None
+        is_evenly_spaced = self.own is None or self.own in self._spaced
+        bounds = None
+        if self.batch:
+            bounds = (1, self.max)
+        elif self.ladder == AUTO:
+            bounds = (self.min, self.max)
         return Parameter(
             name=name,
             values=tuple(sorted(self.values, key=float)) if is_ladder else self.values,
             is_ladder=is_ladder,
-            is_range=self.range is not None and self.own in {None, *self._spaced},
+            is_range=self.range is not None and is_evenly_spaced,
             is_log=self.log,
-            bounds=(1, self.max) if self.batch else auto_bounds,
+            bounds=bounds,
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else self.own,
             grown=self.grown,
@@ -325,9 +341,10 @@ def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
     """Return the names of parameters, each after those of its conditions. Raises ValueError for a cycle."""
     ordered: list[str] = []
     while len(ordered) < len(space):
-        ready = [name for name, spec in space.items() if name not in ordered and set(spec.when) <= set(ordered)]
+        left = [name for name in space if name not in ordered]
+        ready = [name for name in left if space[name].when.keys() <= set(ordered)]
         if not ready:
-            raise ValueError(f"the conditions form a cycle: {', '.join(sorted(set(space) - set(ordered)))}")
+            raise ValueError(f"the conditions form a cycle: {', '.join(sorted(left))}")
         ordered.append(ready[0])
     return ordered
 

@@ -37,7 +37,9 @@ def literal_word(text: str) -> str:
     """
     if _BARE.fullmatch(text):
         return text
-    return "'" + text.replace("'", "'\"'\"'") + "'" if text.isprintable() else f"$'{_with_escapes(text)}'"
+    if text.isprintable():
+        return "'" + text.replace("'", "'\"'\"'") + "'"  # an apostrophe stands in quotes of its own
+    return f"$'{_with_escapes(text)}'"
 
 
 def literal_line(words: Iterable[str]) -> str:
@@ -51,19 +53,23 @@ def literal_words(line: str) -> list[str]:
     for match in _WORD.finditer(line):
         if match["stray"]:
             raise ValueError(f"no closing quotation: {line}")
-        words += shlex.split(match["usual"]) if match["usual"] else [_without_escapes(match["escaped"])]
+        if match["usual"]:
+            words += shlex.split(match["usual"])
+        else:
+            words.append(_without_escapes(match["escaped"]))
     return words
 
 
 def quoted(word: str) -> str:
     """Return a word of a study's command in quotes where it needs them, as it is stored and compared.
 
-    References need none, so that the result can be compared by `is_expansion`.
+    References need no quotes, so that the result can be compared by `is_expansion`: `--lr=${LR}` stays as it is.
     """
-    pieces = list(parts(word))
-    literal = "".join(part.source for part in pieces if part.name is None)
-    is_bare = len(literal) < len(word) and (not literal or shlex.quote(literal) == literal)
-    return word if is_bare else shlex.quote(word)
+    beside_names = "".join(part.source for part in parts(word) if part.name is None)
+    has_names = len(beside_names) < len(word)
+    if has_names and (beside_names == "" or shlex.quote(beside_names) == beside_names):
+        return word
+    return shlex.quote(word)
 
 
 def shell_split(text: str) -> tuple[str, ...]:
@@ -72,18 +78,21 @@ def shell_split(text: str) -> tuple[str, ...]:
     Raises ValueError for an unclosed quote.
     """
     pieces = list(parts(text))
-    names = (part.source for part in pieces if part.name is not None)
-    words = shlex.split("".join(part.source if part.name is None else "\0" for part in pieces))  # no file holds a NUL
-    return tuple(re.sub("\0", lambda _: next(names), word) for word in words)
+    # While the text is split, a NUL stands for each part with a name: no file holds a NUL.
+    words = shlex.split("".join("\0" if part.name else part.source for part in pieces))
+    sources = (part.source for part in pieces if part.name)
+    return tuple(re.sub("\0", lambda _: next(sources), word) for word in words)
 
 
 def shell_word(text: str) -> str:
     """Return a text with references as one word of a shell script, which looks up the variables."""
     pieces: list[str] = []
     for are_references, run in groupby(parts(text), key=lambda part: part.is_reference):
-        texts = [_reference(part) if are_references else part.literal for part in run]
-        pieces += texts if are_references else [literal_word("".join(texts))]
-    return "".join(pieces) or literal_word("")
+        if are_references:
+            pieces += map(_reference, run)
+        else:
+            pieces.append(literal_word("".join(part.literal for part in run)))
+    return "".join(pieces) or literal_word("")  # an empty word needs quotes
 
 
 def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
@@ -92,15 +101,31 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
     The shell looks up all variables as they are before the line. Where its own assignments would not do so, or would
     not set the variable, the line has the program `env`.
     """
-    assigned, earlier, needs_env = variables or {}, set[str](), False
+    assigned = variables or {}
+    line = [f"{name}={shell_word(text)}" for name, text in assigned.items()]
+    if _need_env(assigned):
+        line.insert(0, "env")
+    program, *arguments = [shell_word(text) for text in words] or [""]
+    special = _SPECIAL.match(program)
+    if special:  # quoted, it is the name of a program
+        end = len(program) if _BARE.fullmatch(program) else special.end()
+        program = f"'{program[:end]}'{program[end:]}"
+    if program:
+        line += [program, *arguments]
+    return " ".join(line)
+
+
+def _need_env(assigned: Mapping[str, str]) -> bool:
+    """Return whether a shell's own assignments would not do for these variables.
+
+    It sets some itself. And it looks up a variable that an assignment before has set as it is after this assignment.
+    """
+    earlier: set[str] = set()
     for name, text in assigned.items():
-        needs_env |= name in _SET_BY_BASH or any(part.is_reference and part.name in earlier for part in parts(text))
+        if name in _SET_BY_BASH or any(part.is_reference and part.name in earlier for part in parts(text)):
+            return True
         earlier.add(name)
-    line = [shell_word(text) for text in words]
-    if line and (special := _SPECIAL.match(line[0])):
-        end = len(line[0]) if _BARE.fullmatch(line[0]) else special.end()
-        line[0] = f"'{line[0][:end]}'{line[0][end:]}"
-    return " ".join([*["env"] * needs_env, *(f"{name}={shell_word(text)}" for name, text in assigned.items()), *line])
+    return False
 
 
 def _reference(part: TextPart) -> str:
@@ -127,12 +152,15 @@ def _in_default(text: str, is_unquotable: bool) -> str:
 
 def _with_escapes(text: str) -> str:
     """Return a text as `$'…'` spells it between the apostrophes."""
-    spelt = (_ESCAPES.get(char) or (char if char.isprintable() else _bytes(char)) for char in text)
-    return "".join(spelt)
+    return "".join(map(_with_escape, text))
 
 
-def _bytes(character: str) -> str:
-    r"""Return the bytes of a character as `$'…'` spells them: `\xff`."""
+def _with_escape(character: str) -> str:
+    r"""Return a character as `$'…'` spells it: some by a letter, others that do not show by their bytes, as `\xff`."""
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
     return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
 
 

@@ -11,13 +11,18 @@ from typing import TypeVar
 
 
 def halving(count: int, wanted: int) -> list[int]:
-    """Return `wanted` of the indices 0 … count-1: the last, the first, then the middle of the widest gap each time."""
-    chosen = [index for index in dict.fromkeys((count - 1, 0)) if 0 <= index < count][:wanted]
-    while 2 <= len(chosen) < min(count, wanted):
-        ordered = sorted(chosen)
-        low, high = max(itertools.pairwise(ordered), key=lambda pair: (pair[1] - pair[0], pair[1]))
+    """Return `wanted` of the indices 0 … count-1: the last, the first, then the middle of the widest gap each time.
+
+    Of equally wide gaps, the last one comes first. Of 9 indices, the first five are 8, 0, 4, 6 and 2.
+    """
+    if count < 2:
+        return list(range(count))[:wanted]
+    chosen = [count - 1, 0]
+    while len(chosen) < min(count, wanted):
+        gaps = itertools.pairwise(sorted(chosen))
+        low, high = max(gaps, key=lambda gap: (gap[1] - gap[0], gap[1]))
         chosen.append((low + high) // 2)
-    return chosen
+    return chosen[:wanted]
 
 
 Item = TypeVar("Item")
@@ -34,7 +39,8 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
     """Return `first`, twice `first`, and so on below `last`, and `last` itself."""
-    return (*itertools.takewhile(lambda rung: rung < last, (first << power for power in itertools.count())), last)
+    doubled = (first << power for power in itertools.count())
+    return (*itertools.takewhile(lambda rung: rung < last, doubled), last)
 
 
 Value = bool | int | float | str
@@ -148,7 +154,7 @@ class Parameter:
     def up_to(self, most: int) -> "Parameter":
         """Return the parameter without the rungs above `most`, which must be at least the smallest rung.
 
-        An `auto` ladder then has `most` as its upper bound.
+        An `auto` ladder then has `most` as its upper bound, and as a rung in place of those above.
         """
         if self.bounds is None:
             return replace(self, values=tuple(rung for rung in self.values if isinstance(rung, str) or rung <= most))
@@ -192,13 +198,13 @@ class Space:
     def __contains__(self, config: Mapping[str, Value]) -> bool:
         """Return whether `config` has a value for each active parameter, nothing else, and can be measured."""
         try:
-            active = self.draw(lambda parameter: config[parameter.name])
-        except KeyError:
+            of_active = self.draw(lambda parameter: config[parameter.name])
+        except KeyError:  # an active parameter has no value
             return False
-        if active != dict(config):
+        if of_active != dict(config):
             return False
-        has_values = all(config[part.name] in part.values for part in self.parameters if part.name in config)
-        return has_values and self.holds(dict(config))
+        are_known = all(config[part.name] in part.values for part in self.parameters if part.name in config)
+        return are_known and self.holds(dict(config))
 
     @property
     def idle(self) -> dict[str, Condition]:
@@ -281,15 +287,16 @@ class Space:
     def nearest(self, config: Config) -> Config:
         """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung.
 
-        A parameter that it lacks has the user's own value, or the first; one that this space lacks is left out.
+        A parameter that the config lacks has the user's own value, or else its first value. A parameter that this space
+        lacks is left out.
         """
 
         def pick(parameter: Parameter) -> Value:
             """Return the value of a parameter in this space."""
             if parameter.name not in config:
                 return parameter.values[0] if parameter.own is None else parameter.own
-            is_auto = parameter.is_ladder and parameter.bounds is not None
-            return parameter.nearest(config[parameter.name]) if is_auto else config[parameter.name]
+            is_auto_ladder = parameter.is_ladder and parameter.bounds is not None
+            return parameter.nearest(config[parameter.name]) if is_auto_ladder else config[parameter.name]
 
         return self.draw(pick)
 
@@ -324,14 +331,18 @@ class Space:
                 return generator.choice(parameter.values)
 
             config = self.draw(pick)
-            if self.holds(config) and (digest := config_digest(config)) not in digests:
+            digest = config_digest(config)
+            if digest not in digests and self.holds(config):
                 digests.add(digest)
                 known.append(config)
                 yield config
 
     def example(self) -> Config | None:
         """Return a config; None where there is none, or where none of a large space is found within seconds."""
-        return self.own or next(self.drawn() if self.combinations > _DRAWS else self.configs(), None)
+        if self.own:
+            return self.own
+        configs = self.drawn() if self.combinations > _DRAWS else self.configs()  # to go through all may take hours
+        return next(configs, None)
 
     def _extend(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
         """Yield all configs that begin with `config`, with a value of each active parameter that follows."""
@@ -365,8 +376,8 @@ class Space:
         ladder = self.rungs
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
         variants = self.values(VARIANT) or (None,)
-        seeds = [self.first_at(rung, variant) for rung, variant in itertools.product(rungs, variants)]
-        seeds[:0] = [self.own] if self.own else []
+        seeds = [self.own] if self.own else []
+        seeds += [self.first_at(rung, variant) for rung, variant in itertools.product(rungs, variants)]
         return [config for place, config in enumerate(seeds) if config not in seeds[:place]]
 
     def default_at(self, rung: Value | None) -> Config:
@@ -379,8 +390,14 @@ class Space:
 
     def first_at(self, rung: Value | None, variant: Value | None) -> Config:
         """Return the config of a rung and a variant with the first value of every other parameter."""
-        chosen = {name: value for name, value in ((self.ladder, rung), (VARIANT, variant)) if value is not None}
-        return self.draw(lambda parameter: chosen.get(parameter.name, parameter.values[0]))
+        given = {self.ladder: rung, VARIANT: variant}
+
+        def pick(parameter: Parameter) -> Value:
+            """Return the given value of a parameter, or else its first."""
+            value = given.get(parameter.name)
+            return parameter.values[0] if value is None else value
+
+        return self.draw(pick)
 
 
 def ladder_of(space: Space) -> str | None:
@@ -413,13 +430,12 @@ def described(space: Space) -> dict[str, object]:
 
     An `auto` ladder is described by its bounds only, because each study computes its own rungs.
     """
-    return {
-        parameter.name: {
-            **({"auto": list(parameter.bounds)} if parameter.bounds else {"values": list(parameter.values)}),
-            "when": {condition.parameter: _needed(condition) for condition in parameter.conditions},
-        }
-        for parameter in space.parameters
-    }
+    descriptions: dict[str, object] = {}
+    for parameter in space.parameters:
+        key, numbers = ("auto", parameter.bounds) if parameter.bounds else ("values", parameter.values)
+        when = {condition.parameter: _needed(condition) for condition in parameter.conditions}
+        descriptions[parameter.name] = {key: list(numbers), "when": when}
+    return descriptions
 
 
 def _needed(condition: Condition) -> object:

@@ -48,15 +48,15 @@ class Constraint:
         return f"{self.sense} {self.number:.15g}{' * default' if self.of_default else ''}"
 
     def violation(self, value: float | None, default: float | None = None) -> float:
-        """Return by how much a value violates the bound, as a share of the bound. At most 0 means that it is satisfied.
+        """Return by how much a value violates the bound, as a share of the bound; at most 0 where the value keeps it.
 
-        `default` is the value that the default variant has. A violation is 1 when either value is unknown. For a bound
-        of 0 the difference itself is returned.
+        For a bound of 0, the difference itself is returned. `default` is the value that the default variant has.
         """
         bound = self._bound(default)
-        if value is None or bound is None:
+        if value is None or bound is None:  # unknown: violated in full
             return 1.0
-        return (value - bound if self.sense == "<=" else bound - value) / (bound or 1.0)
+        excess = value - bound if self.sense == "<=" else bound - value
+        return excess / (bound or 1.0)
 
     def complaint(self, value: float | None, default: float | None = None) -> str:
         """Return how a value violates the bound, in words."""
@@ -65,7 +65,8 @@ class Constraint:
         bound = self._bound(default)
         if bound is None:
             return f"{self.metric} of default at this rung is not known, {self} is required"
-        return f"{self.metric} is {value:.6g}, {self}{f' = {bound:.6g}' if self.of_default else ''} is required"
+        bound_in_unit = f" = {bound:.6g}" if self.of_default else ""
+        return f"{self.metric} is {value:.6g}, {self}{bound_in_unit} is required"
 
     def _bound(self, default: float | None) -> float | None:
         """Return the bound in the metric's unit; None where it depends on a default that is unknown."""
@@ -108,8 +109,9 @@ def read_objectives(text: str) -> tuple[str, ...]:
 
     `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. A metric of `INVERSES` stands for its inverse.
     """
+    full_names = {"util": "min_avg_util", "sm": "min_avg_sm", **INVERSES}
     names = (name.strip() for name in text.split(","))
-    return tuple({"util": "min_avg_util", "sm": "min_avg_sm", **INVERSES}.get(name, name) for name in names)
+    return tuple(full_names.get(name, name) for name in names)
 
 
 INVERSES = {"joules_per_sample": "samples_per_joule", "cost_per_million_samples": "samples_per_price"}
@@ -273,8 +275,8 @@ class ProbeSpec(Strict):
 
     def timed(self, seconds: float) -> "ProbeSpec":
         """Return the limits of a run that trains for `seconds`: only its time ends it, no iteration is shortened."""
-        limits = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}
-        return self.model_copy(update={**limits, "thin": False, "warm": False})
+        most = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}  # never reached
+        return self.model_copy(update={**most, "thin": False, "warm": False})
 
     @property
     def longest_start_s(self) -> float:
@@ -285,7 +287,9 @@ class ProbeSpec(Strict):
     @classmethod
     def _without_retired(cls, given: Any) -> Any:
         """Return the limits without keys of older versions, which recorded tables have."""
-        return {key: given[key] for key in given if f"probe.{key}" not in RETIRED} if isinstance(given, dict) else given
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if f"probe.{key}" not in RETIRED}
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":
@@ -405,11 +409,13 @@ class SlurmSpec(Strict):
                 "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
                 "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
             )
-        named = _gpus_by_index(devices)
+        by_index = _gpus_by_index(devices)
         if self.gpus is None:
-            return named or _gpus_by_number(devices)
-        if self.gpus < named:
-            raise StudyError(f"slurm.gpus is {self.gpus}, and devices {devices} names {named} GPUs; raise slurm.gpus")
+            return by_index or _gpus_by_number(devices)
+        if self.gpus < by_index:
+            raise StudyError(
+                f"slurm.gpus is {self.gpus}, and devices {devices} names {by_index} GPUs; raise slurm.gpus"
+            )
         return self.gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:
@@ -418,11 +424,14 @@ class SlurmSpec(Strict):
         Inside the job, CUDA numbers the job's cards from 0. A job without cards that names none has two CPU ranks.
         """
         gpus = self.gpus_for(devices)
-        if devices.startswith("cpu") or not gpus:
-            ranks = int(devices.partition(":")[2] or CPU_RANKS) if devices.startswith("cpu") else CPU_RANKS
+        if devices.startswith("cpu"):
+            ranks = int(devices.partition(":")[2] or CPU_RANKS)  # `cpu:4` or `cpu`
             return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
-        cards = _gpus_by_index(devices) or min(_gpus_by_number(devices) or gpus, gpus)
-        return tuple(f"cuda:{card}" for card in range(self.nodes * cards))
+        if not gpus:
+            return tuple(f"cpu:{rank}" for rank in range(self.nodes * CPU_RANKS))
+        # Those that `devices` names, otherwise all of the job.
+        cards = _gpus_by_index(devices) or _gpus_by_number(devices) or gpus
+        return tuple(f"cuda:{card}" for card in range(self.nodes * min(cards, gpus)))
 
     def options(self, devices: str) -> dict[str, str | int]:
         """Return the options of `sbatch` for a study's `devices`, without the leading dashes.
@@ -434,7 +443,7 @@ class SlurmSpec(Strict):
             "partition": self.partition,
             "account": self.account,
             "nodes": self.nodes,
-            **({"ntasks": 1} if self.nodes == 1 else {"ntasks-per-node": 1}),
+            "ntasks" if self.nodes == 1 else "ntasks-per-node": 1,
             "gres": f"gpu:{gpus}" if gpus else None,
             "cpus-per-task": self.cpus_per_task,
             "mem": f"{self.mem_gb}G" if self.mem_gb else None,
@@ -508,10 +517,12 @@ class StudySpec(Strict):
     def _rules_are_about_the_space(self) -> "StudySpec":
         """Check that each rule names parameters, and that those that it counts with are numbers."""
         for rule in self.build_rules():
-            if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
+            unknown = sorted(rule.names - self.space.keys() - {RANKS})
+            if unknown:
                 raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
             for name in sorted(rule.counted - {RANKS}):
-                if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
+                wrong = [value for value in self.space[name].values if isinstance(value, bool | str)]
+                if wrong:
                     raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
         return self
 
@@ -527,7 +538,10 @@ class StudySpec(Strict):
     @model_validator(mode="after")
     def _nodes_are_there(self) -> "StudySpec":
         """Check that each placement is a number of nodes that a job has."""
-        wrong = [value for value in self.placements if type(value) is not int or not 1 <= value <= self.slurm.nodes]
+        allowed = range(1, self.slurm.nodes + 1)
+        wrong = [
+            value for value in self.placements if type(value) is not int or value not in allowed
+        ]  # true is no number
         if wrong:
             raise ValueError(
                 f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
@@ -540,12 +554,14 @@ class StudySpec(Strict):
         return self.space[NODES].values if NODES in self.space else (self.slurm.nodes,)
 
     def devices_of_trial(self, per_node: int) -> int:
-        """Return the devices of a trial where each node has so many: those of the fewest nodes, in any placement.
+        """Return how many devices a trial has where each node has `per_node`.
 
-        Raises StudyError where a placement cannot divide them.
+        It has as many in each placement: those of the fewest nodes. Raises StudyError where a placement cannot share
+        them evenly.
         """
         total = per_node * min(self.placements)
-        if wrong := [nodes for nodes in self.placements if total % nodes]:
+        wrong = [nodes for nodes in self.placements if total % nodes]
+        if wrong:
             raise StudyError(f"space.nodes: {wrong[0]} nodes cannot share {total} devices evenly; leave {wrong[0]} out")
         return total
 
@@ -567,9 +583,11 @@ class StudySpec(Strict):
     def devices_for(self, asked: str | None) -> str:
         """Return the devices of a call: what `--devices` names, or else the study's.
 
-        Where `auto` is asked and the study wants a number of cards, it is that many.
+        If `--devices auto` meets a study with a number of cards, such as `auto:2`, the study's number holds.
         """
-        return self.devices if asked is None or (asked == "auto" and self.devices.startswith("auto")) else asked
+        if asked is None:
+            return self.devices
+        return self.devices if asked == "auto" and self.devices.startswith("auto") else asked
 
     def build_constraints(self) -> tuple[Constraint, ...]:
         """Return the constraints that the best config must satisfy."""

@@ -52,12 +52,12 @@ def open_anew(path: Path) -> BinaryIO:
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        flags = os.O_CREAT | os.O_EXCL
+        flags = os.O_CREAT | os.O_EXCL  # fails where somebody has made a link in the meantime
         with suppress(FileNotFoundError):
             mode = os.lstat(path.name, dir_fd=folder).st_mode
             if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                 os.unlink(path.name, dir_fd=folder)
-            else:
+            else:  # a device, such as /dev/null
                 flags = os.O_NOFOLLOW | os.O_NONBLOCK
         return os.fdopen(os.open(path.name, os.O_WRONLY | flags, 0o600, dir_fd=folder), "wb")
     finally:
@@ -135,15 +135,16 @@ def _count(node: Node, known: dict[int, int], depth: int) -> int:
     """Return the number of values at and below a node, each alias counted as all that it stands for.
 
     `known` holds the numbers of nodes that were counted before, so that many aliases take no time. Raises
-    RecursionError below a `depth` of 30.
+    RecursionError below a `depth` of 30, and so for an alias that contains itself.
     """
     if depth > 30:
         raise RecursionError
     if isinstance(node, ScalarNode):
         return 1
     if id(node) not in known:
-        is_mapping = isinstance(node, MappingNode)
-        parts = [part for pair in node.value for part in pair] if is_mapping else node.value
+        parts = node.value
+        if isinstance(node, MappingNode):  # it holds pairs of a key and a value
+            parts = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in parts)
     return known[id(node)]
 
@@ -177,12 +178,12 @@ def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> l
 
 
 def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """Return the errors, except that a list is too short where one of its members has an error.
+    """Return the errors without those that call a list too short because a member of it has an error.
 
     Pydantic does not count a member with an error, so the list may only seem too short.
     """
-    parents = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
-    return (part for part in parts if part["type"] != "too_short" or part["loc"] not in parents)
+    with_error_inside = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
+    return [part for part in parts if part["type"] != "too_short" or part["loc"] not in with_error_inside]
 
 
 def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
@@ -190,11 +191,17 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     where = ".".join(map(str, (*above, *part["loc"]))) or "study"
     if part["type"] == "extra_forbidden":
         return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
-    value = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
-    wrong = _IN_WORDS.get(part["type"]) or IN_WORDS.get(part.get("ctx", {}).get("pattern", ""))
+    pattern = part.get("ctx", {}).get("pattern", "")
     if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
         wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"
-    return f"{where}: {wrong or part['msg'].removeprefix('Value error, ')}{value}"
+    elif part["type"] in _IN_WORDS:
+        wrong = _IN_WORDS[part["type"]]
+    elif pattern in IN_WORDS:
+        wrong = IN_WORDS[pattern]
+    else:
+        wrong = part["msg"].removeprefix("Value error, ")
+    value = "" if isinstance(part["input"], dict) else f" (found {_cut(repr(part['input']))})"
+    return f"{where}: {wrong}{value}"
 
 
 def _cut(text: str) -> str:
@@ -203,12 +210,17 @@ def _cut(text: str) -> str:
 
 
 def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Return the keys that `model` allows at a place, which is the path of keys and positions to it."""
+    """Return the keys that `model` allows at a place, which is the path of keys and positions to it.
+
+    The place `("overrides", 0)` leads to the type of the members of `overrides`.
+    """
     kind: Any = model
     for step in place:
         fields = getattr(kind, "model_fields", {})
         kind = fields[step].annotation if step in fields else _member(kind)
-    return list(getattr(kind if hasattr(kind, "model_fields") else _member(kind), "model_fields", {}))
+    if not hasattr(kind, "model_fields"):  # such as a model or None
+        kind = _member(kind)
+    return list(getattr(kind, "model_fields", {}))
 
 
 def _member(kind: Any) -> Any:
@@ -217,7 +229,10 @@ def _member(kind: Any) -> Any:
     Of several types, a model with fixed keys is preferred. Otherwise the last type is returned.
     """
     members = [member for member in get_args(kind) if member is not Ellipsis]
-    return next((member for member in members if hasattr(member, "model_fields")), members[-1] if members else None)
+    models = [member for member in members if hasattr(member, "model_fields")]
+    if models:
+        return models[0]
+    return members[-1] if members else None
 
 
 DeviceKind = Literal["cpu", "gpu"]
@@ -275,9 +290,11 @@ def without_effect(study: str) -> list[str]:
 
 
 def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a study file and its overrides, which have parts such as `probe`."""
+    """Return a study file and its overrides, which have parts such as `probe`, too."""
     overrides = raw.get("overrides")
-    return [raw, *(part for part in (overrides if isinstance(overrides, list) else ()) if isinstance(part, dict))]
+    if not isinstance(overrides, list):
+        return [raw]
+    return [raw, *(override for override in overrides if isinstance(override, dict))]
 
 
 def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
@@ -285,8 +302,10 @@ def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     for section in _sections(raw):
-        for part, _, key in (path.partition(".") for path in RETIRED):
-            if isinstance(keys := section.get(part), dict):
+        for path_of_key in RETIRED:
+            part, _, key = path_of_key.partition(".")
+            keys = section.get(part)
+            if isinstance(keys, dict):
                 keys.pop(key, None)
     raw.setdefault("name", path.stem)
     try:
@@ -305,16 +324,23 @@ def find(study: str) -> Path:
         if not Path(study).is_file():
             raise StudyError(f"study file {study} does not exist; known studies: {', '.join(names()) or 'none'}")
         return Path(study)
-    if is_known(study):
-        return next(file for folder in _FOLDERS if (file := folder / f"{study}.yaml").is_file())
-    raise StudyError(
-        f"no study is called {study!r}; known: {', '.join(names()) or 'none'}, or give a path to a .yaml file"
-    )
+    file = _known_file(study)
+    if file is None:
+        raise StudyError(
+            f"no study is called {study!r}; known: {', '.join(names()) or 'none'}, or give a path to a .yaml file"
+        )
+    return file
 
 
 def is_known(study: str) -> bool:
     """Return whether `studies/` has a file of this name."""
-    return any((folder / f"{study}.yaml").is_file() for folder in _FOLDERS)
+    return _known_file(study) is not None
+
+
+def _known_file(study: str) -> Path | None:
+    """Return the file of a study's name in `studies/`: the person's before that of the package; None without any."""
+    files = (folder / f"{study}.yaml" for folder in _FOLDERS)
+    return next(filter(Path.is_file, files), None)
 
 
 def names() -> list[str]:
@@ -404,18 +430,18 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
 
     match value:
         case dict():
-            return {key: expanded_part(part, _encodable(str(key), where, errors)) for key, part in value.items()}
+            return {key: expanded_part(part, _checked_text(str(key), where, errors)) for key, part in value.items()}
         case list():
             return [expanded_part(part, place) for place, part in enumerate(value)]
         case str():
-            text = _encodable(value, where, errors)
-            now = expanded(text, environ, note_missing)
-            return text if f"{where}.".startswith(_AT_LAUNCH) else now
+            text = _checked_text(value, where, errors)
+            with_values = expanded(text, environ, note_missing)  # at the launch, too, to note missing variables
+            return text if f"{where}.".startswith(_AT_LAUNCH) else with_values
         case _:
             return value
 
 
-def _encodable(text: str, where: str, errors: list[str]) -> str:
+def _checked_text(text: str, where: str, errors: list[str]) -> str:
     """Return a text of the file; for a text that no program can take, append an error and return an empty text."""
     if re.search("[\0\ud800-\udfff]", text):
         errors.append(f"{where or 'study'}: contains a NUL character or half of a pair, which nothing may contain")
@@ -457,9 +483,16 @@ def price_of_all(prices: Prices, devices: Iterable[tuple[str, str]], where: obje
     `devices` are pairs of a machine's name, which may be empty, and a device's model. `where`: what has the prices.
     Raises StudyError for devices that it has no price of.
     """
-    each = [(machine, model, prices.of(machine, model)) for machine, model in devices]
-    if missing := {(machine, model): None for machine, model, price in each if price is None}:
-        texts = [repr(model) + (f" (of {machine})" if machine else "") for machine, model in missing]
-        _, first = next(iter(missing))
-        raise StudyError(f"{where} has no price of {', '.join(texts)}; add a line `{first}: PRICE` below `per_hour:`")
-    return sum(price for *_, price in each if price)
+    total = 0.0
+    missing: dict[str, str] = {}  # the device in words → its model
+    for machine, model in devices:
+        price = prices.of(machine, model)
+        if price is None:
+            in_words = f"{model!r} (of {machine})" if machine else repr(model)
+            missing[in_words] = model
+        else:
+            total += price
+    if missing:
+        model = next(iter(missing.values()))
+        raise StudyError(f"{where} has no price of {', '.join(missing)}; add a line `{model}: PRICE` below `per_hour:`")
+    return total

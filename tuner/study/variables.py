@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-_DOLLARS = re.compile(r"(?<!\$)\$+(?=\{[A-Za-z_])")
-_BRACES = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}", re.ASCII)
-_LITERAL = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?:[^}$]|\$(?!\{))*)?\}", re.ASCII)
-"""Braces after two dollars. They hold no reference."""
+_DOLLARS_BEFORE_NAME = re.compile(r"(?<!\$)\$+(?=\{[A-Za-z_])")
+"""All dollars in a row that stand before a brace and the first letter of a name."""
+_REFERENCE_BRACES = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}", re.ASCII)
+"""Braces after a dollar that begins a reference. A default may hold any text without a closing brace."""
+_LITERAL_BRACES = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(?::-(?:[^}$]|\$(?!\{))*)?\}", re.ASCII)
+"""Braces after two dollars. A default in them ends before a reference."""
 
 
 class TextPart(NamedTuple):
@@ -22,7 +24,7 @@ class TextPart(NamedTuple):
     literal: str
     """What the part stands for; of a reference, the reference itself."""
     name: str | None = None
-    """The name in the braces; None for a part without."""
+    """The name in the braces, of a reference and of `$${NAME}`; None for any other part."""
     default: str | None = None
     """The default of a reference; None where it has none."""
     is_reference: bool = False
@@ -31,29 +33,33 @@ class TextPart(NamedTuple):
 def parts(text: str) -> Iterator[TextPart]:
     """Yield the parts of a text with references, none of them empty.
 
-    An odd number of dollars before braces ends in a reference; of an even number, each two stand for one. The time is
-    proportional to the length.
+    An odd number of dollars before braces ends in a reference; of an even number, each two stand for one.
     """
-    place, last = 0, text.rfind("}")
-    for dollars in _DOLLARS.finditer(text):
-        begin, end, (pairs, is_single) = dollars.start(), dollars.end(), divmod(len(dollars[0]), 2)
+    place = 0  # the text before it has been yielded
+    last_brace = text.rfind("}")
+    for dollars in _DOLLARS_BEFORE_NAME.finditer(text):
+        begin, end = dollars.span()
         if begin < place:  # in the default of a reference
             continue
-        braces = (_BRACES if is_single else _LITERAL).match(text, end) if end < last else None
-        if not (braces or pairs):  # a dollar and a brace that is never closed
+        pairs, is_odd = len(dollars[0]) // 2, len(dollars[0]) % 2 == 1
+        form = _REFERENCE_BRACES if is_odd else _LITERAL_BRACES
+        # Behind the last brace, each match would search to the end of the text, in vain.
+        braces = form.match(text, end) if end < last_brace else None
+        if braces is None and not pairs:  # `${A` or `${A:x}`: the dollar stands for itself
             continue
         if begin > place:
             yield TextPart(source=text[place:begin], literal=text[place:begin])
         place = braces.end() if braces else end
-        if not (braces and is_single):
-            literal = "$" * (pairs + is_single) + (braces[0] if braces else "")
-            yield TextPart(source=text[begin:place], literal=literal, name=braces["name"] if braces else None)
-            continue
-        if pairs:
-            yield TextPart(source="$$" * pairs, literal="$" * pairs)
-        reference = text[end - 1 : place]
-        name, default = braces["name"], braces["default"]
-        yield TextPart(source=reference, literal=reference, name=name, default=default, is_reference=True)
+        if braces and is_odd:  # `${A}`, or `$$${A}`: a dollar and a reference
+            if pairs:
+                yield TextPart(source="$$" * pairs, literal="$" * pairs)
+            reference = text[end - 1 : place]
+            name, default = braces["name"], braces["default"]
+            yield TextPart(source=reference, literal=reference, name=name, default=default, is_reference=True)
+        elif braces:  # `$${A}` stands for `${A}`
+            yield TextPart(source=text[begin:place], literal="$" * pairs + braces[0], name=braces["name"])
+        else:  # `$$${A`: each two dollars stand for one, and the last for itself
+            yield TextPart(source=text[begin:place], literal="$" * pairs + "$" * is_odd)
     if place < len(text):
         yield TextPart(source=text[place:], literal=text[place:])
 
@@ -65,15 +71,21 @@ def refers(text: str) -> bool:
 
 def escaped(literal: str) -> str:
     """Return the text with references that stands for a literal: `$${NAME}` for `${NAME}`."""
-    return _DOLLARS.sub(lambda dollars: 2 * dollars[0], literal)
+    return _DOLLARS_BEFORE_NAME.sub(lambda dollars: 2 * dollars[0], literal)
 
 
 def referring(pieces: Iterable[tuple[str, bool]]) -> str:
-    """Return the text with references that has these pieces, each with whether it is a reference or a literal."""
-    texts, literal = [], ""
+    """Return the text with references that has these pieces: each is a text, and whether it is a reference.
+
+    The other pieces are literals.
+    """
+    texts: list[str] = []
+    literal = ""  # all literals since the last reference, because dollars of one may belong to braces of the next
     for piece, is_reference in pieces:
         if is_reference:
-            texts += [escaped(f"{literal}{{_").removesuffix("{_"), piece]  # `{_`: dollars at its end are doubled, too
+            # Dollars before a reference are doubled, too: `{_` stands for the braces of the reference.
+            texts.append(escaped(literal + "{_").removesuffix("{_"))
+            texts.append(piece)
             literal = ""
         else:
             literal += piece
@@ -91,12 +103,13 @@ def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], Non
         """Return what a part stands for."""
         if not part.is_reference or part.name is None:
             return part.literal
-        if known := environ.get(part.name):
+        known = environ.get(part.name)
+        if known:
             return known
-        if part.default is None:
-            missing(part.name)
-            return part.source
-        return part.default
+        if part.default is not None:
+            return part.default
+        missing(part.name)
+        return part.source
 
     return "".join(map(value, parts(text)))
 
@@ -107,20 +120,25 @@ def looked_up(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str
     return {name: environ[name] for name in sorted(names) if environ.get(name)}
 
 
-def is_expansion(text: str, of: str) -> bool:
-    """Return whether a text may be `of` with values in place of its references; False where `of` has none."""
-    literals = [""]  # the texts before, between and after the references
-    for part in parts(of):
+def is_expansion(text: str, template: str) -> bool:
+    """Return whether a text may be a template with values in place of its references.
+
+    False where the template has no reference. Values may be any text, so the literals of the template must only follow
+    each other in the text.
+    """
+    literals = [""]  # the template's texts before, between and after the references
+    for part in parts(template):
         if part.is_reference:
             literals.append("")
         else:
             literals[-1] += part.source
-    begin, end = literals[0], literals[-1]
+    begin, *between, end = literals if len(literals) > 1 else ("", "")
     if len(literals) == 1 or not (text.startswith(begin) and text[len(begin) :].endswith(end)):
         return False
     place, stop = len(begin), len(text) - len(end)
-    for literal in literals[1:-1]:
-        if (at := text.find(literal, place, stop)) < 0:
+    for literal in between:
+        found_at = text.find(literal, place, stop)
+        if found_at < 0:
             return False
-        place = at + len(literal)
+        place = found_at + len(literal)
     return True

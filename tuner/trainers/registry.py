@@ -19,7 +19,7 @@ OWN = frozenset({NODES, PATIENCE})
 """The parameters that the tuner itself reads, whatever the trainer."""
 
 
-def declined(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
+def declined_parameters(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
     """Return the parameters of a study that its trainer does not vary → why.
 
     Args:
@@ -54,7 +54,7 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
     Raises TrainerError for a parameter that this trainer does not know.
     """
-    refused = declined(trainer, spec.space)
+    refused = declined_parameters(trainer, spec.space)
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
         idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"

@@ -62,8 +62,11 @@ def in_logarithms(entry: Measured) -> Measured:
     Larger ones are still better: negative values become minus the logarithm of their amount.
     """
     values = [
-        MeasuredValue(math.copysign(1.0, number) * math.log(abs(number)), error and error / abs(number), devices)
-        for number, error, devices in entry.values
+        value._replace(
+            number=math.copysign(1.0, value.number) * math.log(abs(value.number)),
+            error=value.error and value.error / abs(value.number),
+        )
+        for value in entry.values
     ]
     return replace(entry, values=values)
 

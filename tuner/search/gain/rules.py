@@ -99,7 +99,8 @@ class Rules:
         Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
         """
         outlook = self._outlook
-        possible = (place for place in outlook.rivals if outlook.open[place])
+        possible = [place for place in outlook.rivals if outlook.open[place]]
+        possible = [place for place in possible if outlook.may_gain[place] or place == outlook.best]
         order = sorted(possible, key=lambda place: -outlook.mean[place])
         is_known = outlook.readings.error < 0.02 * outlook.scale or self.repeats >= MOST_REPEATS
         if outlook.best is None or len(order) < 2 or order[0] != outlook.best or is_known:
@@ -142,18 +143,25 @@ class Rules:
             return column == ladder or codes[place, column] not in known[:, column]
 
         neighbours = (place for place in outlook.pool.neighbours(outlook.best) if place not in outlook.measured_places)
-        return [place for place in neighbours if outlook.open[place] and outlook.runs[place] > LIKELY and new(place)]
+        worth = outlook.open & (outlook.runs > LIKELY) & outlook.may_gain
+        return [place for place in neighbours if worth[place] and new(place)]
 
     def new_value(self, gain: Floats) -> int | None:
         """Return the config that shows a value that no measured config has; None where nothing is `untried`.
 
-        The values of a study's first parameter come first, unless a change of this parameter has changed little.
+        The values of a study's first parameter come first, unless a change of this parameter has changed little. What
+        may gain less than a steep step, by the parts of the steps, comes last.
+
         `gain`: the expected gain per second of each config.
         """
         columns = {place: self._column(place) for place in self.untried}
         if not columns:
             return None
-        neighbour = min(columns, key=lambda place: (self._is_flat[columns[place]], columns[place], -gain[place]))
+        outlook = self._outlook
+        is_slight = outlook.ceilings - outlook.mean[outlook.best or 0] < STEEP
+        neighbour = min(
+            columns, key=lambda place: (is_slight[place], self._is_flat[columns[place]], columns[place], -gain[place])
+        )
         return max(self._with_beyond(neighbour), key=lambda place: gain[place])
 
     def _with_beyond(self, neighbour: int) -> list[int]:
@@ -211,7 +219,7 @@ class Rules:
                 shared[column] = False
                 differs = (codes[:, shared] != failures[0, shared]).all(axis=1) & shared.any()
                 rare += (codes[:, column] == value) & differs
-        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY)
+        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY) & outlook.may_gain
         mean, deviation = outlook.predictions
         promise = mean + deviation + np.log(np.maximum(outlook.costs.runs, LEAST_CHANCE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
@@ -222,7 +230,7 @@ class Rules:
         outlook = self._outlook
         if not outlook.in_logarithms:
             return 0
-        codes = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY)]
+        codes = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY) & outlook.may_gain]
         return sum(
             max(0, min(2 - len(ran) - len(failures), int(np.count_nonzero(codes[:, column] == value))))
             for column, value, ran, failures in self._few_values()
@@ -245,8 +253,8 @@ class Rules:
         """The best config with the next value of a range whose end leads it; None where no range can grow."""
         outlook = self._outlook
         places = beyond_ends(outlook.pool, outlook.ends, outlook.best_config or {})
-        possible = (place for place in places if outlook.possible[place] and outlook.costs.possible[place] > LIKELY)
-        return next((place for place in possible if self.lead(place) > WITHIN), None)
+        possible = outlook.possible & (outlook.costs.possible > LIKELY) & outlook.may_gain
+        return next((place for place in places if possible[place] and self.lead(place) > WITHIN), None)
 
     def lead(self, neighbour: int) -> float:
         """Return by which share the best leads with its value of what a neighbour changes, all else alike.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.devices.cards import Cards, Clocks, Occupancy, described, obstacles
+from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, occupant_text
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.found import (
     Connect,
@@ -45,7 +45,7 @@ class OpenedDevices:
         return self.source is not None and self.source.devices[0].is_gpu
 
 
-def opened(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> OpenedDevices:
+def opened_devices(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> OpenedDevices:
     """Return the devices that a study names; an error becomes a finding."""
     try:
         return OpenedDevices(asked_for=devices, source=open_devices(devices, connect, cuda_order))
@@ -97,7 +97,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
         for obstacle in found:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
         if card.occupants and not found:
-            who = ", ".join(map(described, card.occupants))
+            who = ", ".join(map(occupant_text, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:
             yield warning(

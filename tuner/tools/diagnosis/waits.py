@@ -88,7 +88,7 @@ def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
     candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
-    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}
+    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each tells already what idle GPUs wait for
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
         candidates += _idle(facts)
     worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= LEAST_GAIN]

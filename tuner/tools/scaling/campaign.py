@@ -312,7 +312,7 @@ def measure_all(
     return results
 
 
-def begun(path: Path, blank: Results) -> Results:
+def earlier_results(path: Path, blank: Results) -> Results:
     """Return the results to go on from: those that an earlier call wrote to `path`, or else `blank`.
 
     Runs that failed are left out, so they are tried again. Raises TunerError where the file cannot be read, and
@@ -348,7 +348,7 @@ def _run_of(point: Measurement) -> tuple[object, ...]:
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 
-def missing(runs: Iterable[Run], results: Results) -> list[Run]:
+def missing_runs(runs: Iterable[Run], results: Results) -> list[Run]:
     """Return the runs that have not been measured yet, in their order."""
     made = {(*_run_of(point), point.gpus) for point in results.points}
 
@@ -384,7 +384,7 @@ NAMES = ("ppo", LINKS)
 """The names of the built-in workloads."""
 
 
-def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
+def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
     """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
     limits = ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
     match name:
@@ -423,7 +423,7 @@ def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> P
     return warm or trainer.plan(case, config, slot)
 
 
-def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
+def subject_of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
     """Return a case of a study with one config, to be measured at some `sizes`, which are values of `num_envs`.
 
     Without `sizes`, it is measured with the config's own value. Raises StudyError where `sizes` are given, and the
