@@ -35,7 +35,8 @@ class Nearness(NamedTuple):
         key = parameter, length, covariance
         if self.cache is not None and key in self.cache:
             return self.cache[key]
-        result = covariance(self.squares[parameter] / length**2)[self.codes[:, parameter]]
+        of_values = covariance(self.squares[parameter] / length**2)
+        result = of_values[self.codes[:, parameter]]
         if self.cache is not None:
             self.cache[key] = result
         return result

@@ -186,5 +186,6 @@ class Outlook:
         It is the median over the newest ten, each predicted by all other measurements.
         """
         known = self.alone.known
-        squares = np.square(self.alone.left_out_predictions().mean - known.values) - np.square(known.errors)
+        differences = self.alone.left_out_predictions().mean - known.values
+        squares = np.square(differences) - np.square(known.errors)
         return float(np.sqrt(max(np.median(squares[-10:]), 0.0))) / self.scale

@@ -11,7 +11,7 @@ import numpy as np
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.observed import Measured, MeasuredValue, Sibling
 from tuner.search.resource_model import Floats
-from tuner.study import Space, grouped, launch_digest, launched
+from tuner.study import Config, Space, grouped, launch_digest, launched
 
 USUAL_ERROR = 0.01
 """The standard error of a measurement, as a share of its value, where no error is reported."""
@@ -61,13 +61,11 @@ def in_logarithms(entry: Measured) -> Measured:
 
     Larger ones are still better: negative values become minus the logarithm of their amount.
     """
-    values = [
-        value._replace(
-            number=math.copysign(1.0, value.number) * math.log(abs(value.number)),
-            error=value.error and value.error / abs(value.number),
-        )
-        for value in entry.values
-    ]
+    values: list[MeasuredValue] = []
+    for value in entry.values:
+        logarithm = math.copysign(1.0, value.number) * math.log(abs(value.number))
+        share = value.error / abs(value.number) if value.error else value.error  # a logarithm's error is about a share
+        values.append(value._replace(number=logarithm, error=share))
     return replace(entry, values=values)
 
 
@@ -98,11 +96,15 @@ def sibling_readings(sibling: Sibling, levels: Levels, space: Space) -> Readings
 def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Levels, *, logs: bool = False) -> Readings:
     """Return the mean measurement of each config on each set of devices. `logs`: whether the values are logarithms."""
     usual = _usual_error(configs)
-    rows = [(entry.config, same) for entry in configs for same in grouped(entry.values, attrgetter("devices")).values()]
-    errors = [_errors(same, usual) for _, same in rows]
-    values = np.array([fmean(value.number for value in same) for _, same in rows])
+    # Each row is a config, with its values from one set of devices.
+    rows: list[tuple[Config, list[MeasuredValue]]] = []
+    for entry in configs:
+        by_devices = grouped(entry.values, attrgetter("devices"))
+        rows += [(entry.config, values_there) for values_there in by_devices.values()]
+    errors = [_errors(values_there, usual) for _, values_there in rows]
+    values = np.array([fmean(value.number for value in values_there) for _, values_there in rows])
     scale = 1.0 if logs else abs(float(values.mean()))
-    devices = np.array([same[0].devices for _, same in rows])
+    devices = np.array([values_there[0].devices for _, values_there in rows])
     share_offset = (devices[:, None] == devices) & (devices != newest_devices)
     return Readings(
         codes=levels.codes(config for config, _ in rows),
@@ -117,10 +119,11 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
 
 def _usual_error(configs: Collection[Measured]) -> float:
     """Return the median of the reported errors; a share of the mean where none is reported."""
-    if reported := [value.error for entry in configs for value in entry.values if value.error]:
+    reported = [value.error for entry in configs for value in entry.values if value.error]
+    if reported:
         return median(reported)
     means = [fmean(value.number for value in entry.values) for entry in configs]
-    return USUAL_ERROR * fmean(map(abs, means)) or USUAL_ERROR
+    return USUAL_ERROR * fmean(map(abs, means)) or USUAL_ERROR  # never 0: errors are divided by
 
 
 def _errors(values: Sequence[MeasuredValue], usual: float) -> Floats:

@@ -30,7 +30,8 @@ def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -
         return np.arange(len(values))
     highest = np.argsort(-values, kind="stable")[: round(0.5 * most)]
     chosen: list[int] = []
-    variance, learnt = covariance.diagonal().copy(), np.zeros((most, len(values)))
+    variance = covariance.diagonal().copy()  # of each true value, given the chosen measurements
+    learnt = np.zeros((most, len(values)))  # a row per chosen measurement: the rows of a Cholesky factor
     for step in range(most):
         information = np.where(np.isin(np.arange(len(values)), chosen), -1.0, variance / errors**2)
         place = int(highest[step] if step < len(highest) else information.argmax())
@@ -50,14 +51,15 @@ def updated(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) ->
     if not len(left_out.values):
         return mean, variance
     mean, variance = mean.copy(), variance.copy()
-    known = {code.tobytes() for code in left_out.codes}
-    places = {key: place for place, code in enumerate(codes) if (key := code.tobytes()) in known}
+    places = {code.tobytes(): place for place, code in enumerate(codes)}
     noises = left_out.errors**2 + left_out.shared.diagonal()
     for code, value, noise in zip(left_out.codes, left_out.values, noises, strict=True):
-        if (place := places.get(code.tobytes())) is not None:
-            share = variance[place] / (variance[place] + noise)
-            mean[place] += share * (value - mean[place])
-            variance[place] *= 1.0 - share
+        place = places.get(code.tobytes())
+        if place is None:  # a measurement of another config
+            continue
+        share = variance[place] / (variance[place] + noise)
+        mean[place] += share * (value - mean[place])
+        variance[place] *= 1.0 - share
     return mean, variance
 
 
@@ -131,8 +133,8 @@ class _Parts(NamedTuple):
 
 def _parts(hyperparameters: Floats) -> _Parts:
     """Return the parts by their logarithms; the last hyperparameter, the chance scatter, is none of them."""
-    *sizes, joint, own, curve, _ = np.exp(hyperparameters)
-    lengths, singles = np.array(sizes).reshape(2, -1)
+    *of_parameters, joint, own, curve, _ = np.exp(hyperparameters)
+    lengths, singles = np.array(of_parameters).reshape(2, -1)  # first all lengths, then all single effects
     return _Parts(lengths, singles, joint, own, curve)
 
 
@@ -154,15 +156,19 @@ class Surrogate:
         """
         self._levels = levels
         self._source = source
+
+        # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
         count = readings.codes.shape[1]
         usual = IN_LOGARITHMS if readings.logarithmic else IN_PERCENT
-        single = usual.single[0] / math.sqrt(count), usual.single[1]
+        single = usual.single[0] / math.sqrt(count), usual.single[1]  # all single effects together have `usual.single`
         parts = np.array(
             [usual.length] * count + [single] * count + [usual.joint, usual.own, usual.curve, usual.chance]
         )
         self._level, self._prior_mean, self._prior_deviation = usual.level, np.log(parts[:, 0]), parts[:, 1]
         self._prior_scale = np.where(self._prior_deviation > 0.0, self._prior_deviation, 1.0)
         """The deviations to divide by: what has none is not fitted, and so never departs from its mean."""
+
+        # What is to be explained: the measurements, less what the source or else their mean explains.
         self.known, self._left_out = self._split(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
@@ -170,9 +176,13 @@ class Surrogate:
         self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
         self._mean = 0.0 if source else mean
         self._differences = values - self._factor * from_source - self._mean
+
+        # The unit of all sizes.
         least = 0.02 if source else 0.1  # a few measurements may agree by chance
         scatter = max(float(self._differences.std()), (1.0 if source else 3.0) * error, least * readings.scale)
         self._unit = 1.0 if readings.logarithmic else scatter
+
+        # The fit. Where measurements scatter by Student's t, the weights of measurements are fitted in turn.
         jitter = np.diag(np.full(len(codes), self._jitter))
         self._fixed_covariance = jitter + self.known.shared + self._source_covariance(codes, codes)
         """The part of the measurements' covariance that no hyperparameter changes."""
@@ -182,6 +192,8 @@ class Surrogate:
         for _ in range(_ROUNDS if math.isfinite(usual.freedom) else 0):
             self._noise_factors = self._refitted_noise_factors(usual.freedom)
             self._hyperparameters = self._maximum_a_posteriori(self._hyperparameters)
+
+        # What predictions need.
         root = self._cholesky(self._hyperparameters)
         self._weights = np.linalg.solve(root.T, np.linalg.solve(root, self._differences))
         self._whitening = np.linalg.inv(root)
@@ -198,7 +210,7 @@ class Surrogate:
         return JointPrediction(self.predict(codes).mean, covariance)
 
     def covariance_between(self, rows: Codes, columns: Codes) -> Floats:
-        """Return the covariance of the true values of two lists of configs."""
+        """Return the covariance of the true values of two lists of configs, given the measurements: row by column."""
         prior = self._prior_covariance(rows, np.concatenate([columns, self.known.codes]))
         learnt_of_rows = prior[:, len(columns) :] @ self._whitening.T
         learnt_of_columns = self._prior_covariance(columns, self.known.codes) @ self._whitening.T
@@ -267,12 +279,12 @@ class Surrogate:
 
     def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
         """Return mean and variance of each config's value; see `_model_prediction`, which bounds the memory."""
-        across = self._prior_covariance(codes, self.known.codes)
-        learnt = np.square(across @ self._whitening.T).sum(axis=1)
-        mean, variance = self._mean + across @ self._weights, self._prior_variance(codes)
+        with_known = self._prior_covariance(codes, self.known.codes)
+        mean, variance = self._mean + with_known @ self._weights, self._prior_variance(codes)
         if self._source:
             source_mean, source_deviation = self._source.predict(codes)
             mean, variance = mean + self._factor * source_mean, variance + (self._factor * source_deviation) ** 2
+        learnt = np.square(with_known @ self._whitening.T).sum(axis=1)  # what the measurements take from the variance
         return mean, np.maximum(self._inflation * (variance - learnt), self._jitter)
 
     def _shrinkage(self, codes: Codes) -> Floats:
@@ -280,7 +292,8 @@ class Surrogate:
         if not len(self._left_out.values):
             return np.ones(len(codes))
         mean, variance = self._model_prediction(codes)
-        return np.sqrt(updated(self._left_out, codes, mean, variance)[1] / variance)
+        _, narrowed = updated(self._left_out, codes, mean, variance)
+        return np.sqrt(narrowed / variance)
 
     def _split(self, readings: Readings) -> tuple[Readings, Readings]:
         """Return the measurements that the model learns from, and those that are left out.
@@ -296,7 +309,9 @@ class Surrogate:
 
     def _source_covariance(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance that comes from the source case: row by column."""
-        return self._factor**2 * self._source.covariance_between(rows, columns) if self._source else np.zeros((1, 1))
+        if self._source is None:
+            return np.zeros((1, 1))  # it is added to a covariance of any shape
+        return self._factor**2 * self._source.covariance_between(rows, columns)
 
     @property
     def _jitter(self) -> float:
@@ -328,15 +343,17 @@ class Surrogate:
         Hyperparameters are the logarithms of the numbers of `_Parts`, in its order, and of the chance scatter.
         """
         best, best_posterior = start, self._log_posterior(start)
-        moves = np.eye(len(start))[self._prior_deviation > 0.0]
+        moves = np.eye(len(start))[self._prior_deviation > 0.0]  # along each coordinate that is fitted
         tried = {start.tobytes()}  # the climb comes back to points that it has left, and to those around its end
         for step in (1.0, 0.5) * _ROUNDS:
             for move in np.vstack([moves, -moves]) * step:
                 moved = best + move
-                if (point := moved.tobytes()) not in tried:
-                    tried.add(point)
-                    if (posterior := self._log_posterior(moved)) > best_posterior:
-                        best, best_posterior = moved, posterior
+                if moved.tobytes() in tried:
+                    continue
+                tried.add(moved.tobytes())
+                posterior = self._log_posterior(moved)
+                if posterior > best_posterior:
+                    best, best_posterior = moved, posterior
         return best
 
     def _log_posterior(self, hyperparameters: Floats) -> float:
@@ -344,7 +361,8 @@ class Surrogate:
         root = self._cholesky(hyperparameters)
         misfit = np.square(np.linalg.solve(root, self._differences)).sum()
         departure = np.square((hyperparameters - self._prior_mean) / self._prior_scale).sum()
-        return -0.5 * float(misfit + departure) - float(np.log(root.diagonal()).sum())
+        half_log_determinant = float(np.log(root.diagonal()).sum())
+        return -0.5 * float(misfit + departure) - half_log_determinant
 
     def _cholesky(self, hyperparameters: Floats) -> Floats:
         """Return the Cholesky root of the covariance of the measurements."""
