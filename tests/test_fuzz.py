@@ -11,8 +11,8 @@ import pytest
 from tests.support.tests_fuzz.subjects import SUBJECTS
 from tests.support.tests_fuzz.tries import ATTRIBUTES, fuzz
 
-TRIES = int(os.environ.get("FUZZ_TRIES", "40"))
-ATTRIBUTE_TRIES = TRIES // 8
+TRIES = int(os.environ.get("FUZZ_TRIES", "25"))
+ATTRIBUTE_TRIES = TRIES // 5
 """Each of them opens, shows and exports a study."""
 
 

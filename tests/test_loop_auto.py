@@ -299,7 +299,7 @@ def test_each_sampler_keeps_to_the_rungs(tmp_path: Path, sampler: str) -> None:
         },
         search={"sampler": sampler, "seeds_per_variant": 1},
     )
-    _, watcher = optimized(tmp_path, study=study, trials=14)
+    _, watcher = optimized(tmp_path, study=study, trials=9)
     assert len(watcher.launched) >= 4
     assert {*launched_at(watcher)} <= {*RUNGS}
 

@@ -183,9 +183,9 @@ def test_a_member_that_the_plain_command_fails_on_is_none(tmp_path: Path, kind: 
 
 
 def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path) -> None:
-    _, _, first = optimized(tmp_path, trading, study=pareto(search={"trials": 3}))
-    outcome, _, second = optimized(tmp_path, trading, study=pareto(search={"trials": 8}))
-    assert (outcome.ending, len(first), len(second)) == (Ending.TARGET, 3, 5)
+    _, _, first = optimized(tmp_path, trading, study=pareto(search={"trials": 2}))
+    outcome, _, second = optimized(tmp_path, trading, study=pareto(search={"trials": 4}))
+    assert (outcome.ending, len(first), len(second)) == (Ending.TARGET, 2, 2)
     assert not [config for config in second if config in first]
 
 
@@ -194,7 +194,7 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     [("min_avg_util", BOTH), (BOTH, "samples_per_s"), (BOTH, "samples_per_s,util"), (BOTH, "util,sm,samples_per_s")],
 )
 def test_other_objectives_are_refused_with_what_changed(tmp_path: Path, first: str, second: str) -> None:
-    before, after = pareto(objective=first), pareto(objective=second)
+    before, after = (pareto(objective=named, search={"trials": 1}) for named in (first, second))
     optimized(tmp_path, trading, study=before)
     with pytest.raises(StoreError) as refusal:
         optimized(tmp_path, trading, study=after)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests_cli import study_file
 from tests_devices import FakeGpu, FakeNvml
-from tests_replays import scripted_plan
+from tests_replays import never, scripted_plan
 from tests_session_peer import PEER
 
 from tuner.devices.cards import LEAK_MIB, Cards, Occupancy
@@ -24,7 +24,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Process
-from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop, never
+from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.session import Sessions
 from tuner.running.prober import RealProber

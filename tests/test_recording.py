@@ -98,7 +98,7 @@ def test_a_probe_that_was_interrupted_is_measured_again_in_a_session(tmp_path: P
     prober = Counted()
     recorded(tmp_path, prober, interrupted=lambda: prober.begun == 3)
     cut = prober.results[-1]
-    recorded(tmp_path, prober)
+    recorded(tmp_path, prober, interrupted=lambda: prober.begun == 6)
     again = prober.results[prober.results.index(cut) + 1]
     assert cut.failure is not None
     assert (again.config, again.warm, again.iterations) == (cut.config, True, 7)

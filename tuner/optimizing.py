@@ -15,7 +15,7 @@ from tuner.errors import StudyError
 from tuner.export import BestGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
-from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober
+from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
 from tuner.running.events import CaseOutcome, Watcher
@@ -85,7 +85,7 @@ def open_search(
             wanted = len(bench.devices)
             workers = 1 + spare // wanted
             hint = f"; `tuner optimize --workers {workers}` searches on them, too" if workers > 1 else ""
-            say(f"the study wants {wanted} card(s), so {spare} more stay free{hint}")
+            say(f"the study wants {number_of(wanted, 'card')}, so {spare} more stay free{hint}")
         prober = open_prober(bench, say)
     elif cases or devices or prices:
         options = "--cases, --devices and --prices"
@@ -117,7 +117,8 @@ def replaying(table: Table, path: Path) -> str:
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (
-        f"replaying {path}: {len(table.configs)} config(s) of {header.case}, recorded on {machine} by {header.date}; "
+        f"replaying {path}: {number_of(len(table.configs), 'config')} of {header.case}, "
+        f"recorded on {machine} by {header.date}; "
         "space and devices come from the table; search, pruner, objective, constraints and limits come from the study"
     )
 
@@ -147,8 +148,7 @@ class Result:
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
         of_best = gain(self.study.cases[0]) if self.study.cases else None
-        has_speeds = of_best is not None and of_best.times is not None
-        return of_best if has_speeds else None
+        return of_best if of_best and of_best.times else None  # without speeds, only the objective is compared
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""

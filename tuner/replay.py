@@ -156,7 +156,8 @@ class TableTrainer(Trainer):
     def session_key(self, case: Case, config: Config) -> str | None:
         """Return the key of the session in which the config was recorded; None where it was no session."""
         row = self._table.find(config)
-        return row.session_key if row and row.result.config.items() <= config.items() else None
+        is_of_config = row is not None and row.result.config.items() <= config.items()  # or of a smaller, too large one
+        return row.session_key if row and is_of_config else None
 
     def warm_plan(self, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan | None:
         """Return a plan for the same row in its session; None where the row was recorded without a session."""
@@ -266,6 +267,5 @@ def _ended_result(so_far: probe.ProbeResult, answer: probe.Answer, limits: Probe
     iterations = so_far.iterations + limits.warmup_iterations
     is_long_enough = (so_far.window_s or 0.0) >= limits.window_seconds
     reaches_limits = iterations >= limits.iterations and is_long_enough
-    if answer.next is probe.Next.ENOUGH or (reaches_limits and answer.next is not probe.Next.MORE):
-        return so_far
-    return None
+    ends = answer.next is probe.Next.ENOUGH or (reaches_limits and answer.next is not probe.Next.MORE)
+    return so_far if ends else None

@@ -9,13 +9,13 @@ from tuner.devices.nvml import Nvml
 from tuner.study.spec import EnvironmentSpec
 from tuner.study.study_file import load
 from tuner.tools.checkup.checks import check_up, unchecked
-from tuner.tools.checkup.device_checks import check_devices, opened
+from tuner.tools.checkup.device_checks import check_devices, opened_devices
 from tuner.tools.checkup.finding import Finding, Severity
 
 
 def findings(study: str, devices: str, folder: Path) -> Iterator[Finding]:
     url = f"sqlite:///{folder / 'study.db'}"
-    return check_up(load(study), opened(devices), asked_for=study, url=url, runs=folder)
+    return check_up(load(study), opened_devices(devices), asked_for=study, url=url, runs=folder)
 
 
 def checked(study: str, devices: str, folder: Path) -> list[Finding]:
@@ -57,7 +57,7 @@ def test_cards_are_looked_at_one_by_one_and_in_pairs_and_cuda_is_asked_once() ->
         asked.append(uuids)
         return uuids
 
-    devices = opened("auto", lambda: nvml, cuda_order)
+    devices = opened_devices("auto", lambda: nvml, cuda_order)
     found = list(check_devices(devices, EnvironmentSpec(), lambda: nvml))
     assert any("tuner scale" in text for text in unchecked(devices, None, None))  # as there are two
     assert (asked, devices.has_gpus) == ([["GPU-a", "GPU-b"]], True)

@@ -27,14 +27,14 @@ def test_cards_are_named_with_their_driver() -> None:
     facts = {**FACTS, "gpus": "1 x NVIDIA A", "driver": "580.1", "cuda": "13.1"}
     devices, machine = check_machine([CARD], facts)
     assert devices.text == "1 x NVIDIA A; driver 580.1, CUDA up to 13.1"
-    assert machine.text == "EPYC, 2 core(s), 16 GiB of memory, Linux 6"
+    assert machine.text == "EPYC, 2 cores, 16 GiB of memory, Linux 6"
 
 
 @pytest.mark.parametrize(("ranks", "level"), [(2, Severity.OK), (3, Severity.WARNING)])
 def test_without_a_gpu_it_says_so_and_counts_cores(ranks: int, level: Severity) -> None:
     devices, _ = check_machine([Device(name=f"cpu:{rank}", model="EPYC") for rank in range(ranks)], FACTS)
     assert devices.level is level
-    assert f"no GPU: {ranks} CPU rank(s) share 2 core(s)" in devices.text
+    assert f"no GPU: {ranks} CPU ranks share 2 cores" in devices.text
 
 
 def test_the_memory_of_a_free_card_is_reported() -> None:

@@ -58,7 +58,7 @@ def test_a_warp_that_newton_does_not_work_with_is_a_problem() -> None:
 
 def test_cases_are_counted_and_a_command_s_imports_are_not_known() -> None:
     cases, imports, _ = check_named_trainer(study())
-    assert cases.text == "command: 1 of 2 case(s) selected"
+    assert cases.text == "command: 1 of 2 cases selected"
     assert (imports.level, "not known" in imports.text) == (Severity.OK, True)
 
 
@@ -123,7 +123,7 @@ def test_values_that_the_trainer_cannot_use_are_raised_all_at_once_wherever_they
     with pytest.raises(TrainerError) as refusal:
         parameters(study(trainer={"name": "reference"}, space=space, overrides=[override]))
     first, *refused = str(refusal.value).splitlines()
-    assert first == "3 value(s) of the study's space cannot be used"
+    assert first == "3 values of the study's space cannot be used"
     assert [line.strip().split(":")[0] for line in refused[1:]] == ["update_epochs 0", "update_epochs 'a'"]
     assert "agent_variant 'fast': Input should be 'default' or 'hiutil'" in refused[0]
 

@@ -28,7 +28,7 @@ def test_optimize_makes_the_rungs_and_every_command_keeps_them(tuner: Tuner, stu
     assert f"case walk: {FIRST}" in out
     assert f"case {MADE}" in out
     assert "2 of 2 trials done" in out
-    assert "2 trial(s) now" in out
+    assert "2 trials now" in out
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 9)
     assert (code, FIRST in out, f"case {MADE}" in out) == (0, False, True)
     assert MADE in tuner("status", "--study", study)[1]
@@ -50,7 +50,7 @@ def test_a_recording_makes_rungs_of_its_own_and_is_replayed(tuner: Tuner, study:
     assert f"case walk: {FIRST}" in out
     assert "0 of 1 left" in out
     code, out, _ = tuner("record", "--study", study)
-    assert (code, FIRST in out, "4 config(s) recorded, 0 of 4 left" in out) == (0, False, True)
+    assert (code, FIRST in out, "4 configs recorded, 0 of 4 left" in out) == (0, False, True)
     table = tmp_path / "runs/demo/tables/walk.parquet"
     assert sorted(pd.read_parquet(table)["num_envs"]) == [2, 4, 8, 16]
     code, out, err = tuner("optimize", "--study", study, "--replay", table)
@@ -63,4 +63,4 @@ def test_the_error_that_stops_calibration_is_shown_and_the_tables_are_written(tu
     assert (code, "missing_dependency" in err, "trimesh_that_is_not_there" in err) == (2, True, True)
     assert "report: runs/demo/report.html; beside it best_by_case.tsv" in out
     code, out, _ = tuner("record", "--study", study)
-    assert (code, "walk: 1 config(s) recorded, 3 of 4 left" in out) == (2, True)
+    assert (code, "walk: 1 config recorded, 3 of 4 left" in out) == (2, True)

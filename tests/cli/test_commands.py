@@ -24,7 +24,7 @@ def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path
     assert code == 0
     assert "1 of 2 trials done" in out
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 2)
-    assert (code, "nothing left to do; 0 trial(s)" in out) == (0, True)
+    assert (code, "nothing left to do; 0 trials" in out) == (0, True)
     best = (tmp_path / "runs/demo/best_by_case.tsv").read_text().splitlines()
     assert best[0].startswith("case\tmethod\tstatus\tvariant\tnum_envs")
     assert best[1].startswith("walk\twalk\tok\t\t16\t")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,17 @@ from tests_cli import Tuner, study_file
 def test_findings_on_a_sound_machine_are_plain_lines(tuner: Tuner, tmp_path: Path) -> None:
     code, out, err = tuner("doctor", "--study", study_file(tmp_path))
     assert (code, err) == (0, "")
-    lines = out.splitlines()
-    assert any("devices: no GPU: 2 CPU rank(s)" in line for line in lines)  # a warning on one core
-    assert all(line.split()[0] in {"ok", "warning", "not"} for line in lines)
+    *found, left = out.splitlines()
+    assert left.startswith("not checked: ")
+    assert any("devices: no GPU: 2 CPU ranks" in line for line in found)  # a warning on one core
+    assert levels(found)["objective:"] == levels(found)["parameters:"] == levels(found)["storage:"] == "ok"
+    assert {*levels(found).values()} <= {"ok", "warning"}
     assert not (tmp_path / "runs").exists()
+
+
+def levels(lines: Iterable[str]) -> dict[str, str]:
+    """Return the level of each subject; of the last line, where it has several."""
+    return {subject: level for level, subject, *_ in map(str.split, lines)}
 
 
 def test_problems_are_listed_and_counted(tuner: Tuner, tmp_path: Path) -> None:
@@ -24,7 +32,7 @@ def test_problems_are_listed_and_counted(tuner: Tuner, tmp_path: Path) -> None:
     code, out, err = tuner("doctor", "--study", study, "--devices", "0,97", "--storage", f"sqlite:///{other}")
     assert code == 2
     assert [line.split()[1] for line in out.splitlines() if line.startswith("problem")] == ["devices:", "storage:"]
-    for words in ("2 problem(s) with study demo", "0,97", "notes.db"):
+    for words in ("2 problems with study demo", "0,97", "notes.db"):
         assert words in err
     assert "Traceback" not in out + err
 
@@ -48,7 +56,8 @@ def test_on_a_terminal_each_finding_has_the_colour_of_its_level(
     monkeypatch.setenv("FORCE_COLOR", "1")
     code, out, _ = tuner("doctor", "--study", study_file(tmp_path))
     assert code == 0
-    assert "\x1b[32mok       disk: " in out
+    assert "\x1b[32mok       storage: " in out  # green
+    assert "\x1b[33mwarning  command: " in out  # yellow: it names neither ranks nor devices
 
 
 @pytest.fixture
@@ -67,12 +76,20 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_study_the_machine_is_checked_and_what_is_not_is_said(tuner: Tuner) -> None:
     code, out, err = tuner("doctor")
     assert (code, err) == (0, "")
-    subjects = [line.split()[1] for line in out.splitlines() if line.split()[0] in {"ok", "warning"}]
-    assert {"devices:", "machine:", "imports:", "disk:"} <= set(subjects)
-    assert [line for line in out.splitlines() if line.startswith("not checked: ")]
-    assert "warning  imports: " in out  # nothing that was named needs torch
-    document = json.loads(tuner("doctor", "--json")[1])
-    assert (document["study"], len(document["not_checked"]) > 1) == (None, True)
+    found = levels(line for line in out.splitlines() if not line.startswith("not checked: "))
+    assert {"devices:", "machine:", "imports:", "disk:"} <= found.keys()
+    assert found["imports:"] == "warning"  # nothing that was named needs torch
+    assert "not checked: a trainer and what it imports: " in out
+    assert "not checked: a database: " in out
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_devices_that_are_asked_for_are_checked(tuner: Tuner, ranks: int) -> None:
+    document = json.loads(tuner("doctor", "--devices", f"cpu:{ranks}", "--json")[1])
+    (devices,) = [finding["text"] for finding in document["findings"] if finding["subject"] == "devices"]
+    assert (document["study"], f"{ranks} CPU rank" in devices) == (None, True)
+    assert any("`tuner scale`" in text for text in document["not_checked"]) is (ranks > 1)
 
 
 @pytest.mark.parametrize(
@@ -97,27 +114,34 @@ def test_a_command_needs_its_program_its_script_and_what_it_imports(
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "warned"),
     [
-        "python -m venv x",
-        "python -m torch.distributed.run -m axolotl.cli.train",
-        "torchrun --nproc-per-node 2 -m torchtitan.train",
-        "docker run img python /app/train.py",
-        "bash -c 'cd sub && python x.py'",
-        "python plain.py",
-        "nohup python plain.py",
+        ("python -m venv x", "lacks torch;"),
+        ("python -m torch.distributed.run -m axolotl.cli.train", "lacks torch;"),
+        ("torchrun --nproc-per-node 2 -m torchtitan.train", "lacks torch;"),
+        ("docker run img python /app/train.py", "no Python of the training is found here"),
+        ("bash -c 'cd sub && python x.py'", "lacks torch;"),
+        ("python plain.py", "lacks torch, nowhere;"),
+        ("nohup python plain.py", "lacks torch, nowhere;"),
     ],
 )
-def test_a_command_that_may_work_is_no_problem(tuner: Tuner, tmp_path: Path, bare: Path, command: str) -> None:
+def test_a_command_that_may_work_is_no_problem(
+    tuner: Tuner, tmp_path: Path, bare: Path, command: str, warned: str
+) -> None:
     (tmp_path / "plain.py").write_text("import nowhere\n")
     (bare / "docker").write_text("#!/bin/sh\n")
     (bare / "docker").chmod(0o755)
     code, out, err = tuner("doctor", "--", command)
     assert (code, err) == (0, ""), out
+    (imports,) = [line for line in out.splitlines() if " imports: " in line]
+    assert imports.startswith(f"warning  imports: {bare / 'python'} {warned}" if "lacks" in warned else "warning  ")
+    assert warned in imports
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("before", ["", "nohup ", "env A=b "])
+@pytest.mark.parametrize(
+    "before", ["PYTHONPATH=lib", "PYTHONPATH=lib nohup", "env PYTHONPATH=lib", "nohup env PYTHONPATH=lib"]
+)
 def test_the_python_behind_other_programs_gets_the_typed_variables(tuner: Tuner, tmp_path: Path, before: str) -> None:
     python = tmp_path / "other" / "python3"
     python.parent.mkdir()
@@ -128,7 +152,7 @@ def test_the_python_behind_other_programs_gets_the_typed_variables(tuner: Tuner,
         (tmp_path / package / "__init__.py").write_text("__version__ = '7'\n")
     (tmp_path / "walkers").mkdir()  # of data, which hides no package
     (tmp_path / "train.py").write_text("import torch, walkers\n")
-    code, out, err = tuner("doctor", "--", f"PYTHONPATH=lib {before}{python} train.py")
+    code, out, err = tuner("doctor", "--", f"{before} {python} train.py")
     assert (code, err) == (0, ""), out
     assert f"{python} imports torch 7, walkers 7" in " ".join(out.split())
 

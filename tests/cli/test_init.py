@@ -93,7 +93,7 @@ def test_a_try_says_what_to_change(tuner: Tuner, train: list[str]) -> None:
     assert "to change: no samples were counted" in out
     code, out, err = tuner("try", "--study", tried(train, r"stop (?P<iteration>\d+)"))
     assert code == 2
-    assert "9 line(s), 0 matched `progress`" in out
+    assert "9 lines, 0 matched `progress`" in out
     assert "no line matched `progress`" in err
     assert f"; {FailureKind.NO_PROGRESS.remedy}" in err
 

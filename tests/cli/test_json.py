@@ -63,7 +63,7 @@ def test_a_doctor_that_finds_a_problem_prints_its_document_too(tuner: Tuner, tmp
     assert code == 2
     problems = [one["subject"] for one in document(out)["findings"] if one["level"] == "problem"]
     assert problems == ["devices"]
-    assert "1 problem(s) with study demo" in err
+    assert "1 problem with study demo" in err
 
 
 @pytest.mark.parametrize("command", ["status", "export"])

@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 SCRIPT = """
-import argparse, itertools, json, os, time
+import argparse, json, os, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, default=8)
 parser.add_argument("--workers", type=int, default=2)
 parser.parse_args()
-for step in itertools.count():
+for step in range(12):
     with open(os.environ["TUNER_PROGRESS"], "a") as file:
         print(json.dumps({"type": "iteration", "iteration": step}), file=file)
-    time.sleep(0.2)
+    time.sleep(0.05)
 """
 TUNER = """
 import fcntl, signal, sys, termios

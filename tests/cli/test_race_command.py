@@ -19,7 +19,7 @@ def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path:
     asked = ("race", "--study", begun(tmp_path), "--hours", 0.0002, "--seeds", 1)
     code, out, _ = tuner(*asked)
     assert code == 0, out
-    assert "round 1: 2 configs, 1 seed(s)" in out
+    assert "round 1: 2 configs with 1 seed" in out
     assert "num_envs=64 (best of the search, default) learns most" in out
     code, again, _ = tuner(*asked)
     assert code == 0
@@ -37,7 +37,7 @@ def test_a_dry_run_names_the_configs_and_the_rounds_and_trains_nothing(tuner: Tu
     assert "num_envs=64: best of the search, default, min_avg_util 70, samples_per_s 300" in out
     assert "num_envs=32: most samples/s, trial #1" in out
     assert "each config has agent_variant=default" in out
-    assert out.endswith("round 1: 2 configs, 2 seed(s) of 900 s each\n")
+    assert out.endswith("round 1: 2 configs with 2 seeds, 900 s each\n")
     assert not StudyReader(connect(f"sqlite:///{tmp_path}/runs/demo/study.db"), "demo").cases[0].race
     code, _, err = tuner(*asked, "--trial", 77)
     assert code == 2

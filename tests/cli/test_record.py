@@ -29,8 +29,8 @@ def test_a_grid_is_recorded_and_there_is_nothing_left(
     monkeypatch.chdir(recording)
     code, out, err = tuner("record", "--study", recording / "demo.yaml")
     assert (code, err) == (0, "")
-    assert "nothing left to do; 0 trial(s)" in out
-    assert "walk: 3 config(s) recorded, 0 of 3 left" in out
+    assert "nothing left to do; 0 trials" in out
+    assert "walk: 3 configs recorded, 0 of 3 left" in out
     assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
     table = pd.read_parquet(recording / "runs/demo/tables/walk.parquet")
     assert sorted(table["num_envs"]) == [8, 12, 16]
@@ -50,9 +50,9 @@ def test_a_recording_and_a_search_do_not_mix(tuner: Tuner, tmp_path: Path) -> No
 def test_a_sample_goes_on_to_the_grid_in_the_folder_asked_for(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path, space=LADDER)
     code, out, _ = tuner("record", "--study", study, "--configs", 1, "--out", "tables")
-    assert (code, "walk: 1 config(s) recorded, 0 of 1 left" in out) == (0, True)
+    assert (code, "walk: 1 config recorded, 0 of 1 left" in out) == (0, True)
     _, out, _ = tuner("record", "--study", study, "--out", "tables")
-    assert "walk: 3 config(s) recorded, 0 of 3 left" in out
+    assert "walk: 3 configs recorded, 0 of 3 left" in out
     assert json.loads((tmp_path / "tables/walk.json").read_text())["rows"] == 3
 
 
@@ -60,7 +60,7 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     study = study_file(tmp_path, space=LADDER)
     tuner("record", "--study", study, "--configs", 1)
     code, out, _ = tuner("record", "--study", study, "--hours", 0)
-    assert (code, "walk: 1 config(s) recorded, 2 of 3 left" in out) == (0, True)
+    assert (code, "walk: 1 config recorded, 2 of 3 left" in out) == (0, True)
     assert "the time of 0.0 s is over; rerun to resume" in out
 
 
@@ -75,8 +75,8 @@ def test_without_time_a_recording_that_has_not_begun_says_so(tuner: Tuner, tmp_p
     assert (code, err) == (0, "")
     assert out.splitlines()[-3:] == [
         "the time of 0.0 s is over; rerun to resume",
-        "walk: nothing recorded yet, 3 config(s) left",
-        "run: nothing recorded yet, 3 config(s) left",
+        "walk: nothing recorded yet, 3 configs left",
+        "run: nothing recorded yet, 3 configs left",
     ]
 
 
@@ -120,8 +120,8 @@ def test_a_table_is_replayed_with_the_same_exports(tuner: Tuner, tmp_path: Path,
     )
     code, out, err = tuner("optimize", "--study", study, "--replay", table)
     assert (code, err) == (0, "")
-    assert "replaying tables/walk.parquet: 3 config(s) of walk" in out
-    assert "no further probe pays; 3 trial(s) now: every config has been probed" in out
+    assert "replaying tables/walk.parquet: 3 configs of walk" in out
+    assert "no further probe pays; 3 trials now: every config has been probed" in out
     assert " on 2 device" in out
     best = (tmp_path / "runs/demo-replay/best_by_case.tsv").read_text().splitlines()
     assert best[1].startswith("walk\twalk\tok\t\t16\t")
@@ -182,7 +182,7 @@ def test_what_replayed_probes_took_is_no_time_of_the_replay_s_own(tuner: Tuner, 
     study = study_file(tmp_path, search={"sampler": "random"})  # which prices of probes do not end
     replay = ("optimize", "--study", study, "--replay", table, "--n-trials", 2, "--hours", 24)
     code, out, _ = tuner(*replay)
-    assert (code, f"{Ending.TARGET}; 2 trial(s) now" in out) == (0, True)
+    assert (code, f"{Ending.TARGET}; 2 trials now" in out) == (0, True)
 
 
 def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(
@@ -221,4 +221,4 @@ def test_cards_that_a_study_does_not_want_are_named(
     monkeypatch.setattr("tuner.optimizing.spare_cards", lambda devices: {"cpu:2": 6}[devices])
     code, out, err = tuner("optimize", "--study", study_file(tmp_path), "--n-trials", "1")
     assert (code, err) == (0, "")
-    assert "the study wants 2 card(s), so 6 more stay free; `tuner optimize --workers 4` searches on them, too" in out
+    assert "the study wants 2 cards, so 6 more stay free; `tuner optimize --workers 4` searches on them, too" in out

@@ -62,12 +62,17 @@ def test_a_file_that_other_nodes_may_not_reach_is_refused_before_anything_is_sub
         (program := tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{lines}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
-    for storage in ([], ["--storage", f"postgresql+psycopg://me:{PASSWORD}@localhost/study"]):
+    for server, why in (
+        (None, "tuner: jobs may run on 3 nodes, and only this host safely reaches "),
+        (f"postgresql+psycopg://me:{PASSWORD}@localhost/study", "tuner: jobs may run on 3 nodes, and only this host "),
+        (f"mysql+pymysql://me:{PASSWORD}@far/study", "tuner: mysql+pymysql://me:***@far/study: mysql has no lock "),
+    ):
+        storage = ["--storage", server] if server else []
         code, out, err = tuner(
             "optimize", "--study", study_file(tmp_path), "--launcher", "slurm", "--workers", 2, *storage
         )
         assert (code, out) == (2, "")
-        assert err.startswith("tuner: jobs may run on 3 nodes, and only this host safely reaches ")
+        assert err.startswith(why)
         assert PASSWORD not in err
     (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho no controller >&2; exit 1\n")
     answer = tuner("optimize", "--study", study_file(tmp_path), "--launcher", "slurm")

@@ -131,8 +131,8 @@ def test_what_a_soak_recommends_survives_ten_times_as_long_with_most_of_the_memo
 ) -> None:
     command = limited(tmp_path, grow_kib, every, soak)
     chosen, iterations = soaked(narrow, tmp_path)
-    largest = next(size for size in reversed(RUNGS) if survives(command, size, iterations))
-    assert 0.9 * largest <= chosen <= largest
+    assert survives(command, chosen, iterations)
+    assert not survives(command, next(size for size in RUNGS if 0.9 * size > chosen), iterations)
     if soak:
         return
     study = "--study", tmp_path / "demo.yaml"

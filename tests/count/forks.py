@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 import torch
-import torch._dynamo.utils  # the first step would import it, in each process again
+import torch._dynamo.utils
 
 
 def run(script: str, folder: Path) -> None:
@@ -37,6 +37,9 @@ def run(script: str, folder: Path) -> None:
 def main() -> None:
     """Fork for each line."""
     torch.set_num_threads(1)
+    torch.compile(torch.abs, backend="eager")(torch.ones(1))  # each process would import again what this imports
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     gc.freeze()  # what torch holds is no module of a training, and takes long to look through
     for line in sys.stdin:
         script, folder = line.split()

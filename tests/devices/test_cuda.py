@@ -78,5 +78,5 @@ def test_a_file_with_the_name_of_a_module_is_not_asked(tmp_path: Path, monkeypat
 
 
 def test_where_cuda_does_not_answer_no_card_can_be_used():
-    with pytest.raises(DeviceError, match=r"CUDA does not start, although the driver has 3 card\(s\)"):
+    with pytest.raises(DeviceError, match=r"CUDA does not start, although the driver has 3 cards"):
         visible_uuids(CARDS, lambda: None)

@@ -192,11 +192,11 @@ def spaced(gaps_s: list[float], took_s: float = 100.0, **setup: Any) -> list[Idl
 def test_a_study_that_stood_still_and_one_that_waits_after_each_trial() -> None:
     (night,) = spaced([0.0, 0.0, 9360.0, 0.0])
     assert (night.kind, night.gain) == (Kind.GAPS, pytest.approx(9860 / 500))
-    assert "No trial ran for 2 h 36 min of 2 h 44 min, 1 time(s)." in night.why
+    assert "No trial ran for 2 h 36 min of 2 h 44 min, in 1 gap." in night.why
     assert "let the study go on by itself" in night.change
     (each,) = spaced([30.0] * 9)
     assert (each.kind, each.gain) == (Kind.GAPS, pytest.approx(1270 / 1000))
-    assert "9 time(s), the longest for 30.0 s" in each.why
+    assert "in 9 gaps, the longest for 30.0 s" in each.why
     assert "begin the next trial at once" in each.change
     assert spaced([5.0] * 9) == []
 

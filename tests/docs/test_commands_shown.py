@@ -53,6 +53,8 @@ PARSED = {
     "tuner diagnose --storage sqlite:///optuna.db --study-name mine",  # tests/cli/test_diagnose.py runs it
     "tuner report --study pi_plus --serve",  # tests/report/test_live.py asks for its page
     "tuner optimize --study pi_plus --set num_envs=44,40,39,38,36,32 --max-seconds 420",
+    "tuner optimize --study pi_plus --cases deepmimic_pi_plus_ppo --set num_envs=44,40,38,32 "
+    "--set agent_variant=default --max-seconds 420 --n-trials 8 --devices 0,1,2,3 --gpus-per-trial 2",
     "tuner worker --study S",
     "tuner worker --study pi_plus --devices 0,1",
     "tuner verify --study train",

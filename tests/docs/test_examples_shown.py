@@ -13,7 +13,7 @@ from tests_docs import ROOT, Shown, of, shown
 
 from tuner.study import price_of_all, read_prices
 from tuner.study.study_file import load, narrowed
-from tuner.trainers.registry import declined, open_trainer
+from tuner.trainers.registry import declined_parameters, open_trainer
 
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
 
@@ -50,7 +50,7 @@ def test_a_study_file_is_accepted(piece: Shown, tmp_path: Path, monkeypatch: pyt
     with Path("shown.yaml").open("w", encoding="utf-8") as file:
         YAML(typ="safe").dump(around | own, file)
     spec = load("shown.yaml", {"MIMICKIT_ROOT": "x"})
-    assert declined(open_trainer(spec.trainer), spec.space) == {}
+    assert declined_parameters(open_trainer(spec.trainer), spec.space) == {}
     assert narrowed(spec, "amp_pi_plus", "gpu").build_space().names
 
 

@@ -28,7 +28,7 @@ from tuner.probe.result import DeviceSample, Progress
 from tuner.study import launches, load
 from tuner.study.spec import StudySpec
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.registry import declined, open_trainer
+from tuner.trainers.registry import declined_parameters, open_trainer
 from tuner.trainers.typed_command import typed_command
 
 DATA = Path(__file__).parents[1] / "data/progress"
@@ -70,7 +70,7 @@ def text_of(command: str, watched: Watched, asked: Sequence[str] = ()) -> str:
 def study(command: str, watched: Watched, asked: Sequence[str] = ()) -> StudySpec:
     """Return the study that is written, as it is read."""
     spec = StudySpec.model_validate(YAML(typ="safe").load(text_of(command, watched, asked)))
-    assert declined(open_trainer(spec.trainer), spec.space) == {}
+    assert declined_parameters(open_trainer(spec.trainer), spec.space) == {}
     return spec
 
 
@@ -295,7 +295,7 @@ def test_a_command_is_needed() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_study_of_a_preset_is_accepted(name: str) -> None:
     spec = StudySpec.model_validate(YAML(typ="safe").load(preset_text("made", name)))
-    assert declined(open_trainer(spec.trainer), spec.space) == {}
+    assert declined_parameters(open_trainer(spec.trainer), spec.space) == {}
 
 
 @settings(max_examples=25)
@@ -310,3 +310,18 @@ def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: s
     assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]
     assert made["name"] == name
     assert made["search"] == {"trials": 24}
+
+
+def test_a_config_file_replaces_the_options_before_it_as_the_script_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("batch_size = 4\nlr = 1e-3\nsteps = 5 * 8\nexec(open('configurator.py').read())\n")
+    Path("big.py").write_text("batch_size = 64\nunknown = 1\n")
+    command = typed_command(["python", "train.py", "--batch_size=8", "big.py", "--lr=0.1"])
+    flags = known_of(draft(command, devices="cpu:1"), COUNTED).flags
+    assert {flag.parameter: (flag.value, flag.typed) for flag in flags} == {
+        "batch_size": ("64", False),
+        "lr": ("0.1", True),
+        "steps": ("40", False),
+    }

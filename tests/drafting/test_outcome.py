@@ -89,8 +89,8 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
     assert (desk.folder / "best/walk/a").read_text() == "2\n"
 
 
-@pytest.mark.parametrize("case", ["walk", "44", "2048"])
-def test_the_line_to_copy_names_the_file_that_is_written(tmp_path: Path, case: str) -> None:
+def test_the_line_to_copy_names_the_file_that_is_written(tmp_path: Path) -> None:
+    case = "2048"  # no number of a member of a front
     file = tmp_path / "train.yaml"
     file.write_text("workers: 1\n")
     options = {"command": f"cat {file}", "cases": [case], "files": {str(file): {"workers": "workers"}}}

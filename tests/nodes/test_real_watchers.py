@@ -20,7 +20,7 @@ from tuner.errors import DeviceError, LaunchError, TrainerError
 from tuner.nodes.agent import node_lock, serve
 from tuner.nodes.messages import SILENT_S, Mailbox, Opening, Part, Word, packed
 from tuner.nodes.processes import NodeProcesses
-from tuner.nodes.source import Nodes, allocated
+from tuner.nodes.source import Nodes, allocated_hosts
 from tuner.nodes.watcher import srun
 from tuner.probe import Device, OutputLine, ProbePlan
 from tuner.study.spec import ProbeSpec
@@ -38,7 +38,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         fake_nodes(tmp_path_factory.mktemp("nodes"), here, *HOSTS)
         if subprocess.run(AHEAD, capture_output=True, check=False).returncode == 0:
             here.setenv("SECONDS_AHEAD", "86400")
-        with closing(Nodes(CPU_SPEC, allocated(os.environ, 2))) as nodes:
+        with closing(Nodes(CPU_SPEC, allocated_hosts(os.environ, 2))) as nodes:
             yield nodes
 
 

@@ -15,7 +15,7 @@ from test_real_watchers import STAYS, everything_said, plan, trainers_of
 from tests_nodes import CPU_SPEC
 from tests_slurm import cancel, private_slurm
 
-from tuner.nodes.source import Nodes, allocated
+from tuner.nodes.source import Nodes, allocated_hosts
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def nodes() -> Iterator[Nodes]:
         (job,) = re.findall(r"Granted job allocation (\d+)", said)
         here.setenv("SLURM_JOB_ID", job)
         here.setenv("SLURM_JOB_NODELIST", "node[0-1]")
-        with closing(Nodes(CPU_SPEC, allocated(os.environ, 2))) as nodes:
+        with closing(Nodes(CPU_SPEC, allocated_hosts(os.environ, 2))) as nodes:
             yield nodes
         cancel(config, job)
 
@@ -53,8 +53,8 @@ import os, sys, time
 from pathlib import Path
 from test_real_watchers import STAYS, plan, trainers_of
 from tests_nodes import CPU_SPEC
-from tuner.nodes.source import Nodes, allocated
-nodes = Nodes(CPU_SPEC, allocated(os.environ, 2))
+from tuner.nodes.source import Nodes, allocated_hosts
+nodes = Nodes(CPU_SPEC, allocated_hosts(os.environ, 2))
 folder = Path(sys.argv[1])
 folder.mkdir()
 print(*(trainer.pid for trainer in trainers_of(nodes.start(plan(nodes, folder, STAYS)))), flush=True)
@@ -76,7 +76,7 @@ def test_after_a_kill_of_the_tuner_nothing_is_left_and_the_next_one_probes(nodes
         tuner.kill()
     _, left = psutil.wait_procs(trainers, timeout=60.0)
     assert not any(map(runs, left))
-    with closing(Nodes(CPU_SPEC, allocated(os.environ, 2))) as later:
+    with closing(Nodes(CPU_SPEC, allocated_hosts(os.environ, 2))) as later:
         last = later.start(plan(later, tmp_path / "last", "print('up')"))
         everything_said(last)
         assert last.end() == 0

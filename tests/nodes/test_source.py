@@ -16,7 +16,7 @@ from tests_replays import scripted_plan
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.nodes.messages import Opening, Word
 from tuner.nodes.processes import Waits
-from tuner.nodes.source import Nodes, allocated
+from tuner.nodes.source import Nodes, allocated_hosts
 from tuner.nodes.watcher import MOST_DRIFT, NodeClock, on_our_clock
 from tuner.study.spec import ProbeSpec, StudySpec
 
@@ -187,11 +187,11 @@ def test_times_of_another_clock_become_ours(text: str, expected: dict[str, float
 
 def test_outside_an_allocation_the_message_says_how_to_get_one() -> None:
     with pytest.raises(DeviceError, match=r"this is no allocation of SLURM; submit with --launcher slurm, or .*salloc"):
-        allocated({}, 2)
+        allocated_hosts({}, 2)
 
 
 def test_too_few_nodes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nodes(tmp_path, monkeypatch, "a", "b")
-    assert allocated(os.environ, 2) == ("a", "b")
+    assert allocated_hosts(os.environ, 2) == ("a", "b")
     with pytest.raises(DeviceError, match="nodes is 3, and the allocation has 2"):
-        allocated(os.environ, 3)
+        allocated_hosts(os.environ, 3)

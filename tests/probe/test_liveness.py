@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from tests_devices import RecordedProbe, ReplayedSource
-from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, LinePatterns
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.protocols import OutputLine, never
+from tuner.probe.protocols import OutputLine
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.watch import ProbeEnd, Watch
@@ -142,7 +142,7 @@ def test_a_rank_that_is_not_in_the_plan_stands_for_nobody_and_is_named(ranks: tu
     assert failure is not None
     assert (failure.kind, failure.rank) == (FailureKind.CRASH, ranks[-1])
     assert failure.detail.startswith(
-        f"rank {ranks[-1]} reports iterations, but the ranks of 2 device(s) are counted from 0"
+        f"rank {ranks[-1]} reports iterations, but the ranks of 2 devices are counted from 0"
     )
 
 

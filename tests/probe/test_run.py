@@ -188,6 +188,15 @@ def test_a_trainer_that_exits_is_named_by_what_it_said(line: str, expected: Fail
     assert result.failure.detail.endswith(line)
 
 
+def test_ranks_that_share_a_card_are_named_although_nccl_first_tells_of_invalid_usage() -> None:
+    usage = "[rank1]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3780, invalid usage"
+    shared = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 5000"
+    assert kind(probe([(1.0, usage)], exit_at_s=2.0, exit_code=1)[0]) is FailureKind.INVALID_CONFIG
+    result, _ = probe([(1.0, usage), (1.0, shared)], exit_at_s=2.0, exit_code=1)
+    assert result.failure is not None
+    assert (kind(result), result.failure.detail) == (FailureKind.INVALID_COMMAND, shared)
+
+
 def test_exit_0_without_iterations_is_a_crash() -> None:
     assert kind(probe([(1.0, "done")], exit_at_s=2.0)[0]) is FailureKind.CRASH
 

@@ -141,7 +141,7 @@ def test_bars_of_a_preparation_are_no_training(unit: str, steps: int, is_known: 
 def in_turn(train: int, validate: int, names: Sequence[str] = ("", "")) -> Lines:
     lines: Lines = []
     now_s = 10.0
-    for _ in range(10):
+    for _ in range(5):
         lines += bar(names[0], now_s, train, 2.0)
         lines += bar(names[1], now_s + train / 2 + 0.5, validate, 20.0)
         now_s += train / 2 + validate / 20 + 1.0
@@ -158,11 +158,11 @@ def in_turn(train: int, validate: int, names: Sequence[str] = ("", "")) -> Lines
     ids=["alike", "longer", "other names"],
 )
 def test_bars_that_take_turns_give_no_speed(validate: int, names: Sequence[str], facts: Iterable[str]) -> None:
-    assert unknown(measured(in_turn(30, validate, names), BARS, window_seconds=60), *facts)
+    assert unknown(measured(in_turn(30, validate, names), BARS, window_seconds=40), *facts)
 
 
 def test_a_bar_with_the_name_of_an_evaluation_takes_no_turn() -> None:
-    result = measured(in_turn(30, 60, ("train ", "valid ")), BARS, window_seconds=60)
+    result = measured(in_turn(30, 60, ("train ", "valid ")), BARS, window_seconds=40)
     assert result.samples_per_s == pytest.approx(16, rel=0.02)
 
 
@@ -222,7 +222,7 @@ def test_a_healthy_run_that_is_over_too_early_is_no_reading() -> None:
     result, _ = probe(iterations(12, step_s=0.1), exit_at_s=33.0)
     assert result.failure is not None
     assert (result.failure.kind, result.failure.kind.value) == (FailureKind.NO_READING, "no_reading")
-    assert "12 iteration(s)" in result.failure.detail
+    assert "12 iterations" in result.failure.detail
     assert "exit code" not in result.failure.detail
 
 

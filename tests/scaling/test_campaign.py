@@ -21,10 +21,10 @@ from tuner.probe.result import STOPPED, Failure, ProbeResult
 from tuner.study.spec import StudySpec
 from tuner.tools.scaling.campaign import (
     Measuring,
-    begun,
-    built_in,
+    built_in_subject,
+    earlier_results,
     measure_all,
-    missing,
+    missing_runs,
     nodes_of,
     routes,
     scaling_runs,
@@ -40,7 +40,7 @@ class Campaign:
 
     def __init__(self, folder: Path, name: str = "ppo") -> None:
         self._folder = folder
-        self._scaled = built_in(name, gpu=False, window_s=1.0, sizes=(16, 32))
+        self._scaled = built_in_subject(name, gpu=False, window_s=1.0, sizes=(16, 32))
         self.probers: list[KnownProber] = []
         self.plans: list[ProbePlan] = []
         self.path = folder / "results.json"
@@ -118,7 +118,7 @@ class GrowingProber(KnownProber):
 def test_a_measurement_goes_on_while_its_speed_is_not_steady(
     errors_pct: tuple[float, ...], seconds: int, tmp_path: Path
 ) -> None:
-    scaled = built_in("ppo", gpu=False, window_s=1.0, sizes=(16,))
+    scaled = built_in_subject("ppo", gpu=False, window_s=1.0, sizes=(16,))
     prober = GrowingProber(errors_pct)
     with closing(Measuring(partial(part_of, CpuSource(1)), open_prober=lambda _: prober, folder=tmp_path)) as measuring:
         measuring.measure(next(scaling_runs([scaled], (1,), ("gloo",))), scaled)
@@ -143,7 +143,7 @@ def test_over_nodes_one_program_after_another_has_the_first_devices(tmp_path: Pa
         return KnownProber(noted)
 
     spec = StudySpec.model_validate({**SPEC, "slurm": {"nodes": 2, "gpus": 2}})
-    scaled = built_in("ppo", gpu=True, window_s=1.0, sizes=(32,))
+    scaled = built_in_subject("ppo", gpu=True, window_s=1.0, sizes=(32,))
     runs = list(scaling_runs([scaled], (1, 2, 4), routes((), on_gpu=True, over_nodes=True), beside=False))
     with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster)) as nodes:
         measuring = Measuring(nodes.part, open_prober=opened, folder=tmp_path, per_node=2)
@@ -175,7 +175,7 @@ def test_a_card_that_leaves_ends_the_campaign_and_what_was_measured_is_kept(
     kind: FailureKind, said: str, campaign: Campaign
 ) -> None:
     gone = Failure(kind=kind, rule="", detail="gone")
-    with pytest.raises(DeviceError, match=f"{said}.*; 7 measurement.* kept in {campaign.path}"):
+    with pytest.raises(DeviceError, match=f"{said}.*; {campaign.path} keeps 7 measurements"):
         campaign.measure(lambda plan: gone if len(plan.slot.devices) == 2 else 100.0)
     assert sum(one.samples_per_s is not None for one in read(campaign.path).points) == 6
 
@@ -193,7 +193,7 @@ def test_a_card_that_does_not_answer_at_all_costs_no_result(campaign: Campaign) 
             raise DeviceLostError("cuda:1 does not answer")
         return 100.0
 
-    with pytest.raises(DeviceLostError, match=r"cuda:1 does not answer; 6 measurement\(s\) are kept"):
+    with pytest.raises(DeviceLostError, match=r"cuda:1 does not answer; .* keeps 6 measurements"):
         campaign.measure(rate)
     assert len(read(campaign.path).points) == 6
 
@@ -205,15 +205,15 @@ def test_an_interrupted_run_is_left_out(campaign: Campaign) -> None:
 
 def test_an_interrupted_campaign_makes_only_the_runs_that_are_missing(campaign: Campaign, tmp_path: Path) -> None:
     blank, whole = results(on_gpu=False), campaign.runs
-    assert begun(campaign.path, blank) == blank
+    assert earlier_results(campaign.path, blank) == blank
     full = Failure(kind=FailureKind.GPU_OOM, rule="", detail="CUDA out of memory")
     asked = iter([100.0, full, 100.0, 100.0, STOPPED, STOPPED])
     campaign.measure(lambda _: next(asked))
-    left = missing(whole, begun(campaign.path, blank))
+    left = missing_runs(whole, earlier_results(campaign.path, blank))
     assert left == [whole[1], *whole[3:]]
     campaign.runs = left
-    campaign.measure(lambda _: 100.0, begun(campaign.path, blank))
-    assert missing(whole, begun(campaign.path, blank)) == []
+    campaign.measure(lambda _: 100.0, earlier_results(campaign.path, blank))
+    assert missing_runs(whole, earlier_results(campaign.path, blank)) == []
     assert len(read(campaign.path).points) == 8
 
 
@@ -230,7 +230,7 @@ def test_an_interrupted_campaign_makes_only_the_runs_that_are_missing(campaign: 
 def test_other_results_are_kept(found: Results, said: str, tmp_path: Path) -> None:
     write(results(point("single", 9.0)), tmp_path / "mine.json")
     with pytest.raises(OutputError, match=said):
-        begun(tmp_path / "mine.json", found)
+        earlier_results(tmp_path / "mine.json", found)
 
 
 def test_a_trainer_that_counts_nothing_is_refused(campaign: Campaign) -> None:

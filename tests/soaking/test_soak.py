@@ -21,7 +21,7 @@ from tuner.search.memory_growth import PROVOKED as PROVOKED_RECORDS
 from tuner.search.memory_growth import lasts
 from tuner.study import Config
 from tuner.study.spec import StudySpec
-from tuner.tools.soaking.long_soak import SoakFollower, newest_soaks, reported, soaking, verdicts
+from tuner.tools.soaking.long_soak import SoakFollower, newest_soaks, reported_failure, soak_purpose, verdicts
 from tuner.tools.soaking.whole_training import KEEPERS, WholeTraining
 
 TOTAL_MIB = 1000.0
@@ -95,7 +95,9 @@ def soaked(
         )
         if not searched:
             optimize(job, [CASE])
-        optimize(replace(job, purpose=soaking(job.bench, minutes, WholeTraining.of(job.bench, hours), first)), [CASE])
+        optimize(
+            replace(job, purpose=soak_purpose(job.bench, minutes, WholeTraining.of(job.bench, hours), first)), [CASE]
+        )
     return watcher
 
 
@@ -324,26 +326,26 @@ def test_steps_get_less_room_where_the_environment_of_a_study_has_freed_memory_g
 def test_flags_of_a_soak_are_added_to_the_command(tmp_path: Path, command: str | list[str]) -> None:
     own = {"name": "command", "options": {"command": command, "cases": ["walk"]}}
     study = spec(soak={"flags": "--eval-steps 5 --split 'a long text'"}, trainer=own, **LADDER)
-    trainer = soaking(bench(tmp_path, study), 15.0).trainer
+    trainer = soak_purpose(bench(tmp_path, study), 15.0).trainer
     assert trainer is not None
     plan = trainer.plan(CASE, {"num_envs": 64}, bench(tmp_path, study).slot(CASE, "x", {}))
     assert plan.argv == ("train", "a b", "64", "--eval-steps", "5", "--split", "a long text")
     other = study.model_copy(update={"trainer": study.trainer.model_copy(update={"options": {}})})
     with pytest.raises(StudyError, match="soak: the trainer command takes no flags"):
-        soaking(replace(bench(tmp_path, study), spec=other), 15.0)
+        soak_purpose(replace(bench(tmp_path, study), spec=other), 15.0)
 
 
 def test_what_is_told_of_a_training_quotes_no_key() -> None:
     lines = ["login with hf_0A1b2C3d4E5f6G7h8", "hf_0A1b2C3d4E5f6G7h8: slurmstepd: error: Detected 1 oom_kill event"]
-    failure = reported(iter(lines), oom=False, gpu=True)
+    failure = reported_failure(iter(lines), oom=False, gpu=True)
     assert (failure.kind, failure.detail) == (
         FailureKind.HOST_OOM,
         "***: slurmstepd: error: Detected 1 oom_kill event",
     )
     with pytest.raises(StudyError, match="no line of it shows why"):
-        reported(iter(["loss 2.0"]), oom=False, gpu=True)
+        reported_failure(iter(["loss 2.0"]), oom=False, gpu=True)
     with pytest.raises(StudyError, match="nothing is told"):
-        reported(iter([]), oom=False, gpu=True)
+        reported_failure(iter([]), oom=False, gpu=True)
 
 
 def test_nothing_is_promised_for_sure_and_no_probability_after_seconds() -> None:

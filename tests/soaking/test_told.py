@@ -11,7 +11,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.study import Config
-from tuner.tools.soaking.long_soak import reported, soaking, telling
+from tuner.tools.soaking.long_soak import job_of_failure, reported_failure, soak_purpose
 from tuner.tools.soaking.whole_training import WholeTraining
 
 LOG = [
@@ -29,10 +29,10 @@ def test_the_study_avoids_the_config_that_ran_out_and_all_that_need_as_much(tmp_
         )
         optimize(job, [CASE])
         assert best(tmp_path / "demo").config == {"num_envs": 64}
-        failure = reported(LOG, oom=False, gpu=True)
+        failure = reported_failure(LOG, oom=False, gpu=True)
         assert failure.kind is FailureKind.GPU_OOM
         assert failure.overshoot_mib == 2048.0
-        optimize(telling(job, {"num_envs": 64}, failure, "num_envs"), [CASE])
+        optimize(job_of_failure(job, {"num_envs": 64}, failure, "num_envs"), [CASE])
     assert best(tmp_path / "demo").config == {"num_envs": 32}
     kept = view(tmp_path / "demo").trials[-1].probe.failure
     assert kept is not None
@@ -53,15 +53,15 @@ def test_no_larger_config_is_named_where_the_hosts_memory_ran_out(
             bench=bench(tmp_path, study), database=database, probe=busy, watcher=Quiet(), interrupted=lambda: False
         )
         optimize(job, [CASE])
-        optimize(replace(job, purpose=soaking(job.bench, 15.0, WholeTraining.of(job.bench, 1.0))), [CASE])
-        optimize(telling(job, told, reported((), oom=True, gpu=False), "num_envs"), [CASE])
+        optimize(replace(job, purpose=soak_purpose(job.bench, 15.0, WholeTraining.of(job.bench, 1.0))), [CASE])
+        optimize(job_of_failure(job, told, reported_failure((), oom=True, gpu=False), "num_envs"), [CASE])
     found = view(tmp_path / "demo").best
     assert (found and found.config["num_envs"]) == left
 
 
 def test_a_log_that_shows_another_failure_or_none_teaches_nothing() -> None:
     with pytest.raises(StudyError, match="missing_dependency"):
-        reported(["ModuleNotFoundError: No module named 'apex'"], oom=False, gpu=True)
+        reported_failure(["ModuleNotFoundError: No module named 'apex'"], oom=False, gpu=True)
     with pytest.raises(StudyError, match="--oom"):
-        reported((), oom=False, gpu=True)
-    assert reported((), oom=True, gpu=False).kind is FailureKind.HOST_OOM
+        reported_failure((), oom=False, gpu=True)
+    assert reported_failure((), oom=True, gpu=False).kind is FailureKind.HOST_OOM

@@ -152,7 +152,7 @@ def test_a_study_says_why_optunas_best_trial_is_another(database: Database, url:
     asked = ask(study)
     tell(study, asked, replace(ok(90.0), ineligible="headroom_pct is 2, below 5"))
     plain = optuna.load_study(study_name="demo/amp_walk", storage=url)
-    assert plain.user_attrs[BEST_IS].startswith("trial 0, 50: the mean of 1 measurement(s)")
+    assert plain.user_attrs[BEST_IS].startswith("trial 0, 50: the mean of 1 measurement")
 
 
 def why_it_ended(database: Database) -> str | None:

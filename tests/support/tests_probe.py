@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests_devices import RecordedProbe, ReplayedSource
-from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 
 from tuner.probe.probe_plan import Device, LinePatterns
-from tuner.probe.protocols import OutputLine, Stop, never
+from tuner.probe.protocols import OutputLine, Stop
 from tuner.probe.result import DeviceSample, ProbeResult, Progress
 from tuner.probe.run import run
 from tuner.probe.window import Mark, Marks

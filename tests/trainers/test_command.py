@@ -234,7 +234,7 @@ def test_what_changes_learning_is_the_usual_or_what_the_options_say(options, lea
 
 
 def test_all_errors_come_at_once_and_the_command_is_required():
-    with pytest.raises(TrainerError, match=r"2 error\(s\) in its options\n.*command: is required\n.*cmd: unknown key"):
+    with pytest.raises(TrainerError, match=r"2 errors in its options\n.*command: is required\n.*cmd: unknown key"):
         CommandTrainer(TrainerSpec(name="command", options={"cmd": "train"}))
 
 

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
 from tuner.study import values_in
-from tuner.trainers.config_files import changed, copy_name, with_copies
+from tuner.trainers.config_files import changed_text, copy_name, with_copies
 
 YAML_TEXT = "train:\n  batch_size: 32  # per card\n  name: 'a'\nworkers: 2\nlist: [1, 2]\n"
 TOML_TEXT = '# a model\n[train]\nbatch_size = 32 # per card\nname = "a"\n\n[data]\nworkers = 2\n'
@@ -32,7 +32,7 @@ def test_a_copy_has_the_new_value_and_all_else(file: Path) -> None:
     assert before["train.batch_size"] == 32
     text = file.read_text()
     copy = file.with_name(copy_name(file).name)
-    copy.write_text(changed(file, {"train.batch_size": 64}))
+    copy.write_text(changed_text(file, {"train.batch_size": 64}))
     assert values_in(copy) == {**before, "train.batch_size": 64}
     assert file.read_text() == text
 
@@ -50,24 +50,24 @@ def test_each_member_of_a_front_has_a_copy_of_its_own() -> None:
 
 @pytest.mark.parametrize("file", [".yaml", ".toml"], indirect=True)
 def test_comments_stay(file: Path) -> None:
-    assert "# per card" in changed(file, {"train.batch_size": 64})
+    assert "# per card" in changed_text(file, {"train.batch_size": 64})
 
 
 @pytest.mark.parametrize("file", [".yaml", ".toml", ".json"], indirect=True)
 def test_a_value_that_the_file_lacks_is_an_error_that_names_it(file: Path) -> None:
     with pytest.raises(TrainerError, match=r"train\.depth"):
-        changed(file, {"train.depth": 3})
+        changed_text(file, {"train.depth": 3})
 
 
 def test_a_number_sign_between_quotes_begins_no_comment(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('name = "a #1" # mine\n')
-    assert changed(tmp_path / "a.toml", {"name": "b"}) == 'name = "b" # mine\n'
+    assert changed_text(tmp_path / "a.toml", {"name": "b"}) == 'name = "b" # mine\n'
 
 
 def test_a_setting_of_an_array_of_tables_is_none_of_the_table_before(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[train]\nsteps = 1\n[[layers]]\nsize = 2\n")
     with pytest.raises(TrainerError, match=r"train\.size"):
-        changed(tmp_path / "a.toml", {"train.size": 3})
+        changed_text(tmp_path / "a.toml", {"train.size": 3})
 
 
 def test_a_file_that_is_none_of_the_three_has_no_values(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_file_that_is_none_of_the_three_has_no_values(tmp_path: Path) -> None:
     assert values_in(broken) == {}
     assert values_in(tmp_path / "missing.toml") == {}
     with pytest.raises(TrainerError, match="yaml"):
-        changed(broken, {"a": 1})
+        changed_text(broken, {"a": 1})
 
 
 def test_the_words_that_name_a_file_name_its_copy() -> None:
@@ -95,5 +95,5 @@ def test_toml_and_yaml_read_the_value_back(tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("files")
     (folder / "a.toml").write_text(TOML_TEXT)
     (folder / "a.yaml").write_text(YAML_TEXT)
-    assert tomllib.loads(changed(folder / "a.toml", {"data.workers": value}))["data"]["workers"] == value
-    assert YAML().load(changed(folder / "a.yaml", {"workers": value}))["workers"] == value
+    assert tomllib.loads(changed_text(folder / "a.toml", {"data.workers": value}))["data"]["workers"] == value
+    assert YAML().load(changed_text(folder / "a.yaml", {"workers": value}))["workers"] == value

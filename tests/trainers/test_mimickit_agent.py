@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.trainers.mimickit.checkout import adapted, check_value, ladder_end, steps_per_iter
+from tuner.trainers.mimickit.checkout import adapted_agent, check_value, ladder_end, steps_per_iter
 
 AGENTS = Path(__file__).parents[1] / "data" / "mimickit" / "data" / "agents"
 SEPARATE = (AGENTS / "separate_agent.yaml").read_text()
@@ -15,7 +15,7 @@ COUNTS = st.integers(min_value=1, max_value=60)
 
 
 def adapt(text, **config):
-    return adapted(text, config, "agent.yaml")
+    return adapted_agent(text, config, "agent.yaml")
 
 
 def read(text):

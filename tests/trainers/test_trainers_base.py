@@ -7,7 +7,7 @@ from tuner.study.cases import Case
 from tuner.study.spec import TrainerSpec
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.mimickit.mimickit_trainer import MimicKitTrainer
-from tuner.trainers.registry import TRAINERS, declined, open_trainer
+from tuner.trainers.registry import TRAINERS, declined_parameters, open_trainer
 from tuner.trainers.trainer_check import check_trainer
 
 SPECS = {
@@ -30,7 +30,7 @@ def test_an_unknown_trainer_lists_the_known_ones():
 def test_parameters_that_a_trainer_does_not_vary_have_a_reason():
     names = ["num_workers", "num_envs", "pruner_patience", "agent_variant", "prefetch_factor"]
 
-    reasons = declined(open_trainer(SPECS["mimickit"]), names)
+    reasons = declined_parameters(open_trainer(SPECS["mimickit"]), names)
 
     assert reasons == dict.fromkeys(["num_workers", "prefetch_factor"], "mimickit has no DataLoader")
 
@@ -39,18 +39,20 @@ def test_a_parameter_that_no_trainer_has_is_refused():
     with pytest.raises(
         TrainerError, match=r"mimickit has no parameter num_env, lr; it takes agent_variant, .*num_envs"
     ):
-        declined(open_trainer(SPECS["mimickit"]), ["num_envs", "num_env", "lr"])
+        declined_parameters(open_trainer(SPECS["mimickit"]), ["num_envs", "num_env", "lr"])
 
 
 def test_a_placeholder_must_be_a_parameter_of_the_study_or_a_standard_one():
     command = open_trainer(SPECS["command"])
 
-    assert declined(command, ["lr", "batch_size"]) == {"batch_size": "the command has no {batch_size} placeholder"}
+    assert declined_parameters(command, ["lr", "batch_size"]) == {
+        "batch_size": "the command has no {batch_size} placeholder"
+    }
     with pytest.raises(
         TrainerError,
         match=r"asks for lr, which is no parameter .*: num_envs, agent_variant, .*port, python, ranks",
     ):
-        declined(command, ["num_envs"])
+        declined_parameters(command, ["num_envs"])
 
 
 @pytest.mark.parametrize("name", TRAINERS)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.trainers.typed_command import imported_modules, parsed, variables
+from tuner.trainers.typed_command import imported_modules, syntax_tree, variables
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_variables_before_the_program_are_no_words(command: str, env: dict[str, 
     "source", ["x = (", "x = " + "1+" * 99_999 + "1", "x = " + "-" * 99_999 + "1", "\0", "'\ud800'"]
 )
 def test_a_source_that_cannot_be_parsed_is_no_error(source: str) -> None:
-    assert parsed(source) is None
+    assert syntax_tree(source) is None
 
 
 @pytest.mark.parametrize(

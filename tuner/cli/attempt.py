@@ -138,7 +138,9 @@ def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
     output = matched(plan)
-    console.print(f"output: {output.printed} line(s), {_counter(plan, output.matched)}; {plan.slot.console}")
+    console.print(
+        f"output: {probe.number_of(output.printed, 'line')}, {_counter(plan, output.matched)}; {plan.slot.console}"
+    )
     for line in output.shown:
         console.print(f"  {line}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"

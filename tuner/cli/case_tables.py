@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from tuner import export
+from tuner.export.tables import FRONT_COLUMNS
 
 
 def print_tables(console: Console, *tables: Table) -> None:
@@ -117,26 +118,11 @@ def best_of(objectives: Iterable[str]) -> str:
 
 def _best_cells(config: export.ConfigRow, *, has_speed: bool) -> list[str]:
     """Return the cells of a config: its objective, its values, its samples/s where the table `has_speed`, its trial."""
-    value = export.with_error(config.value, config.error)
-    if config.readings > 1:
-        value += f" (mean of {config.readings})"
-    cells = [value, export.in_words(config.config, config.total_batch)]
-    if has_speed:
-        cells.append("" if config.samples_per_s is None else export.figure(config.samples_per_s))
-    return [*cells, f"#{config.trial}"]
-
-
-_HEADS = {
-    "samples_per_s": "samples/s",
-    "samples_per_s_vs_default": "of default's",
-    "joules_per_sample": "J/sample",
-    "cost_per_million_samples": "cost/million",
-    "changes_learning": "changes learning",
-    "headroom_pct": "headroom %",
-    "measured": "measured",
-    "readings": "readings",
-}
-"""The columns of `pareto.tsv` that follow the objectives → their headings."""
+    mean_of = f" (mean of {config.readings})" if config.readings > 1 else ""
+    value = f"{export.with_error(config.value, config.error)}{mean_of}"
+    speed = "" if config.samples_per_s is None else export.figure(config.samples_per_s)
+    config_text = export.in_words(config.config, config.total_batch)
+    return [value, config_text, *([speed] if has_speed else []), f"#{config.trial}"]
 
 
 def front_tables(study: export.StudyReader) -> Iterator[Table]:
@@ -152,8 +138,9 @@ def front_rows(case: export.CaseView) -> list[export.Row]:
 def _front_table(case: export.CaseView) -> Table:
     """Return a table of a case's Pareto front, with the columns that have a value."""
     rows = front_rows(case)
-    columns = [column for column in dict.fromkeys([*case.objectives, *_HEADS]) if _is_shown(column, rows)]
-    heads = [_HEADS.get(column, column) for column in columns]
+    names = dict.fromkeys([*case.objectives, *FRONT_COLUMNS])
+    columns = [column for column in names if _is_shown(column, rows)]
+    heads = [FRONT_COLUMNS.get(column, column) for column in columns]
     table = Table("trial", "config", *heads, title=f"{case.name}: Pareto front", title_justify="left")
     for member, row in zip(case.front, rows, strict=True):
         table.add_row(

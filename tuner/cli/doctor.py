@@ -8,10 +8,11 @@ from rich.console import Console
 from tuner.cli.init import Command
 from tuner.cli.options import RUNS, STUDY, Devices, Json, Runs, Storage, open_console, print_document
 from tuner.errors import StudyError, TunerError
+from tuner.probe import number_of
 from tuner.records.urls import database_url
 from tuner.study import load
 from tuner.tools.checkup.checks import check_up, check_up_machine, unchecked
-from tuner.tools.checkup.device_checks import opened
+from tuner.tools.checkup.device_checks import opened_devices
 from tuner.tools.checkup.finding import Finding, Severity
 from tuner.trainers.typed_command import typed_command
 
@@ -33,7 +34,7 @@ def doctor(
     spec = load(study) if study else None
     console = open_console(stderr=as_json)
     with console.status("opening the devices"):
-        source = opened(spec.devices_for(devices) if spec else devices or "auto")
+        source = opened_devices(spec.devices_for(devices) if spec else devices or "auto")
     if spec and study:
         url = database_url(storage, (runs / spec.name).resolve())
         checks = check_up(spec, source, asked_for=study, url=url, runs=runs)
@@ -50,12 +51,9 @@ def doctor(
         for text in left:
             console.print(f"not checked: {text}")
     if problems := [f"{finding.subject}: {finding.text}" for finding in findings if finding.level is Severity.PROBLEM]:
-        about = "this machine"
-        if spec:
-            about = f"study {spec.name}"
-        elif command:
-            about = "this machine or the command"
-        raise TunerError("\n  ".join([f"{len(problems)} problem(s) with {about}", *problems]))
+        machine = "this machine or the command" if command else "this machine"
+        about = f"study {spec.name}" if spec else machine
+        raise TunerError("\n  ".join([f"{number_of(len(problems), 'problem')} with {about}", *problems]))
 
 
 def _show(console: Console, checks: Iterable[Finding]) -> list[Finding]:

@@ -100,6 +100,5 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummar
 def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
     """Return a line that says where the report and the tables are."""
     names = f"{tables[0].name} and {len(tables) - 1} more tables"
-    if report is None:
-        return f"{beside_here(tables[0].parent)}: {names}"
-    return f"report: {beside_here(report)}; beside it {names}"
+    folder = beside_here(tables[0].parent)
+    return f"report: {beside_here(report)}; beside it {names}" if report else f"{folder}: {names}"

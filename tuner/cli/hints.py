@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.probe import duration
+from tuner.probe import duration, number_of
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
@@ -59,8 +59,10 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
-    console.print(f"study {bench.spec.name}: {len(cases)} case(s), trainer {bench.trainer.name}")
-    console.print(f"devices {models}, measured by {bench.source.label}")
+    console.print(f"study {bench.spec.name}: {number_of(len(cases), 'case')}, trainer {bench.trainer.name}")
+    memory_mib = bench.spec.environment.memory_mib
+    limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
+    console.print(f"devices {models}{limit}, measured by {bench.source.label}")
     console.print(f"database {shown(url)}")
     if why := unguarded(url):
         console.print(f"warning: {why}; let one command at a time work on this database")
@@ -117,16 +119,10 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
     best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
         best = best_configs.get(case.name, {})
-        values: list[str] = []
-        for parameter in bench.space_for(case).parameters:
-            if not _is_at_the_top(parameter, best):
-                continue
-            if parameter.is_ladder:
-                top = int(best[parameter.name])
-                yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
-            else:
-                values.append(f"{parameter.name}, {best[parameter.name]}")
-        if values:
+        largest = [parameter for parameter in bench.space_for(case).parameters if _is_at_the_top(parameter, best)]
+        for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # there is one at most
+            yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
+        if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
             yield (
                 f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
                 "larger values may be better, in a study with another name"
@@ -201,9 +197,9 @@ def safe_rungs(study: export.StudyReader) -> list[str]:
 def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
     """Return a line that says how many of the planned `configs` of a case are recorded; `table` is None for none."""
     if table is None:
-        return f"{case.name}: nothing recorded yet, {len(configs)} config(s) left"
+        return f"{case.name}: nothing recorded yet, {number_of(len(configs), 'config')} left"
     left = sum(table.find(config) is None for config in configs)
-    return f"{case.name}: {len(table.configs)} config(s) recorded, {left} of {len(configs)} left"
+    return f"{case.name}: {number_of(len(table.configs), 'config')} recorded, {left} of {len(configs)} left"
 
 
 def command_of_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
@@ -222,10 +218,8 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
 
 def _database(storage: str | None, runs: Path) -> dict[str, object]:
     """Return the options that name the same database; None for an option that the defaults or the environment set."""
-    options: dict[str, object] = {"storage": None, "runs": None if runs == RUNS else runs}
-    if storage and storage != os.environ.get(STORAGE_VARIABLE):
-        options["storage"] = shown(storage)  # without a password
-    return options
+    is_needed = storage and storage != os.environ.get(STORAGE_VARIABLE)
+    return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
 
 def script_of_best(

@@ -44,8 +44,6 @@ _GROUPS = {
     "Several GPUs": ("scale", "decide", "worker"),
 }
 """The groups of `tuner --help` → their commands, in this order."""
-_FORMER_COMMANDS = ("told",)
-"""The names of commands in older versions, which still work; `_HOMES` says what they are now."""
 _PANELS = {
     "The command": (
         *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
@@ -97,24 +95,27 @@ class Deferred(TyperCommand):
 
     def load(self) -> Any:
         """Return the command itself, after importing its file; its help has groups of options and an example."""
+        # the command, whose help is its docstring; the last paragraph of it is the example
         with ended_by_ctrl_c():
             imported = import_module(self._module)
         app_of_one_command = typer.Typer(add_completion=False)
         body = getattr(imported, self._function)
-        text, _, example = cleandoc(body.__doc__).rpartition("\n\n")  # the last paragraph
+        text, _, example = cleandoc(body.__doc__).rpartition("\n\n")
         app_of_one_command.command(self.name, cls=_OneCommand, help=text, epilog=example)(body)
         command = get_command(app_of_one_command)
-        takes_command = any(parameter.name == "command" for parameter in command.params)
-        panels = {panel: names for panel, names in _PANELS.items() if takes_command or panel != "The command"}
-        panel_of = {name: panel for panel, names in panels.items() for name in names}
-        if command.callback and {"study", "runs"} <= {parameter.name for parameter in command.params}:
+        parameters = {str(parameter.name): parameter for parameter in command.params}
+        # its study: found by its name, and left out where only one study has results
+        if command.callback and {"study", "runs"} <= parameters.keys():
             command.callback = partial(_with_its_study, str(self.name), command.callback)
-        for parameter in command.params:
-            if parameter.name == "study" and self.name in _OF_RESULTS:
-                parameter.required = False
-                parameter.help = f"{parameter.help} Default: the only study with results in runs/."  # pyright: ignore[reportAttributeAccessIssue]
-            if parameter.name in panel_of:
-                parameter.rich_help_panel = panel_of[parameter.name]  # pyright: ignore[reportAttributeAccessIssue]
+        if "study" in parameters and self.name in _OF_RESULTS:
+            study: Any = parameters["study"]
+            study.required = False
+            study.help = f"{study.help} Default: the only study with results in runs/."
+        # the groups of its options: a command without a training command has none about it
+        panels = {panel: names for panel, names in _PANELS.items() if "command" in parameters or panel != "The command"}
+        panel_of = {name: panel for panel, names in panels.items() for name in names}
+        for name in parameters.keys() & panel_of.keys():
+            parameters[name].rich_help_panel = panel_of[name]  # pyright: ignore[reportAttributeAccessIssue]
         return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -130,9 +131,9 @@ class Deferred(TyperCommand):
         try:
             return self.load().make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
-            is_unknown = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            takes_a_command = self.name in _OF_COMMANDS
-            if takes_a_command and is_unknown and "--" not in words and not words[0].startswith("-"):
+            is_unknown_option = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
+            begins_with_program = bool(words) and not words[0].startswith("-") and "--" not in words
+            if self.name in _OF_COMMANDS and is_unknown_option and begins_with_program:
                 raise TunerError(
                     f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
                     f"`tuner {self.name} -- {shlex.join(words)}`"
@@ -153,31 +154,34 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     A command about results takes the only study with results where none is named. Raises StudyError.
     """
     study, runs = options["study"], options["runs"]
-    names_any_study = command == "diagnose" and options["storage"]  # it lists what the database has, if not this study
-    if (study or command in _OF_RESULTS) and not names_any_study:
-        from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
-        from tuner.running.kept_file import origin_of  # noqa: PLC0415
+    if study is None and command not in _OF_RESULTS:
+        return function(**options)
+    if command == "diagnose" and options["storage"]:  # this may be any study, also one without a file
+        return function(**options)
+    from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+    from tuner.running.kept_file import origin_of  # noqa: PLC0415
 
-        replays = command in {"status", "report", "export", "dashboard"}  # they show the results of a replay, too
-        if study is None and options["storage"]:
-            raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
-        if study is None:
-            study = only_study(runs, replays=replays)
-            typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
-        options["study"] = findable(study, runs, replays=replays)
-        if origin := origin_of(options["study"]):
-            typer.echo(
-                f"{options['study']} is {origin}; start tuner there, as relative paths in it begin here", err=True
-            )
+    replays = command in {"status", "report", "export", "dashboard"}  # they show the results of a replay, too
+    if study is None and options["storage"]:
+        raise StudyError("name a --study: what lies in runs/ says nothing of the studies in a --storage")
+    if study is None:
+        study = only_study(runs, replays=replays)
+        typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
+    options["study"] = findable(study, runs, replays=replays)
+    if origin := origin_of(options["study"]):
+        typer.echo(f"{options['study']} is {origin}; start tuner there, as relative paths in it begin here", err=True)
     return function(**options)
 
 
 def with_present_names(command: str, words: Sequence[str]) -> list[str]:
     """Return the words after a command, with the present names of older options; the words after `--` stay."""
-    former = _FORMER.get(command, {})
-    ours = list(words[: words.index("--")] if "--" in words else words)
-    pairs = (word.partition("=") for word in ours)
-    return ["".join((former.get(name, name), *value)) for name, *value in pairs] + list(words[len(ours) :])
+    present = _FORMER.get(command, {})
+    end = words.index("--") if "--" in words else len(words)
+    renamed: list[str] = []
+    for word in words[:end]:
+        name, equals, value = word.partition("=")  # `--hours 2` or `--hours=2`
+        renamed.append(f"{present.get(name, name)}{equals}{value}")
+    return [*renamed, *words[end:]]
 
 
 class Commands(TyperGroup):
@@ -189,7 +193,7 @@ class Commands(TyperGroup):
         for group, names in _GROUPS.items():
             for name in names:
                 self.add_command(Deferred(name, rich_help_panel=group))
-        for name in _FORMER_COMMANDS:
+        for name in _HOMES.keys() - self.commands.keys():  # of older versions
             self.add_command(Deferred(name, hidden=True))
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -236,13 +240,14 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
             fall_silent(sys.stdout, sys.stderr)  # writing to a terminal that is gone raises an error
         raise KeyboardInterrupt
 
-    usual = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in usual:
+    # `nohup` ignores SIGHUP, and a caller may handle TERM: such signals are left as they are
+    unhandled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number in usual:
+        for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -254,7 +259,7 @@ def main() -> None:
     except TunerError as error:
         _refuse(str(error))
     except (OSError, RuntimeError, MemoryError, ImportError) as error:
-        if (reason := _fault_of_machine(error)) is None:
+        if (reason := _fault_of_machine(error)) is None:  # a fault of tuner: the traceback is needed
             raise
         if isinstance(error, OSError) and error.errno in _FULL:
             from tuner.cli.options import fall_silent  # noqa: PLC0415 - `tuner --help` needs no other command's options
@@ -280,8 +285,9 @@ def _fault_of_machine(error: Exception) -> str | None:
         case MemoryError():
             text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
         case ImportError() if not (error.name or "").startswith("tuner"):
-            last = [line for line in str(error).splitlines() if line.strip()][-1]
-            text = f"a library cannot be loaded: {last}; install tuner anew, or raise the limit that `ulimit -a` shows"
+            last_line = [line for line in str(error).splitlines() if line.strip()][-1]  # numpy's has a page before it
+            remedy = "install tuner anew, or raise the limit that `ulimit -a` shows"
+            text = f"a library cannot be loaded: {last_line}; {remedy}"
         case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
             text = f"{error}; remove the link, or name another path"
         case OSError(filename=str() as name) if error.errno in out_of_reach:

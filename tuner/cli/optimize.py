@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -81,18 +81,21 @@ def optimize(
 
     Example: tuner optimize -- python train.py --batch-size 32
     """
+    # the study: named, or made of the command; with other values where they are asked for
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
-    changes = Changes(settings or [], max_seconds)
-    study = _with_changes(console, _study(console, command, study, wanted, changes), changes, runs)
+    is_changed = bool(settings) or max_seconds is not None
+    study = _study(console, command, study, wanted, is_changed=is_changed)
+    study = _with_changes(console, study, settings or [], max_seconds, runs)
     devices = None if command else devices  # the study has those that the command has really used
+    # what each worker is told, also in a job of SLURM
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     passed_on["prices"] = prices
     if launcher == "slurm":
-        submit_workers(
-            options.open_console(), study, storage, runs, count=workers or 1, options={**passed_on, "devices": devices}
-        )
+        of_worker = {**passed_on, "devices": devices}
+        submit_workers(options.open_console(), study, storage, runs, count=workers or 1, options=of_worker)
         return
+    # the search: opened on the devices of the first worker, where there are several
     budget = Budget(MonotonicClock(), hours)
     screen = JsonScreen(sys.stdout) if as_json else None
     groups = devices_of_workers(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
@@ -113,6 +116,7 @@ def optimize(
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
+    # what it has come to
     if budget.is_over():
         tables.print(out_of_time(budget))
     if not outcomes:
@@ -129,28 +133,18 @@ def optimize(
     conclude(outcomes, rows, interrupted=interrupted)
 
 
-class Changes(NamedTuple):
-    """Other values of a study for one run; see `changed_study`."""
-
-    settings: list[str]
-    max_seconds: float | None
-
-    def __bool__(self) -> bool:
-        """Return whether any value is another."""
-        return bool(self.settings) or self.max_seconds is not None
-
-
-def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted, changes: Changes) -> str:
+def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted, *, is_changed: bool) -> str:
     """Return the name or file of the study that a person names, or that is made of a command.
 
-    `wanted` are the options about a command, and `changes` those about a study. Raises StudyError for both a command
-    and a study, for neither, and for options that belong to the other one.
+    `wanted` are the options about a command; `is_changed`: whether any option changes a study. Raises StudyError for
+    both a command and a study, for neither, and for options that belong to the other one.
     """
-    if bool(command) == bool(study):
+    if bool(command) == bool(study):  # both or neither
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
-    if study and wanted != Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes):  # a study may have these
+    also_for_study = Wanted(devices=wanted.devices, runs=wanted.runs, yes=wanted.yes)
+    if study and wanted != also_for_study:
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
-    if command and changes:
+    if command and is_changed:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
     study = study or init.study_of_command(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
@@ -162,11 +156,11 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
     return study
 
 
-def _with_changes(console: Console, study: str, changes: Changes, runs: Path) -> str:
+def _with_changes(console: Console, study: str, settings: list[str], max_seconds: float | None, runs: Path) -> str:
     """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes."""
-    if not changes:
+    if not settings and max_seconds is None:
         return study
-    run = changed_study(load(study), *changes)
+    run = changed_study(load(study), settings, max_seconds)
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
     console.print(f"other values than {study} has make a study of their own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
@@ -213,11 +207,13 @@ def _show(
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
-    print_tables(tables, *([] if is_typed else [gains_table(rows)]), *front_tables(reader))
+    gains = [] if is_typed else [gains_table(rows)]
+    print_tables(tables, *gains, *front_tables(reader))
     if screen:
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
-    for line in () if is_typed else closing(bench, ready.cases, rows):
-        console.print(line)
+    if not is_typed:
+        for line in closing(bench, ready.cases, rows):
+            console.print(line)
     written = export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))
     return rows

@@ -128,10 +128,11 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path, fi
     `file` is the name of the database in the study's folder, for where no `storage` is named. Raises StudyError.
     """
     if is_replay(study, runs):
-        spec, folder = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True), (runs / study).resolve()
-        return ShownStudy(spec, folder, database_url(storage, folder, file))
-    spec = _replaced_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
-    folder = (runs / spec.name).resolve()
+        spec = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True)
+        folder = (runs / study).resolve()
+    else:
+        spec = _replaced_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
+        folder = (runs / spec.name).resolve()
     return ShownStudy(spec, folder, database_url(storage, folder, file))
 
 
@@ -165,14 +166,15 @@ def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
         )
     if keys := without_effect(asked_for):
         instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
-        yield f"warning: {spec.name} has key(s) without effect, take them out: {instead}"
+        yield f"warning: {spec.name} has keys without effect, take them out: {instead}"
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:
     """Return options as words of a command line; an option that is None or empty is left out, a list repeats it."""
     words: list[str] = []
     for name, value in options.items():
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        for item in values:
             if item not in {None, ""}:
                 words += [f"--{name}", str(item)]
     return words
@@ -202,6 +204,7 @@ class _Plain(Console):
         """Print texts, wrapped at words behind the indent of their line; with `soft_wrap`, lines stay whole."""
         if soft_wrap is None:
             objects = tuple(wrapped(text, self.width) if isinstance(text, str) else text for text in objects)
+        # rich itself breaks only what asks for it, such as a table: it would also break within commands
         super().print(*objects, soft_wrap=soft_wrap is not False, **how)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -211,10 +214,13 @@ class _Plain(Console):
 
 
 def answer_to(question: Callable[[], Answer]) -> Answer:
-    """Return the answer to a question of typer. Raises KeyboardInterrupt for Ctrl-C, which typer takes for an abort."""
+    """Return the answer to a question of typer.
+
+    Typer raises Abort for Ctrl-C and for the end of the input. For Ctrl-C, this raises KeyboardInterrupt instead.
+    """
     try:
         return question()
-    except typer.Abort as end:  # also at the end of the input
+    except typer.Abort as end:
         if isinstance(end.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
@@ -232,6 +238,7 @@ def _parts(line: str, width: int) -> list[str]:
     """Return the parts of a line that is broken to fit a width; the later ones are indented by four more."""
     if len(line) <= width:
         return [line]
+    # where no line is broken, NUL stands for the space, which `textwrap` does not take for one
     unbroken = _UNBROKEN.sub(lambda match: match[0].replace(" ", "\0"), line)
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     parts = textwrap.wrap(unbroken, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -261,10 +268,10 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     emoji. It prints `?` for a character that the output's encoding does not have. A `quiet` console prints nothing. A
     console on `stderr` leaves stdout to a document.
     """
-    if isinstance(sys.stdout, TextIOWrapper):
+    if isinstance(sys.stdout, TextIOWrapper):  # not where tests replace it
         sys.stdout.reconfigure(errors="replace")
     console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
-    if not (console.is_terminal or "COLUMNS" in os.environ):
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 80
     console.width = max(console.width, 20)  # a narrower terminal breaks the lines itself; some say 0
     return console
@@ -283,10 +290,10 @@ def beside_here(path: Path) -> Path:
 
 
 def fall_silent(*streams: TextIO) -> None:
-    """Discard everything that is written to these streams from now on."""
+    """Discard everything that is written to these streams from now on, also what is still in their buffers."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
-        os.dup2(nowhere, stream.fileno())
+        os.dup2(nowhere, stream.fileno())  # the stream's own descriptor leads nowhere now
     os.close(nowhere)
 
 
@@ -320,7 +327,7 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
     """
     if study.endswith((".yaml", ".yml")) or is_known(study):
         return study
-    if (file := runs / study / STUDY_FILE).is_file():
+    if (file := runs / study / STUDY_FILE).is_file():  # each search keeps its study file in its folder
         return str(file)
     if is_replay(study, runs):
         if replays:

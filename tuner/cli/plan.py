@@ -18,7 +18,7 @@ from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.probe import HEAD, ProbePlan, Slot, reserved_port
+from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -26,7 +26,7 @@ from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
-from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold
+from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
 from tuner.trainers.typed_command import variables
 
@@ -41,24 +41,30 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         left_to_slurm: whether SLURM says which cards the job sees, and the script does not.
         typed: the command line to copy, which stands in for the plan's; None for the plan's.
     """
+    # folders and files
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
-    lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders if typed is None or str(folder) in typed]
+    if typed is not None:  # it may have a folder of its own
+        folders = [folder for folder in folders if str(folder) in typed]
+    lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
     for path, text in plan.files.items():
         lines += _lines_that_write(text, literal_word(str(path)))
-    lines += [f"cd {literal_word(str(Path(plan.cwd)))}"]
-    env = {name: value for name, value in plan.env.items() if not (left_to_slurm and name == VISIBLE_CARDS)}
+    lines.append(f"cd {literal_word(str(Path(plan.cwd)))}")
+    # the command, with its variables before it: as a person typed it, or that of the plan
+    env = dict(plan.env)
+    if left_to_slurm:
+        env.pop(VISIBLE_CARDS, None)
     if typed is not None:
         typed_variables = variables(shlex.split(typed)).env
         before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
-    if plan.programs:
+    if plan.programs:  # the folder of the trainer's Python, for programs that the command starts
         env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
     if plan.slot.nodes > 1:
+        # without the second variable, srun gives a task one core whatever the job has
         lines += [f'export {HEAD}="$(hostname)"', 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"']
         command = f"srun --nodes={plan.slot.nodes} --kill-on-bad-exit=1 bash -c {literal_word(command)}"
-    lines += [command]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, command]) + "\n"
 
 
 def _lines_that_write(text: str, file: str) -> list[str]:
@@ -66,8 +72,9 @@ def _lines_that_write(text: str, file: str) -> list[str]:
 
     Lines of usual characters are a here-document, which is easy to read; any other text is a quoted word.
     """
-    lines = text.split("\n")
-    if lines.pop() or not all(map(str.isprintable, lines)):
+    *lines, rest = text.split("\n")
+    ends_with_line = not rest  # a here-document always does
+    if not ends_with_line or not all(map(str.isprintable, lines)):
         return [f"printf %s {literal_word(text)} > {file}"]
     end = "END_OF_FILE"
     while end in lines:
@@ -118,31 +125,34 @@ def plan(
         raise StudyError("--best prints the config that was found, and --set your own config; give only one of them")
     if member is not None and not best:
         raise StudyError("--trial is for the best config; give --best too")
-    opened = job_bench if launcher == "slurm" else open_workbench
+    # which configs
+    open_bench = job_bench if launcher == "slurm" else open_workbench
     options.need_own_study(study if best else None, storage, runs)
-    bench = _with_fixed_values(opened(study, devices=devices, runs=runs), storage)
+    bench = _with_fixed_values(open_bench(study, devices=devices, runs=runs), storage)
     chosen = chosen_cases(bench, cases)
-    planned = list(_best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or []))
+    plans = _best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or [])
+    planned = list(plans)
+    # the script: the header of a job, and for each config its remarks, its values and its commands
     if launcher == "slurm":
         for line in _job_of(bench, planned).header(bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
     for line in options.stand_in(bench.spec, study):
         options.comment(line)
-    broken: list[str] = []
+    errors: list[str] = []  # of cases without a script; the others still have theirs
     for case, config, folder, remarks in planned:
         try:
             made = bench.trainer.plan(case, config, _slot(bench, case, config, folder, to_train=best))
             typed = typed_line(bench, case, config, folder) if best and made.slot.nodes == 1 else None
         except TrainerError as error:
-            broken.append(f"{case.name}: {error}")
+            errors.append(f"{case.name}: {error}")
             continue
-        predictions = [f"{case.name}: {line}" for line in _predictions(bench, case, config, storage)] if predict else []
-        for line in (*remarks, *predictions):
+        predictions = _predictions(bench, case, config, storage) if predict else ()
+        for line in (*remarks, *(f"{case.name}: {text}" for text in predictions)):
             options.comment(line)
         options.say(f"# {case.name}: {json.dumps(config)}".replace("\n", " "))
         options.print_to_copy(script(made, left_to_slurm=launcher == "slurm", typed=typed))
-    if broken:
-        raise TrainerError("\n".join([f"no script for {len(broken)} of {len(chosen)} case(s):", *broken]))
+    if errors:
+        raise TrainerError("\n".join([f"no script for {len(errors)} of {number_of(len(chosen), 'case')}:", *errors]))
 
 
 def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
@@ -167,9 +177,10 @@ def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, me
     for name in without_best:
         options.say(f"{name}: left out, because it has no best config yet", to_stderr=True)
     for case in cases:
-        if (view := views.get(case.name)) is None or view.best is None:
+        view = views.get(case.name)
+        if view is None or view.best is None:
             continue
-        chosen = _member_of_front(case, view.front or [view.best], member)
+        chosen = _member_of_front(case, view.front or [view.best], member)  # no front: a study of one objective
         remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
         folder = best_folder(case.name, chosen.trial if view.front else None)
         yield _Planned(case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks])
@@ -187,15 +198,18 @@ def _member_of_front(case: Case, members: Sequence[Standing], number: int | None
 def _predictions(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
     """Yield what memory and samples/s a config is expected to have, from the study's probes or else without a run."""
     url, name = database_url(storage, bench.folder), bench.spec.name
-    view = export.StudyReader(export.connect(url), name).case(case.name) if export.has_study(url, name) else None
+    view = None
+    if export.has_study(url, name):
+        view = export.StudyReader(export.connect(url), name).case(case.name)
     (expected,) = foresee(bench.space_for(case), view.trials if view else (), [config])
-    if share := expected.memory_share:
+    share, speed = expected.memory_share, expected.samples_per_s  # each is None without enough probes
+    if share:
         yield f"memory {100 * share.mean:.1f} % of a device, 90 % sure {100 * share.low:.1f} to {100 * share.high:.1f}"
-    if speed := expected.samples_per_s:
+    if speed:
         yield f"samples/s {speed.mean:.4g}, 90 % sure {speed.low:.4g} to {speed.high:.4g}"
     if share is None and bench.kind == "gpu":
         yield from _memory_without_run(bench, case, config)
-    elif not (share or speed):
+    elif share is None and speed is None:
         yield "nothing is expected of it: no probe has run"
 
 
@@ -204,7 +218,7 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
-            memory_mib = foretold(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
+            memory_mib = foretold_mib(bench.trainer.plan(case, config, _slot(bench, case, config, f"{folder}/probe")))
         except TrainerError as error:
             yield f"no probe has run, and without one nothing is known of its memory: {error}"
             return
@@ -230,21 +244,21 @@ def _measured(view: export.CaseView, member: Standing) -> str:
     errors = (member.told_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
-    of_several = f", mean of {member.readings}" if member.readings > 1 else ""
-    return f"trial #{member.trial}: {values}{of_several}"
+    mean_of = f", mean of {member.readings}" if member.readings > 1 else ""
+    return f"trial #{member.trial}: {values}{mean_of}"
 
 
 def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standing) -> Iterator[str]:
     """Yield the trial of a best config and its values, and what would be different if it were launched here."""
     yield _measured(view, member)
-    yield from (
-        str(finding) for finding in export.findings(export.summary(view)) if finding.topic is export.Topic.CHOICE
-    )
+    for finding in export.findings(export.summary(view)):
+        if finding.topic is export.Topic.CHOICE:
+            yield str(finding)
     present = bench.device_names
     measured_on = view.record.devices or present
     if isinstance(bench.source, AbsentDevices):  # those of a job, on a node that is not known yet
         if len(measured_on) != len(present):
-            yield f"measured on {len(measured_on)} device(s), and a job has {len(present)}"
+            yield f"measured on {number_of(len(measured_on), 'device')}, and a job has {len(present)}"
     elif measured_on != present:
         yield f"measured on {', '.join(measured_on)}, launched here on {', '.join(present)}"
     elif not _is_launched_alike(bench, case, member):
@@ -254,8 +268,10 @@ def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standin
 def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
     """Return whether the config would be launched now as it was when measured. True if that is unknown."""
     trial = member.trials[-1]
-    measured, slot = trial.probe.plan_digest, _slot(bench, case, trial.config, f"plans/{case.name}")
-    plan = (bench.trainer.warm_plan if trial.warm else bench.trainer.plan)(case, trial.config, slot)
+    slot = _slot(bench, case, trial.config, f"plans/{case.name}")
+    make_plan = bench.trainer.warm_plan if trial.warm else bench.trainer.plan
+    plan = make_plan(case, trial.config, slot)
+    measured = trial.probe.plan_digest
     return not measured or plan is None or plan.digest == measured
 
 
@@ -273,10 +289,11 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
 def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
     """Return what a job asks for that runs some configs: no more nodes and cards than their placements need."""
     slots = [bench.slot(case, folder, config) for case, config, folder, _ in planned]
-    if NODES not in bench.spec.space or not slots:
+    if NODES not in bench.spec.space or not slots:  # all configs of the study have the same placement
         return bench.spec.slurm
+    nodes = max(slot.nodes for slot in slots)
     cards = max(len(slot.local_devices) for slot in slots) if bench.kind == "gpu" else None
-    return bench.spec.slurm.model_copy(update={"nodes": max(slot.nodes for slot in slots), "gpus": cards})
+    return bench.spec.slurm.model_copy(update={"nodes": nodes, "gpus": cards})
 
 
 def _slot(bench: Workbench, case: Case, config: Config, folder: str, *, to_train: bool = False) -> Slot:

@@ -14,7 +14,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, complet
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, figure, in_words
 from tuner.optimizing import patient
-from tuner.probe import HOUR_S, MonotonicClock
+from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.records.urls import database_url
 from tuner.running.job import Budget, within
 from tuner.running.workbench import open_workbench
@@ -94,19 +94,20 @@ def race(
     if interrupted:
         console.print("interrupted; whole runs are kept; rerun to resume")
         raise typer.Exit(EXIT_INTERRUPTED)
-    if not any(place.mean for place in places):
+    if not any(place.mean for place in places):  # no run has told a score
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
 def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterator[str]:
-    """Yield who takes part, and when each of them trains."""
+    """Yield which configs take part, what all of them have in common, and how long each trains in each round."""
     for entrant in configs:
         measured = "".join(f", {name} {figure(value)}" for name, value in entrant.measured.items())
         yield f"{entrant.words}: {entrant.kind}{measured}"
     if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
         yield f"each config has {in_words(shared)}"
     for number, turn in enumerate(rounds, start=1):
-        yield f"round {number}: {turn.configs} configs, {len(turn.seeds)} seed(s) of {turn.seconds:.0f} s each"
+        seeds = number_of(len(turn.seeds), "seed")
+        yield f"round {number}: {turn.configs} configs with {seeds}, {turn.seconds:.0f} s each"
 
 
 def _table(places: Sequence[Place]) -> Table:
@@ -114,9 +115,11 @@ def _table(places: Sequence[Place]) -> Table:
     metrics = list(dict.fromkeys(name for place in places for name in place.entrant.measured))
     table = Table("why", "score", "±", "runs", "after, s", *metrics, "config", box=box.SIMPLE)
     for place in places:
-        mean, measured = place.mean, place.entrant.measured
-        numbers = (mean and mean.value, mean and mean.error, *map(measured.get, metrics))  # None before its first run
-        score, error, *cells = ("" if number is None else figure(number) for number in numbers)
-        runs, after = str(mean.runs if mean else 0), f"{place.seconds:.0f}"
-        table.add_row(place.entrant.kind, score, error, runs, after, *cells, place.entrant.words)
+        mean = place.mean  # None before its first run
+        score = [mean.value, mean.error] if mean else [None, None]
+        numbers = [*score, *(place.entrant.measured.get(metric) for metric in metrics)]
+        score_text, error_text, *measured = ("" if number is None else figure(number) for number in numbers)
+        runs = str(mean.runs) if mean else "0"
+        cells = [score_text, error_text, runs, f"{place.seconds:.0f}", *measured]
+        table.add_row(place.entrant.kind, *cells, place.entrant.words)
     return table

@@ -53,7 +53,7 @@ def record(
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
-        bench = with_fixed_values(bench, url)
+        bench = with_fixed_values(bench, url)  # those that an earlier call has recorded
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]

@@ -82,7 +82,7 @@ def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: Stu
     """
     if command is None:
         return {}
-    trainings = {case.summary.case: bench and _training_line(bench, case.view) for case in facts.cases}
+    trainings = {case.summary.case: _training_line(bench, case.view) if bench else None for case in facts.cases}
     return {name: line or literal_line([*command, "--cases", name]) for name, line in trainings.items()}
 
 
@@ -91,14 +91,16 @@ def _training_line(bench: Workbench, view: CaseView) -> str | None:
 
     None where there is no best, or the command needs files, a port or a folder that a script must make.
     """
-    trainer, best, case = bench.trainer, view.best, Case(name=view.name)
+    trainer, best = bench.trainer, view.best
+    case = Case(name=view.name)
     if best is None or not isinstance(trainer, CommandTrainer) or bench.spec.slurm.nodes > 1:
         return None
-    if trainer.copies(best.config):
+    if trainer.copies(best.config):  # changed copies of its configuration files
         return None
     folder = best_folder(case.name)
     if typed := typed_line(bench, case, best.config, folder):
         return typed
+    # no person has typed the command of this study: it is that of its file
     variables = bench.spec.trainer.options.get("env") or {}
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None

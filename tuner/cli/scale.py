@@ -20,12 +20,12 @@ from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptib
 from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
-from tuner.probe import MIB_PER_GIB, DeviceSource, over
+from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
-from tuner.tools.scaling.campaign import NAMES, built_in, of_study
+from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
 from tuner.tools.scaling.results import Measurement, Results, read
 from tuner.tools.scaling.switching import Move, advice, printed_step_s
 
@@ -40,10 +40,8 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
         console.print(line)
     devices = f"{len(results.devices)} x {results.devices[0]}"
     console.print(f"{len(planned)} measurements on {devices}, {left} of them still to make")
-    if not left:
-        return
     for mode, meaning in comparing.MODES.items():
-        if any(run.mode == mode for run in planned):
+        if left and any(run.mode == mode for run in planned):
             console.print(f"{mode}: {meaning}")
 
 
@@ -53,10 +51,8 @@ def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> 
     route = comparing.over(run.teams[0].route)
     for point in points:
         where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
-        if point.failure:
-            outcome = f"{point.failure}: {point.detail}"
-        else:
-            outcome = f"{comparing.number(scaling_table.rate(point))} samples/s"
+        speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
+        outcome = f"{point.failure}: {point.detail}" if point.failure else speed
         console.print(f"  {run.subject}{size} {where}: {outcome}")
 
 
@@ -210,16 +206,17 @@ def scale(
     counts = _counts(gpus, source, per_node)
     if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
-        subjects = [of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
+        subjects = [subject_of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
-    results = campaign.begun(path, results)
+    results = campaign.earlier_results(path, results)
     routes = campaign.routes(results.links, on_gpu=results.on_gpu, over_nodes=over_nodes)
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
-    left = campaign.missing(planned, results)
+    left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
+    # the measurements: each run on its part of the devices
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),
@@ -231,6 +228,7 @@ def scale(
         by_name = {scaled.subject.name: scaled for scaled in subjects}
         with closing(measuring):
             results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(tell, console))
+    # what they show
     show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -268,7 +266,7 @@ def _built_in(
     if sizes and len(names) > 1:
         raise StudyError(f"--sizes belong to one workload; name one of {', '.join(names)}")
     gpu = source.devices[0].is_gpu
-    return [built_in(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
+    return [built_in_subject(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
 def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
@@ -292,8 +290,8 @@ def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tup
     visible = len(source.devices)
     asked = None if gpus is None else _numbers(gpus, "--counts")
     if asked and max(asked) > visible:
-        kind = "GPU(s)" if source.devices[0].is_gpu else "CPU rank(s)"
-        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {visible} {kind}; see --devices")
+        devices = number_of(visible, "GPU" if source.devices[0].is_gpu else "CPU rank")
+        raise DeviceError(f"--counts {gpus} asks for {max(asked)}, and tuner sees {devices}; see --devices")
     counts = campaign.counts(asked, visible)
     for count in counts:
         campaign.nodes_of(count, per_node)  # refuses a number that no whole nodes have
@@ -303,8 +301,8 @@ def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tup
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     """Return the whole numbers of an option in ascending order, each once. Raises StudyError for anything else."""
     parts = [part.strip() for part in text.split(",")]
-    most_digits = 12  # far more than any size; a number of thousands of digits cannot even be converted
-    if not all(part.isdecimal() and len(part) <= most_digits and int(part) > 0 for part in parts):
+    # 12 digits are more than any size has; thousands of digits cannot even be converted
+    if not all(part.isdecimal() and len(part) <= 12 and int(part) > 0 for part in parts):
         raise StudyError(f"{option} {text[:40]!r}: write whole numbers of at least 1, separated by commas")
     return tuple(sorted({int(part) for part in parts}))
 
@@ -322,7 +320,7 @@ def compare(files: Files, prices: options.PricesFile = None, as_json: options.Js
     models = [(name, results.devices[0]) for name, results in machines.items()]
     costs = None if prices is None else read_prices(prices)
     if costs:
-        price_of_all(costs, models, prices)
+        price_of_all(costs, models, prices)  # refuses a device without a price
     currency = costs and costs.currency
     rows = comparing.all_rows(machines, costs)
     if not rows:
@@ -401,9 +399,7 @@ def decide(
     """
     if (cards_step_seconds is None) == (results is None):  # both or neither
         raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
-    step_s = step_seconds
-    if step_s is None and log:
-        step_s = printed_step_s(output_lines(log))
+    step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
     if step_s is None:
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
@@ -411,11 +407,10 @@ def decide(
         rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
         if not rows:
             raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
-        fastest_of_largest = max(rows, key=lambda row: (row.size or 0, row.speed_up.value))
-        speed_up = fastest_of_largest.speed_up.value
+        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value  # of the largest size
     else:
-        steps_in_a_step = cards if batch_per_card else 1  # as many samples as so many steps of one card have
-        speed_up = step_s / (cards_step_seconds or 1.0) * steps_in_a_step
+        batches = cards if batch_per_card else 1  # in a step of all cards
+        speed_up = step_s / (cards_step_seconds or 1.0) * batches
     move = Move(
         steps_done=steps_done,
         steps_left=steps_left,

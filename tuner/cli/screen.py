@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tuner.cli.hints import batch_line, batch_to_come, ladder_line, rungs_to_come
 from tuner.export import SPEEDS, figure, in_words, with_error
-from tuner.probe import LOADED, WITHOUT_PAUSE, duration
+from tuner.probe import LOADED, WITHOUT_PAUSE, duration, number_of
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
 from tuner.study import Value
@@ -48,7 +48,8 @@ def line(event: events.Event) -> StyledLine | None:
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             again = f", {event.confirmed} to confirm" if event.confirmed else ""
-            text, style = f"case {event.case}: {event.ending}; {event.probed} trial(s) now{again}{why}", "bold"
+            trials = number_of(event.probed, "trial")
+            text, style = f"case {event.case}: {event.ending}; {trials} now{again}{why}", "bold"
         case _:
             return None
     return StyledLine(text, style)
@@ -62,36 +63,26 @@ def _style(event: events.ProbeEnded) -> str:
 
 def _progress_at_start(event: events.CaseStarted) -> str:
     """Return in words how far a case had come when the work on it began, and what has changed since."""
-    text = f"{event.finished} trials done"
-    if event.target is not None and event.finished <= event.target:  # more are possible: an earlier call had another
-        text = f"{event.finished} of {event.target} trials done"
-    if event.saved:  # the database did not answer when these ended
-        text += f", {event.saved} of them saved only now"
-    if event.to_repeat:
-        text += f", {event.to_repeat} interrupted trial(s) will be repeated"
-    if event.changed:
-        text += f"; since the newest: {', '.join(event.changed)}"
-        text += "; speeds may differ, and `tuner verify` measures the best again"
-    return text
+    has_target = event.target is not None and event.finished <= event.target  # it may be less than at an earlier call
+    of_target = f" of {event.target}" if has_target else ""
+    saved = f", {event.saved} of them saved only now" if event.saved else ""
+    retried = f", {number_of(event.to_repeat, 'interrupted trial')} will be repeated" if event.to_repeat else ""
+    since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
+    verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
+    return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
 
 
 def _trial_line(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended, such as `#3 num_envs=64: ok 71.2 ± 0.4, best so far (24.1 s)`."""
     turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    outcome = f"{event.status}"
-    if event.values:
-        outcome += f" {numbers(event.values, event.error, event.samples_per_s)}"
-    outcome += _standing(event)
-    if event.notes:  # without values, the notes say why
-        outcome += f"{';' if event.values else ':'} {'; '.join(event.notes)}"
-    took = duration(event.seconds)
-    if event.confirms:
-        took += ", to confirm"
-    if event.origin:
-        took += f", from {event.origin}"
-    if event.left_s:
-        took += f"; {_about(event.left_s)} left"  # until the search probably ends
-    return f"#{event.trial}{turn} {in_words(event.config, event.total_batch)}: {outcome} ({took})"
+    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
+    before_notes = ";" if event.values else ":"  # without values, the notes say why
+    notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
+    why = ", to confirm" if event.confirms else ""
+    origin = f", from {event.origin}" if event.origin else ""
+    left = f"; {_about(event.left_s)} left" if event.left_s else ""  # until the search probably ends
+    return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
 
 
 def _standing(event: events.ProbeEnded) -> str:
@@ -131,8 +122,7 @@ class Searched:
     def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
         """Return the values that vary; the whole config where none of them does."""
         fixed = self._fixed.get(case, ())
-        varied = {name: value for name, value in config.items() if name not in fixed}
-        return varied or config
+        return {name: value for name, value in config.items() if name not in fixed} or config
 
 
 class Bars(Progress):

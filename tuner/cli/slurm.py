@@ -21,14 +21,11 @@ from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_folder
 from tuner.nodes.source import ask_slurm
-from tuner.probe import MINUTE_S, Device, DeviceSource, duration
+from tuner.probe import MINUTE_S, Device, DeviceSource, duration, number_of
 from tuner.records.urls import check_guarded, database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
-
-_LOCAL = {None, "", "localhost", "127.0.0.1", "::1"}
-"""The hosts in a database's URL that only programs of this machine reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +43,12 @@ class RunInJob:
         """Run the command as a shell does, and end this process with its exit code; its errors are lines of the log."""
         from tuner.cli.main import main  # noqa: PLC0415 - this module is part of the command line
 
-        end_signals: list[int] = []
+        is_out_of_time = False
 
         def end(number: int, frame: FrameType | None) -> None:
             """End the command as TERM does, and note that the job has no time left."""
-            end_signals.append(number)
+            nonlocal is_out_of_time
+            is_out_of_time = True
             signal.raise_signal(signal.SIGTERM)
 
         signal.signal(signal.SIGUSR2, end)
@@ -62,7 +60,7 @@ class RunInJob:
         try:
             main()
         finally:
-            if end_signals and self.requeue:
+            if is_out_of_time and self.requeue:
                 try:
                     ask_slurm("scontrol", "requeue", job)
                 except TunerError as error:  # the exit code of the command stays
@@ -71,10 +69,10 @@ class RunInJob:
 
 def queue_s(described: str) -> float | None:
     """Return the seconds that a job waited to start; None where the description by `scontrol` does not say so."""
-    times = (re.search(rf"\b{name}=(\S+)", described) for name in ("SubmitTime", "StartTime"))
+    matches = [re.search(rf"\b{name}=(\S+)", described) for name in ("SubmitTime", "StartTime")]
     try:
-        submitted, started = (datetime.fromisoformat(match[1] if match else "") for match in times)
-    except ValueError:
+        submitted, started = (datetime.fromisoformat(match[1] if match else "") for match in matches)
+    except ValueError:  # also `Unknown`, as SLURM writes
         return None
     return (started - submitted).total_seconds()
 
@@ -97,10 +95,10 @@ def submit_workers(
     prepare_folder(folder)
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
         pass
-    os.environ[STORAGE_VARIABLE] = url  # sbatch hands the environment on, and no list of processes shows it
+    os.environ[STORAGE_VARIABLE] = url  # sbatch passes the environment on, and no list of processes shows it
     words = ["worker", *as_words({**options, "runs": runs.resolve()})]
     jobs = submit(spec, asked, folder, words, count=count)
-    console.print(f"submitted {count} worker(s): job {', '.join(jobs)}; logs in {folder / 'slurm'}")
+    console.print(f"submitted {number_of(count, 'worker')}: job {', '.join(jobs)}; logs in {folder / 'slurm'}")
     console.print(f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; rerun to add workers")
 
 
@@ -143,10 +141,10 @@ def submit(
         for _ in range(count):
             jobs.append(executor.submit(RunInJob(words, spec.slurm.requeue)).job_id)
     except (FailedJobError, FailedSubmissionError) as error:
-        if jobs:
+        if jobs:  # all or none
             ask_slurm("scancel", *jobs)
-        reasons = str(error).strip().splitlines()
-        reason = next((line for line in reasons if "error:" in line), reasons[-1] if reasons else "no reason given")
+        lines = str(error).strip().splitlines() or ["no reason given"]
+        reason = next((line for line in lines if "error:" in line), lines[-1])
         raise TunerError(f"SLURM refuses the job: {reason}; change `slurm` in the study file") from error
     return jobs
 
@@ -155,7 +153,8 @@ def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
     check_guarded(url)
     parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite" and parsed.host not in _LOCAL:
+    # only programs of this machine reach these hosts
+    if parsed.get_backend_name() != "sqlite" and parsed.host not in {None, "", "localhost", "127.0.0.1", "::1"}:
         return
     where = ["--partition", slurm.partition] if slurm.partition else []
     nodes = sum(int(line) for line in ask_slurm("sinfo", "--noheader", "--format=%D", *where).split())
@@ -179,7 +178,9 @@ def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
         return AbsentDevices(tuple(Device(name=name, model="SLURM") for name in of_trial), "slurm")
 
     bench = open_workbench(study, devices=devices, runs=runs, source_of=source_of)
-    cores, ranks = bench.spec.slurm.cpus_per_task, ceil(len(bench.devices) / bench.spec.slurm.nodes)
-    threads = {"OMP_NUM_THREADS": str(max(1, cores // ranks))} if cores and bench.kind == "cpu" else {}
-    nccl = nccl_variables(bench.spec.environment.nccl_p2p, ())
-    return replace(bench, variables={**threads, **nccl, **bench.spec.environment.variables})
+    cores = bench.spec.slurm.cpus_per_task
+    ranks_of_node = ceil(len(bench.devices) / bench.spec.slurm.nodes)
+    variables = nccl_variables(bench.spec.environment.nccl_p2p, ())
+    if cores and bench.kind == "cpu":  # the ranks of a node share its cores
+        variables = {"OMP_NUM_THREADS": str(max(1, cores // ranks_of_node)), **variables}
+    return replace(bench, variables={**variables, **bench.spec.environment.variables})

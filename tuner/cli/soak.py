@@ -18,7 +18,7 @@ from tuner.records.urls import database_url
 from tuner.running.loop import optimize
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import MOST_HOURS, Case, Config, ladder_of, literal_word
-from tuner.tools.soaking.long_soak import may_be_soaked, reported, soaking, telling, verdicts
+from tuner.tools.soaking.long_soak import job_of_failure, may_be_soaked, reported_failure, soak_purpose, verdicts
 from tuner.tools.soaking.whole_training import WholeTraining
 
 Minutes = Annotated[
@@ -61,12 +61,15 @@ def soak(
     console = open_console()
     need_own_study(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen, url = chosen_cases(bench, cases), database_url(storage, bench.folder)
-    if not settings:
-        chosen = _cases_to_soak(console, chosen, url, bench, study)
+    url = database_url(storage, bench.folder)
+    chosen = chosen_cases(bench, cases)
     training = WholeTraining.of(bench, hours, iterations)
-    named = _best_with(bench, one_case(bench, cases, "--set"), url, settings) if settings else None
-    purpose = soaking(bench, minutes, training, named)
+    named = None  # the config to soak; None for the best of each case
+    if settings:
+        named = _best_with(bench, one_case(bench, cases, "--set"), url, settings)
+    else:
+        chosen = _cases_to_soak(console, chosen, url, bench, study)
+    purpose = soak_purpose(bench, minutes, training, named)
     with at_work(console, bench, chosen, url) as job:
         outcomes = optimize(replace(job, purpose=purpose), chosen)
         interrupted = job.interrupted()
@@ -85,11 +88,12 @@ def _cases_to_soak(console: Console, cases: Sequence[Case], url: str, bench: Wor
     views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
     training = WholeTraining.of(bench)
     ready = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]
-    if without_best := [case.name for case in cases if case not in ready]:
-        instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
-        if not ready:
-            raise StoreError(f"nothing was soaked: no best config yet for {', '.join(without_best)}; {instead}")
-        console.print(f"no soak for {', '.join(without_best)}, because there is no best config yet; {instead}")
+    without_best = ", ".join(case.name for case in cases if case not in ready)
+    instead = f"`tuner optimize --study {study}` searches first, and --set NAME=VALUE soaks a config of your choice"
+    if not ready:
+        raise StoreError(f"nothing was soaked: no best config yet for {without_best}; {instead}")
+    if without_best:
+        console.print(f"no soak for {without_best}, because there is no best config yet; {instead}")
     return ready
 
 
@@ -98,7 +102,7 @@ def _best_with(bench: Workbench, case: Case, url: str, settings: Sequence[str]) 
 
     Raises StudyError for a setting outside the space.
     """
-    with suppress(StoreError):
+    with suppress(StoreError):  # the study has not begun
         view = open_reader(url, bench.spec.name).case(case.name)
         if view and view.best:
             return config_with(bench.space_for(case), view.best.config, settings)
@@ -129,13 +133,13 @@ def failed(
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
     case = one_case(bench, cases)
-    failure = reported(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
+    failure = reported_failure(output_lines(log) if log else (), oom=oom, gpu=bench.kind == "gpu")
     view = open_reader(url, bench.spec.name).case(case.name)
     if not settings and (view is None or view.best is None):
         raise StoreError(no_best(case.name))
     config = _best_with(bench, case, url, settings or [])
-    with at_work(console, bench, [case], url) as job:
-        optimize(telling(job, config, failure, ladder_of(bench.space_for(case))), [case])
+    with at_work(console, bench, [case], url) as job:  # stores a trial with the failure, and starts nothing
+        optimize(job_of_failure(job, config, failure, ladder_of(bench.space_for(case))), [case])
     after = open_reader(url, bench.spec.name).case(case.name)
     if after is None or after.best is None:
         raise StoreError(

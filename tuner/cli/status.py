@@ -42,7 +42,12 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
         return
     table = Table("", "case", "method", "mode")
     for case in known:
-        mark = "*" if case.name in chosen else "broken" if case.fault else "" if case.trainable else "not trainable"
+        if case.name in chosen:
+            mark = "*"
+        elif case.fault:
+            mark = "broken"
+        else:
+            mark = "" if case.trainable else "not trainable"
         table.add_row(mark, case.name, case.method, case.mode)
     print_tables(console, table)
     for case in known:
@@ -89,24 +94,22 @@ def status(
     reader = open_reader(url, spec.name)
     rows = reader.rows
     if as_json:
-        fact_names = ("rungs", "batch", "ended")
         cases = [
             {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
-            | {name: getattr(case.facts, name) for name in fact_names}
+            | {"rungs": case.facts.rungs, "batch": case.facts.batch, "ended": case.facts.ended}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
         options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
-    is_to_train = any(row.best and not row.replay_of for row in rows)
-    for line in (
-        *(ladder_line(name, attributes.rungs) for name, attributes in facts if attributes.rungs),
-        *(batch_line(name, "the batch size", str(attributes.batch)) for name, attributes in facts if attributes.batch),
-        *(f"{name}: {at_its_end(attributes.ended)}" for name, attributes in facts if attributes.ended),
-        *notes(rows),
-        *([script_of_best(study, devices=None, storage=storage, runs=runs)] if is_to_train else []),
-    ):
+    lines = [ladder_line(name, kept.rungs) for name, kept in facts if kept.rungs]
+    lines += [batch_line(name, "the batch size", str(kept.batch)) for name, kept in facts if kept.batch]
+    lines += [f"{name}: {at_its_end(kept.ended)}" for name, kept in facts if kept.ended]
+    lines += notes(rows)
+    if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with
+        lines.append(script_of_best(study, devices=None, storage=storage, runs=runs))
+    for line in lines:
         console.print(line)
 
 

@@ -130,7 +130,7 @@ def _setting(text: str, space: Space) -> tuple[str, Value]:
     name, equals, given = text.partition("=")
     if not equals:
         raise StudyError(f"--set {text}: write {text}=VALUE")
-    for value in space.values(name):
+    for value in space.values(name):  # none for an unknown name
         if _is_meant(value, given):
             return name, value
     if name not in space.names:

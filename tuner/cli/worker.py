@@ -57,11 +57,11 @@ def devices_of_workers(
         return [""] * (workers or 1)
     devices = load(study).devices_for(devices)
     cards_per_probe = ""
-    if devices.startswith("auto"):  # `auto:2` wants two cards for each probe
+    if devices.startswith("auto"):  # `auto:2` wants two cards for each probe; the workers share all cards
         devices, _, cards_per_probe = devices.partition(":")
     cards = sum(device.is_gpu for device in open_devices(devices).devices)
-    if cards_per_probe and cards:
-        per_trial = per_trial or min(int(cards_per_probe), cards)
+    if cards_per_probe and cards and per_trial is None:
+        per_trial = min(int(cards_per_probe), cards)
     return device_groups(devices, cards, workers=workers, per_trial=per_trial)
 
 
@@ -85,7 +85,7 @@ def run_team(
     prepare_folder(bench.folder)
     with closing(Database(url)):  # makes the schema, before several workers ask for it
         introduction(console, bench, search.cases, url)
-    search.prober.close()
+    search.prober.close()  # each worker has its own
     plans = _plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
     view = _TeamView(screen)
@@ -113,14 +113,10 @@ def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, 
     cores_of_groups = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
     for number, (group, cores) in enumerate(zip(groups, cores_of_groups, strict=True), start=1):
+        name = f"worker {number} ({group})" if group else f"worker {number}"
         words = options.as_words({**passed_on, "devices": group, "cores": ",".join(map(str, cores))})
-        plans.append(
-            WorkerPlan(
-                name=f"worker {number}" + (f" ({group})" if group else ""),
-                argv=[sys.executable, "-P", "-m", "tuner", "worker", "--led", *words],
-                env={options.STORAGE_VARIABLE: url},
-            )
-        )
+        argv = [sys.executable, "-P", "-m", "tuner", "worker", "--led", *words]  # -P: no file here replaces a module
+        plans.append(WorkerPlan(name=name, argv=argv, env={options.STORAGE_VARIABLE: url}))
     return plans
 
 
@@ -130,11 +126,11 @@ def _cores(groups: Sequence[str]) -> list[list[int]]:
     No worker has cores of its own where one has no NVIDIA card: only NVML says which cores are near.
     """
     open_groups = [open_devices(group).devices for group in groups]
-    cards = [[device.uuid for device in devices if device.uuid and device.maker == NVIDIA] for devices in open_groups]
-    if not all(cards):
+    uuids_of_groups = [[card.uuid for card in group if card.uuid and card.maker == NVIDIA] for group in open_groups]
+    if not all(uuids_of_groups):
         return [[] for _ in groups]
     nvml = Nvml()
-    return disjoint_cores([near_cores(nvml, uuids) for uuids in cards], os.sched_getaffinity(0))
+    return disjoint_cores([near_cores(nvml, uuids) for uuids in uuids_of_groups], os.sched_getaffinity(0))
 
 
 class _TeamView:
@@ -155,10 +151,10 @@ class _TeamView:
             self._errors.setdefault(worker, []).append(text)
 
     def ended(self, worker: str, end: Exit) -> None:
-        """Say how a worker ended, if it died, or keep its error where the user can fix it, which is exit code 2."""
+        """Say how a worker ended, if it died; keep its errors where the user can fix them, which is exit code 2."""
         self._screen.forget(worker)
         errors = "\n".join(self._errors.pop(worker, []))
-        if end.died:
+        if end.died:  # by a signal, or by an error of tuner itself
             how = f"was ended by signal {-end.code}" if end.code < 0 else f"ended with code {end.code}"
             then = "it is started again and repeats its trial" if end.again else "the next run repeats its trial"
             self._screen.say(f"{worker} {how}; {then}", style="red")
@@ -216,7 +212,7 @@ def _core_numbers(cores: str) -> set[int]:
     try:
         numbers = {int(word) for word in cores.split(",")}
     except ValueError:
-        numbers = set()
-    if not numbers or numbers - allowed:
+        numbers = set[int]()
+    if not numbers or not numbers <= allowed:
         raise typer.BadParameter(f"{cores!r} is no list of cores of this machine, such as 0,1,2", param_hint="--cores")
     return numbers

@@ -225,11 +225,11 @@ def _precision_in_words(start: Mapping[str, Any], precision: Mapping[str, Any]) 
     return types + (f", autocast {autocast}" if autocast else "") + (", TF32" if has_tf32 else "")
 
 
-def _pause(lead: ProcessCounts, before: int, place: int, witness: Witness) -> dict[str, Any] | None:
+def _pause(lead: ProcessCounts, from_place: int, to_place: int, witness: Witness) -> dict[str, Any] | None:
     """Return what a rank did beside training between its records at two places; None where that was short."""
 
     def growth(name: str) -> float:
-        return number(lead.points[place], name) - number(lead.points[before], name)
+        return number(lead.points[to_place], name) - number(lead.points[from_place], name)
 
     if lead.is_fed and growth("loader.passes") >= 1:
         return {"what": "an epoch's end", "every": steps_per_pass(lead)}
@@ -252,6 +252,7 @@ def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
     One process of a group computes losses: in a pipeline that is its last stage.
     """
     losses_by_group = [next((process.losses for process in group if process.losses), {}) for group in groups]
+    # 0, 1, 2, … up to the first step that a group has not told
     told_steps = takewhile(lambda step: all(step in losses for losses in losses_by_group), count())
     return tuple(fmean(losses[step] for losses in losses_by_group) for step in told_steps)
 

@@ -200,7 +200,7 @@ def _obstacles_of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]
     tolerated_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
     foreign = [user for user in card.occupants if user.pid not in pids_before or (user.mem_mib or 0.0) > tolerated_mib]
     if foreign:  # 1
-        yield Obstacle("foreign process", f"{name} is used by {', '.join(map(described, foreign))}")
+        yield Obstacle("foreign process", f"{name} is used by {', '.join(map(occupant_text, foreign))}")
     most_mib = min(before.mem_used_mib or 0.0, tolerated_mib) + SLACK_MIB
     can_compare = None not in {before.mem_used_mib, card.device.mem_total_mib}
     if can_compare and card.mem_used_mib is not None and card.mem_used_mib > most_mib:  # 2
@@ -264,7 +264,7 @@ def _why_not_free(
     return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail) if found else None
 
 
-def described(occupant: Occupant) -> str:
+def occupant_text(occupant: Occupant) -> str:
     """Return the pid of a process on a card and the memory that it uses, as text."""
     memory = "unknown memory" if occupant.mem_mib is None else f"{occupant.mem_mib:,.0f} MiB"
     return f"pid {occupant.pid} ({memory})"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuner.errors import DeviceError
+from tuner.probe import number_of
 
 
 def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
@@ -65,7 +66,9 @@ def visible_uuids(cards: Sequence[str], ask: Callable[[], list[str] | None] = cu
     all cards of the machine. Raises DeviceError if CUDA does not answer: no trainer could use the cards.
     """
     if (answer := ask()) is None:
-        raise DeviceError(f"CUDA does not start, although the driver has {len(cards)} card(s); does `nvidia-smi` work?")
+        raise DeviceError(
+            f"CUDA does not start, although the driver has {number_of(len(cards), 'card')}; does `nvidia-smi` work?"
+        )
     return answer
 
 

@@ -19,7 +19,7 @@ from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
-from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib
+from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib, number_of
 from tuner.study import StudySpec
 
 
@@ -184,7 +184,9 @@ def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
     """Return `ranks` CPU ranks, opened. Raises DeviceError for more than `MOST_RANKS_PER_CORE` allows."""
     cores = usable_cores()
     if ranks > (most := MOST_RANKS_PER_CORE * cores):
-        raise DeviceError(f"devices cpu:{ranks} asks for {ranks} ranks on {cores} core(s); name cpu:{most} at most")
+        raise DeviceError(
+            f"devices cpu:{ranks} asks for {ranks} ranks on {number_of(cores, 'core')}; name cpu:{most} at most"
+        )
     return CpuSource(ranks, memory_mib=memory_mib)
 
 

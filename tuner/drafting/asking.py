@@ -43,7 +43,7 @@ def searches(
         chosen = _chosen_by_person(known, say, ask, most)
     else:
         chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
-        if not (chosen or known.launch):
+        if not chosen and not known.launch:  # a launch has a space of its own
             raise StudyError(nothing_known(known))
     return balanced(known, chosen)
 
@@ -52,11 +52,14 @@ def check_searches(asked: Sequence[str], known: Known) -> None:
     """Raise StudyError for a `--search` that no study of a command can hold, whatever a run would show."""
     for text in asked:
         flag, equals, values = text.partition("=")
-        if not re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag.lstrip("-")) or (equals and not values.strip(", ")):
+        flag = flag.lstrip("-")
+        is_name = re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag)  # or FILE:KEYS, as train.yaml:train.batch_size
+        has_no_values = equals and not values.strip(", ")
+        if not is_name or has_no_values:
             raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
         if values and ".." not in values:
-            setting = known.setting(flag.lstrip("-"))
-            _named_values(flag.lstrip("-"), values, setting and _typed_value(setting.value))
+            setting = known.setting(flag)
+            _named_values(flag, values, setting and _typed_value(setting.value))  # for its errors
 
 
 def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
@@ -74,26 +77,33 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     The value that the command has already is always among the values. Raises StudyError for a flag that the script does
     not have, and for values that it cannot have.
     """
+    # the flag, as the script and the command have it
     flag, equals, values = text.partition("=")
     flag = flag.lstrip("-")
-    in_script = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
-    listed = None if _has_placeholder(known, flag) else next(in_script, None)
-    setting = known.setting(listed.names[0] if listed else flag)
-    is_unknown = not (listed or setting or _has_placeholder(known, flag))
+    has_placeholder = _has_placeholder(known, flag)
+    of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
+    in_script = None if has_placeholder else next(of_name, None)
+    setting = known.setting(in_script.names[0] if in_script else flag)
+    is_unknown = not (in_script or setting or has_placeholder)
     if is_unknown and known.knows_all:
         names = ", ".join(sorted(option.names[0] for option in known.flags)) or "none"
         raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
-    flag = listed.names[0] if listed else flag
+    flag = in_script.names[0] if in_script else flag
+    # `batch_size`
     if not equals:
         return _with_usual_values(flag, setting, known)
+    # `amp=true,false`, of a flag that the command has without a value or not at all
     if setting is None and _are_of_a_switch(values):
+        as_in_script = as_switch(in_script, known) if in_script else None
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
-        return (as_switch(listed, known) if listed else None) or plain  # spelt as the script spells its own value
-    current = _value_in_use(listed, setting)
+        return as_in_script or plain
+    current = _value_in_use(in_script, setting)
+    # `num_envs=256..65536`
     if ".." in values:
-        current_size = {current} if isinstance(current, int) and current > 0 else set[int]()
-        sizes = tuple(sorted({*_doubled(flag, values), *current_size}))
+        own_size = {current} if isinstance(current, int) and current > 0 else set[int]()
+        sizes = tuple(sorted({*_doubled(flag, values), *own_size}))
         return SearchedFlag(flag=flag, values=sizes, typed=current, auto=as_parameter(flag) == LADDER)
+    # `num_workers=0,2,4`
     named = _named_values(flag, values, current)
     all_values = named if current is None or current in named else (current, *named)
     return SearchedFlag(flag=flag, values=all_values, typed=current)
@@ -105,9 +115,9 @@ def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> Sear
     Raises StudyError where the command has no number for it.
     """
     names = {flag, as_parameter(flag)}
-    usual = (search for search in proposed(replace(known, free_batch=True)) if search.parameter in names)
-    if search := next(usual, None):
-        return search
+    for search in proposed(replace(known, free_batch=True)):  # a person who names a size frees it
+        if search.parameter in names:
+            return search
     if setting is None or not setting.value.isdecimal():
         raise StudyError(f"--search {flag}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024")
     return with_sizes(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
@@ -119,15 +129,15 @@ def _are_of_a_switch(values: str) -> bool:
     return {value.strip().lower() for value in values.split(",")} <= words
 
 
-def _value_in_use(listed: Flag | None, setting: Setting | None) -> Value | None:
+def _value_in_use(in_script: Flag | None, setting: Setting | None) -> Value | None:
     """Return the value of a flag that a command uses: the typed one, or else that of its script; None if unknown.
 
-    `listed` is the flag of the script, and `setting` what the command has for it; a placeholder is no value.
+    `in_script` is the flag of the script, and `setting` what the command has for it; a placeholder is no value.
     """
     if setting:
         is_placeholder = setting.value == f"{{{setting.parameter}}}"
         return None if is_placeholder else _typed_value(setting.value)
-    return _typed_value(listed.value) if listed and listed.value else None
+    return _typed_value(in_script.value) if in_script and in_script.value else None
 
 
 def _doubled(flag: str, values: str) -> tuple[int, ...]:
@@ -157,20 +167,23 @@ def _chosen_by_person(
     """
     by_name = {search.parameter: search for search in proposed(known)}
     shown = {name: search for name, search in by_name.items() if not search.is_precision}
-    lines = search_lines(balanced(known, list(shown.values())), free=known.free_batch, most=most)
-    for line in lines if shown else [nothing_known(known)]:
-        say(line)
-    longest = max(shown.values(), key=lambda search: len(search.values), default=None)
-    example = f"{longest.flag}={','.join(map(value_text, longest.values))}" if longest else ""
-    question = "Which flag? [e.g. `num-workers=0,4,8`] "
+    # what is proposed, without the precision
     if shown:
+        for line in search_lines(balanced(known, list(shown.values())), free=known.free_batch, most=most):
+            say(line)
+        longest = max(shown.values(), key=lambda search: len(search.values))
+        example = f"{longest.flag}={','.join(map(value_text, longest.values))}"
         question = f"Search these? [Enter = yes, or e.g. `{example}`; `FLAG=` leaves one out] "
+    else:
+        say(nothing_known(known))
+        question = "Which flag? [e.g. `num-workers=0,4,8`] "
     chosen: dict[str, SearchedFlag] = {}
     while not chosen:
         try:
             chosen = _with_changes(shown, ask(question).split(), known)
         except StudyError as error:
             say(str(error))
+    # the precision, which only a person may allow to vary
     precision = [search for name, search in by_name.items() if search.is_precision and name not in chosen]
     question = f"May the precision vary, too ({' '.join(map(str, precision))})? It may change what is learnt. [y/N] "
     if precision and ask(question).strip().lower() in {"y", "yes"}:
@@ -187,7 +200,9 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
     settings = [text for text in texts if not text.endswith("=")]
     check_searches(settings, known)
     chosen = {name: search for name, search in shown.items() if as_parameter(search.flag) not in left_out}
-    chosen |= {search.parameter: search for text in settings for search in [_search_of(text, known)]}
+    for text in settings:
+        search = _search_of(text, known)
+        chosen[search.parameter] = search
     if not chosen:
         raise StudyError(nothing_known(known))
     return chosen
@@ -216,8 +231,8 @@ def search_lines(
             remark = "  (kept: others change what is learnt; --free-batch frees it)"
         elif search.changes_learning:
             remark = "  (changes what is learnt)"
-        size = most(search)
-        growth = f", then more while it pays (to {size})" if size else ""
+        largest_size = most(search)
+        growth = f", then more while it pays (to {largest_size})" if largest_size else ""
         yield f"  {search}{growth}{remark}"
     if precision:
         options = " ".join(f"--search {search}" for search in precision)
@@ -258,7 +273,8 @@ def _value(flag: str, word: str, current: Value | None) -> Value:
     `current` is the flag's value in the command; None where it is unknown. Raises StudyError for a word that is not a
     value of the flag, or looks like a misspelt number.
     """
-    number, least = _number(word), _least(flag)
+    number = _number(word)
+    least = _least(flag)  # None for a flag that is no size
     if least is not None and (not isinstance(number, int) or number < least):
         raise StudyError(f"{flag}={_cut(word)}: write whole numbers of at least {least}, with commas between them")
     if not word.isprintable():
@@ -282,12 +298,16 @@ def _is_meant_as_number(word: str, current: Value | None) -> bool:
     """
     if re.fullmatch(r"[+-]?\d[\d'_\s]*(?:\.\d*)?|[+-]?(?:inf|infinity|nan)", word, re.IGNORECASE):
         return True
-    is_number = isinstance(current, int | float) and not isinstance(current, bool)
-    return is_number and re.fullmatch(r"[+-]?[\d.]+[kmg]", word, re.IGNORECASE) is not None
+    has_number_now = isinstance(current, int | float) and not isinstance(current, bool)
+    has_magnitude = re.fullmatch(r"[+-]?[\d.]+[kmg]", word, re.IGNORECASE) is not None
+    return has_number_now and has_magnitude
 
 
 def _number(text: str) -> int | float | None:
-    """Return a number that is written plainly; None for any other text. More than 300 digits are infinite."""
+    """Return a number that is written plainly, as `50`, `.5` or `1e-4`; None for any other text, also for `050`.
+
+    Whole numbers of more than 300 digits become infinite.
+    """
     if not re.fullmatch(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", text):
         return None
     return int(text) if re.fullmatch("[+-]?[0-9]{1,300}", text) else float(text)

@@ -1,7 +1,7 @@
 """The settings of a typed command, such as `--batch-size 32`, and placeholders in the place of their values."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -44,7 +44,10 @@ class Setting:
         return as_parameter(self.full or self.name)
 
     def is_called(self, flag: str) -> bool:
-        """Return whether `flag` is a name of this setting: in full, or by its last part."""
+        """Return whether `flag` is a name of this setting: in full, or its last part.
+
+        Dashes and underscores are alike: `num_workers` is a name of `--data.num-workers`.
+        """
         names = {self.full or self.name, self.name}
         spellings = {name.replace("-", "_") for name in names} | set(map(as_parameter, names))
         return flag.replace("-", "_") in spellings
@@ -60,41 +63,45 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
     flag_of = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
     typed: list[Setting] = []
-    bare: list[Setting] = []
+    without_dashes: list[Setting] = []
     for place, word in enumerate(words):
+        is_behind_program = place > program
+        next_word = words[place + 1] if place + 1 < len(words) else None
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
-        in_script = flag_of.get(flag["name"]) if flag and place > program else None
+        in_script = flag_of.get(flag["name"]) if flag and is_behind_program else None
         full = in_script.names[0] if in_script else ""
-        if flag and flag["value"] is not None:
+        if flag and flag["value"] is not None:  # `--name=value`
             typed.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
-        elif flag and place + 1 < len(words) and _is_value_of(in_script, words[place + 1]):
-            typed.append(Setting(name=flag["name"], value=words[place + 1], word=place + 1, full=full))
-        elif override and place > 0:
+        elif flag and next_word is not None and _is_value_of(in_script, next_word):  # `--name value`
+            typed.append(Setting(name=flag["name"], value=next_word, word=place + 1, full=full))
+        elif override and place > 0:  # `name=value`; as the first word it would be a variable
             typed.append(Setting(name=override["name"], value=override["value"], word=place))
-        elif word in names and program < place < len(words) - 1 and not _is_flag(words[place + 1]):
-            bare.append(Setting(name=word, value=words[place + 1], word=place + 1))
-    return typed + [setting for setting in bare if not any(known.is_called(setting.name) for known in typed)]
+        elif word in names and is_behind_program and next_word is not None and not _is_flag(next_word):  # `name value`
+            without_dashes.append(Setting(name=word, value=next_word, word=place + 1))
+    return typed + [pair for pair in without_dashes if not any(setting.is_called(pair.name) for setting in typed)]
 
 
 def _is_value_of(flag: Flag | None, word: str) -> bool:
     """Return whether a word is the value of the flag before it; `flag` is None for one that the script may not have."""
-    return not _is_flag(word) and not (flag and flag.is_switch and word.lower() not in {"true", "false"})
+    takes_any_word = not (flag and flag.is_switch)
+    return not _is_flag(word) and (takes_any_word or word.lower() in {"true", "false"})
 
 
 def ranks(words: Sequence[str]) -> int | None:
     """Return the number of ranks on a machine that a command line asks for; None where it names none."""
     numbers = [setting for setting in settings(words) if setting.value.isdecimal()]
     for setting in numbers:
-        if setting.parameter in RANKS and int(setting.value) > 0:
-            return max(1, int(setting.value) // (nodes(words) if setting.parameter in TOTAL_RANKS else 1))
-    worlds = (int(setting.value) for setting in numbers if setting.parameter == WORLD)
-    return next((count for count in worlds if count > 1), None)
+        count = int(setting.value)
+        if setting.parameter in RANKS and count > 0:
+            return max(1, count // nodes(words)) if setting.parameter in TOTAL_RANKS else count
+    world_sizes = [int(setting.value) for setting in numbers if setting.parameter == WORLD]
+    return next((size for size in world_sizes if size > 1), None)  # 1 is a usual default, and says nothing
 
 
 def nodes(words: Sequence[str]) -> int:
     """Return the number of machines that a command line asks for; 1 where it names none."""
-    named = (setting.value for setting in settings(words) if setting.parameter in NODES)
-    return next((int(value) for value in named if value.isdecimal() and int(value) > 1), 1)
+    texts = [setting.value for setting in settings(words) if setting.parameter in NODES]
+    return next((int(text) for text in texts if text.isdecimal() and int(text) > 1), 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +129,7 @@ def template(
     """
     literal = [literal_text(word, searched) for word in words]
     replaced: list[tuple[str, str]] = []
+    # the values of settings
     typed = settings(words, flags, searched)
     for setting in typed:
         of_search = (placeholder for flag, placeholder in searched.items() if setting.is_called(flag))
@@ -130,14 +138,17 @@ def template(
             continue
         name = literal[setting.word].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty
         literal[setting.word] = name + placeholder
-        flag = "" if name else f"{words[setting.word - 1]} "
-        replaced.append((f"{flag}{words[setting.word]}", f"{flag}{literal[setting.word]}"))
+        flag_before = "" if name else f"{words[setting.word - 1]} "
+        replaced.append((f"{flag_before}{words[setting.word]}", f"{flag_before}{literal[setting.word]}"))
+    # switches, and flags that the command lacks
     texts = (*words, *variables)
     for flag, placeholder in searched.items():
+        is_typed = any(setting.is_called(flag) for setting in typed)
+        has_placeholder = any(placeholder in text for text in texts)
         if f"--{flag}" in words and placeholder.startswith(_SWITCH):
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
-        elif not any(setting.is_called(flag) for setting in typed) and not any(placeholder in text for text in texts):
+        elif not is_typed and not has_placeholder:
             added = _words_of_added(_spelling(flag, words, flags), placeholder, words)
             literal += added
             replaced.append(("", " ".join(added)))
@@ -163,22 +174,28 @@ def retyped(
     Returns:
         None where the template was changed, so that it no longer belongs to the typed command.
     """
-    kept: list[str] = []
+    line: list[str] = []
     changed = {name: value for name, value in values.items() if own.get(name) != value}
-    typed_left, left = list(words), list(literal)
-    while typed_left and left:
-        word = left.pop(0)
+    typed_left, template_left = list(words), list(literal)
+    while typed_left and template_left:
+        word = template_left.pop(0)
         names = placeholders([word])
-        if not names and word != literal_text(typed_left[0], {}):  # a flag that was not typed, and then its value
-            value = left.pop(0) if left else ""
-            added = placeholders([value])
-            if not added or (added & LAUNCH_FACTS and value != "{port}"):
+        is_added = not names and word != literal_text(typed_left[0], {})
+        if is_added:  # a flag that was not typed, and after it its value
+            value = template_left.pop(0) if template_left else ""
+            names_of_value = placeholders([value])
+            is_fact = bool(names_of_value & LAUNCH_FACTS) and value != "{port}"
+            if not names_of_value or is_fact:  # the tuner adds no such pair
                 return None
-            kept += [word, value] if added <= changed.keys() else []
+            if names_of_value <= changed.keys():  # not a port: a person's training has the launcher's usual one
+                line += [word, value]
         else:
             typed = literal_text(typed_left.pop(0), {})
-            kept.append(word if names - LAUNCH_FACTS else typed)
-    return None if typed_left else (*fill(kept, {**facts, **values}), *fill(left, changed))
+            is_searched = bool(names - LAUNCH_FACTS)
+            line.append(word if is_searched else typed)
+    if typed_left:
+        return None
+    return (*fill(line, {**facts, **values}), *fill(template_left, changed))  # flags at the end: only changed ones
 
 
 def _words_of_added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
@@ -187,7 +204,7 @@ def _words_of_added(flag: str, placeholder: str, words: Sequence[str]) -> list[s
         return [placeholder]
     script_words = words[program_place(words) or 0 :]
     flags = [word for word in script_words if _is_flag(word)]
-    if any(map(_OVERRIDE.fullmatch, script_words)) and not flags:
+    if not flags and any(map(_OVERRIDE.fullmatch, script_words)):  # as Hydra
         return [f"{flag}={placeholder}"]
     if flags and all("=" in word for word in flags):
         return [f"--{flag}={placeholder}"]
@@ -198,13 +215,13 @@ def _spelling(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
     """Return a flag as the script spells it; an unknown flag gets dashes where the typed flags have dashes."""
     if any(flag in known.names for known in flags):
         return flag
-    typed = [setting.name for setting in settings(words[program_place(words) or 0 :])]
-    has_dashes = any("-" in name for name in typed) and not any("_" in name for name in typed)
-    return flag.replace("_", "-") if has_dashes else flag
+    names = [setting.name for setting in settings(words[program_place(words) or 0 :])]
+    uses_dashes_alone = any("-" in name for name in names) and not any("_" in name for name in names)
+    return flag.replace("_", "-") if uses_dashes_alone else flag
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
-    """Return a text with doubled braces, so that they are literal in a template.
+    """Return a text with doubled braces, so that they are literal in a template: `{x}` becomes `{{x}}`.
 
     The braces of placeholders stay: those in `searched`, and facts of a launch such as `{out_dir}`. Behind a dollar
     they are doubled, too, so that nothing of a text refers to a variable.
@@ -223,21 +240,27 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     )
     limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
     few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
-    spans = nodes(words) > 1
-    local = "{local_ranks}" if spans and name not in TOTAL_RANKS else "{ranks}"
-    rules: Sequence[tuple[Sequence[str], Callable[[], bool], str]] = (  # names, when it is so, the placeholder
-        (NODES, lambda: spans, "{nodes}"),
-        (("node_rank", "machine_rank"), lambda: spans, "{node_rank}"),
-        (("master_addr", "main_process_ip"), lambda: spans, "{head}"),
-        (("rdzv_endpoint",), lambda: spans, "{head}:{port}"),
-        (RANKS, lambda: value.isdecimal() and int(value) > 0, local),
-        ((WORLD,), lambda: value.isdecimal() and str(_ranks_without_world(words)) == value, "{ranks}"),
-        (("devices",), lambda: re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value) is not None, "{devices}"),
-        (PORTS, value.isdecimal, "{port}"),
-        (folders, lambda: name != "dir" or setting.name == "hydra.run.dir", "{out_dir}"),
-        (limits, lambda: value.isdecimal() and int(value) < few, "{iterations}"),
-    )
-    return next((fact for names, fits, fact in rules if name in names and fits()), None)
+    is_number = value.isdecimal()
+    has_nodes = nodes(words) > 1
+    of_nodes = {**dict.fromkeys(NODES, "{nodes}"), "node_rank": "{node_rank}", "machine_rank": "{node_rank}"}
+    of_nodes |= {"master_addr": "{head}", "main_process_ip": "{head}", "rdzv_endpoint": "{head}:{port}"}
+    fact = None
+    if has_nodes and name in of_nodes:
+        fact = of_nodes[name]
+    elif name in RANKS and is_number and int(value) > 0:
+        counts_one_node = has_nodes and name not in TOTAL_RANKS
+        fact = "{local_ranks}" if counts_one_node else "{ranks}"
+    elif name == WORLD and is_number and str(_ranks_without_world(words)) == value:
+        fact = "{ranks}"
+    elif name == "devices" and re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value):
+        fact = "{devices}"
+    elif name in PORTS and is_number:
+        fact = "{port}"
+    elif name in folders and (name != "dir" or setting.name == "hydra.run.dir"):
+        fact = "{out_dir}"
+    elif name in limits and is_number and int(value) < few:
+        fact = "{iterations}"
+    return fact
 
 
 def _ranks_without_world(words: Sequence[str]) -> int | None:
@@ -251,15 +274,15 @@ def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequenc
     What is added is noted in `replaced`.
     """
     names = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
-    if names & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:
+    if names & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:  # the command says where its ranks meet
         return words
     for place, word in enumerate(words):
-        before = words[place - 1] if place else ""
-        if PurePath(word).name == "torchrun" or (before == "-m" and word in LAUNCHERS):
+        word_before = words[place - 1] if place else ""
+        if PurePath(word).name == "torchrun" or (word_before == "-m" and word in LAUNCHERS):
             flag = "--master-port"
-        elif word == "launch" and PurePath(before).name == "accelerate":
+        elif word == "launch" and PurePath(word_before).name == "accelerate":
             flag = "--main_process_port"
-        else:
+        else:  # no launcher
             continue
         replaced.append(("", f"{flag} {{port}}"))
         return [*words[: place + 1], flag, "{port}", *words[place + 1 :]]
@@ -276,12 +299,14 @@ def deaf_script(words: Sequence[str]) -> str | None:
 
     Returns None for a script that cannot be read.
     """
-    is_shell = PurePath(words[0]).name in {"sh", "bash", "zsh", "dash"}
-    script = next((word for word in words[1:] if not word.startswith("-")), words[0]) if is_shell else words[0]
-    if not is_shell and PurePath(script).suffix != ".sh":
+    script = words[0]
+    if PurePath(words[0]).name in {"sh", "bash", "zsh", "dash"}:  # `bash -e train.sh`
+        script = next((word for word in words[1:] if not word.startswith("-")), words[0])
+    elif PurePath(script).suffix != ".sh":
         return None
     try:
         text = Path(script).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    return None if re.search(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b", text) else script
+    reads_flags = re.search(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b", text)
+    return None if reads_flags else script

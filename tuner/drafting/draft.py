@@ -66,9 +66,14 @@ class Draft:
 
     @property
     def config(self) -> Config:
-        """The config with which the command is watched: its own values."""
+        """The config with which the command is watched: its own values.
+
+        Without workers of the loader, it has no parameter that needs them.
+        """
         config = {search.parameter: search.first for search in self.searched}
-        return {name: value for name, value in config.items() if not self._needs_workers(name) or config[self._workers]}
+        if self._workers_parameter and not config[self._workers_parameter]:
+            return {name: value for name, value in config.items() if not self._needs_workers(name)}
+        return config
 
     @property
     def trainer(self) -> dict[str, Any]:
@@ -83,11 +88,12 @@ class Draft:
         names = [search.flag for search in self.searched]
         typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
         typed |= {as_parameter(name) for name in self.command.env}
-        return {
-            search.parameter: search.typed
-            for search in self.searched
-            if search.typed is not None and not (search.is_switch or search.file) and search.parameter not in typed
-        }
+        unset: dict[str, Value] = {}
+        for search in self.searched:
+            is_flag_with_value = not search.is_switch and not search.file
+            if is_flag_with_value and search.parameter not in typed and search.typed is not None:
+                unset[search.parameter] = search.typed
+        return unset
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
@@ -113,33 +119,34 @@ class Draft:
         return {search.parameter: self._values(search) for search in self.searched}
 
     @property
-    def _workers(self) -> str:
+    def _workers_parameter(self) -> str:
         """The parameter with the number of the loader's workers, if 0 is among its values; otherwise empty."""
         with_zero = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
         return with_zero[0].parameter if with_zero else ""
 
     def _needs_workers(self, parameter: str) -> bool:
         """Return whether a parameter has an effect only beside workers of the loader, and some configs have none."""
-        return bool(self._workers) and Role.OF_WORKERS.has(parameter)
+        return bool(self._workers_parameter) and Role.OF_WORKERS.has(parameter)
 
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         """Return the values of a flag as the space of a study has them."""
         if search.auto:
-            typed = {"own": search.typed} if isinstance(search.typed, int) else {}
-            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **typed}
-        condition = {"when": {self._workers: {"min": 1}}} if self._needs_workers(search.parameter) else {}
+            own = {"own": search.typed} if isinstance(search.typed, int) else {}
+            return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
         limit = growth_limit(search)
-        return {"choices": list(search.ordered), **({"grow": limit} if limit else {}), **condition}
+        growth = {"grow": limit} if limit else {}
+        condition = {"when": {self._workers_parameter: {"min": 1}}} if self._needs_workers(search.parameter) else {}
+        return {"choices": list(search.ordered), **growth, **condition}
 
 
 def growth_limit(search: SearchedFlag) -> int | None:
     """Return the size up to which the values of a flag may grow during a search: four times the largest.
 
-    Returns None for values that a person has chosen, and for those that are not at least two sizes alone.
+    Returns None for values that a person has chosen, for a single value, and where a value is not a size.
     """
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
-    is_range = search.grows and len(sizes) >= max(2, len(search.values))
-    return 4 * max(sizes) if is_range else None
+    are_sizes_alone = len(sizes) == len(search.values)
+    return 4 * max(sizes) if search.grows and are_sizes_alone and len(sizes) > 1 else None
 
 
 def draft(
@@ -193,10 +200,13 @@ def _check_added(words: Sequence[str], template: command_lines.Template) -> None
 def python_beside(program: str) -> str:
     """Return the Python beside a program that PATH finds in an environment of venv or conda; empty for any other."""
     path = shutil.which(program)
-    folder = Path(path).parent if path and os.sep not in program else Path()
-    marks = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]  # each kind of environment has its own
+    if path is None or os.sep in program:  # a path such as ./train.sh is not looked for in PATH
+        return ""
+    folder = Path(path).parent
+    marks = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]  # of venv, and of conda
     python = folder / "python"
-    return str(python.absolute()) if python.exists() and any(mark.exists() for mark in marks) else ""
+    is_environment = python.exists() and any(mark.exists() for mark in marks)
+    return str(python.absolute()) if is_environment else ""
 
 
 def _devices(count: int | None) -> str:

@@ -17,7 +17,7 @@ from tuner.drafting.watching import first_run
 from tuner.drafting.writing import command_of_file, first_run_lines, launch_text, study_text
 from tuner.errors import StudyError
 from tuner.export import write_files
-from tuner.probe import duration
+from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import typed_command, variables
@@ -65,7 +65,8 @@ class Wanted:
         """The parts of the training that may change; a precision that is searched by name may."""
         searched = " ".join(self.search or ())
         names_precision = any(word in searched for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
-        return [*["batch"] * self.free_batch, *["precision"] * (self.free_precision or names_precision)]
+        is_free = {"batch": self.free_batch, "precision": self.free_precision or names_precision}
+        return [part for part in is_free if is_free[part]]
 
     def file(self, name: str) -> Path:
         """Return the study file."""
@@ -103,6 +104,7 @@ def make_study(
         TrainerError: where the command cannot be understood.
         DeviceError: where devices cannot be read.
     """
+    # a file that was made from the same command is taken
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
@@ -111,10 +113,13 @@ def make_study(
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
+    # what can be said before it runs; a wrong `--search` is refused now
     placed = searches_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=placed)
-    if (folder := wanted.runs / name).joinpath("study.db").exists():
+    folder = wanted.runs / name
+    if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
+    # the text of the file, and the file
     if wanted.launch:
         text = launch_text(name, drafted, wanted.launch)
     else:
@@ -130,9 +135,9 @@ def make_study(
     spec = write_study(file, text, warn, say)
     if spec.launch:
         say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
-        in_file = read_mapping(file).get("space", {})
+        own_space = read_mapping(file).get("space", {})  # what the file has beside the launches
         for parameter, values in spec.space.items():
-            if parameter not in in_file:
+            if parameter not in own_space:
                 say(f"  {parameter}={','.join(map(value_text, values.values))}")
     return _study_name(name, file)
 
@@ -151,7 +156,7 @@ def _watched_text(
 
     The other parameters and the errors are those of `make_study`.
     """
-    on = re.sub(r"cpu:(\d+)", r"the CPU, as \1 rank(s)", drafted.devices)
+    on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, on {on}")
     if changes := drafted.template.changes:
         say("probes replace these words; your script and your command stay as they are:")
@@ -163,8 +168,10 @@ def _watched_text(
 
     def most(search: SearchedFlag) -> int | None:
         """Return the size up to which the values of a flag grow, by how the devices were used."""
-        return growth_limit(*with_more_values([search], watched.uses))
+        (with_more,) = with_more_values([search], watched.uses)
+        return growth_limit(with_more)
 
+    # what is searched
     known = known_of(drafted, watched, free_batch=wanted.free_batch, free_precision=wanted.free_precision)
     if not wanted.search:
         known = replace(known, launch=launch_shown_by(known))
@@ -173,7 +180,7 @@ def _watched_text(
     if to_search and not (drafted.varies or known.launch):
         raise StudyError(nothing_varies(drafted.searched, known))
     text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
-    if not ask:
+    if not ask:  # a person who was asked has seen them
         lines = search_lines(drafted.searches, free=wanted.free_batch, most=growth_limit, precision=drafted.precision)
         for line in lines:
             say(line)
@@ -196,7 +203,7 @@ def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callabl
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})
     spec = load(str(file))
-    if keys := exposed(spec):
+    if keys := exposed(spec):  # `write_files` has made it readable by its owner alone
         warn("\n".join([*keys, f"only you can read {file}"]))
     else:
         umask = os.umask(0o077)  # the only way to read it is to set it

@@ -41,12 +41,14 @@ def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> Comm
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(own, view)}{_of_peak(own)}"
+    # it stays as it is: nothing is faster, or nobody knows what is
     is_own_best = own is not None and own.launch == best.launch
     has_speeds = view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
+    # it may become the best: both speeds, what changes, one doubt, and the line to copy
     gained = gain(view, own) if own else None
     faster = f", {_gain(gained)}" if gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
@@ -62,14 +64,15 @@ def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> Comm
 
 def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
     """Yield a line for each value that the best config changes; `own` are the values of the typed command."""
-    ranks, best = len(bench.devices), view.best.config if view.best else {}
+    ranks = len(bench.devices)
+    best = view.best.config if view.best else {}
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
     consequences = dict.fromkeys(trainer.learning, "; this changes what is learnt")
     consequences |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")  # these are computed
     typed = {parameter.name: parameter.own for parameter in bench.space_for(Case(name=view.name)).parameters}
     for name in {**before, **after}:
-        if name not in before:
-            if after[name] != typed.get(name):  # as typed, it is no change
+        if name not in before:  # the own config does not use it, although the command may name it
+            if after[name] != typed.get(name):
                 yield f"  {name}: {after[name]} (not used before)"
         elif name not in after:
             yield f"  {name}: {before[name]} (not used any more)"
@@ -79,7 +82,8 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
 
 def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return the line to copy, after writing the files that it needs; no line where the template was changed."""
-    trainer, case, best = bench.trainer, Case(name=view.name), view.best.config if view.best else {}
+    trainer, case = bench.trainer, Case(name=view.name)
+    best = view.best.config if view.best else {}
     folder = best_folder(case.name)
     line = line_to_copy(bench, case, best, command, folder)
     if line is None or not isinstance(trainer, CommandTrainer):
@@ -87,11 +91,12 @@ def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str])
     out_dir = bench.slot(case, folder, best).out_dir
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
-    copies = {name: trainer.folder / copy_name(Path(name), out_dir) for name in trainer.copies(best)}
-    for name, text in trainer.copies(best).items():
-        copies[name].write_text(text, encoding="utf-8")
-    lines = tuple(f"wrote {copy}, which is {name} with these values" for name, copy in copies.items())
-    return CommandOutcome(lines, line)
+    lines: list[str] = []
+    for name, text in trainer.copies(best).items():  # of the configuration files, with the best values in them
+        copy = trainer.folder / copy_name(Path(name), out_dir)
+        copy.write_text(text, encoding="utf-8")
+        lines.append(f"wrote {copy}, which is {name} with these values")
+    return CommandOutcome(tuple(lines), line)
 
 
 def best_folder(case: str, member: int | None = None) -> str:
@@ -125,8 +130,8 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config)}
     facts = trainer.values(case, config, slot)
     path_folder = program_folder(bench.spec.trainer.python)
-    found = shutil.which(typed_command(command).words[0])
-    if found and Path(found).parent == path_folder:  # the shell finds it there without help
+    program = shutil.which(typed_command(command).words[0])
+    if program and Path(program).parent == path_folder:  # the shell finds it there without help
         path_folder = None
     template = bench.spec.trainer.command
     return command_line(command, template, values, own_values, copies=copies, facts=facts, path_folder=path_folder)
@@ -156,15 +161,19 @@ def command_line(
     Returns:
         None where the template no longer belongs to the command.
     """
+    # the words
     typed = typed_command(command)
-    if not (line := retyped(typed.words, template, values, own, facts)):
+    line = retyped(typed.words, template, values, own, facts)
+    if not line:
         return None
-    placeholder = {name: f"{{{name}}}" for name in values}
+    # the variables before them: typed with a placeholder, searched by their name, or as typed
+    placeholder_of = {name: f"{{{name}}}" for name in values}
     searched_variables = typed.env.keys() & values.keys() - placeholders(template)
-    texts = {name: literal_text(value, placeholder) for name, value in typed.env.items()}
-    texts |= {name: placeholder[name] for name in searched_variables}
-    filled = {name: text for name, value in texts.items() for text in fill((value,), {**facts, **values})}
-    env = {name: escaped(value) for name, value in filled.items()}
+    env: dict[str, str] = {}
+    for name, text in typed.env.items():
+        to_fill = placeholder_of[name] if name in searched_variables else literal_text(text, placeholder_of)
+        for filled in fill((to_fill,), {**facts, **values}):  # none where its placeholder has no value
+            env[name] = escaped(filled)
     if path_folder:
         env["PATH"] = with_folder_in_path(path_folder, env.get("PATH", "${PATH}"))
     return shell_join(map(escaped, with_copies(line, copies)), env)
@@ -178,10 +187,12 @@ def _training(config: Standing) -> TrainingCounts | None:
 def _time_shares(config: Standing) -> Iterator[str]:
     """Yield one line with what the time of a config goes to; none where that was not counted inside."""
     training = _training(config)
-    if training and (shares := training.shares):
-        share_of = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
-        parts = ", ".join(f"{100 * share:.0f} % {what}" for what, share in share_of.items() if share >= 0.01)
-        yield f"  its time: {parts}, the rest training steps" if parts else "  its time: training steps alone"
+    if training is None or training.shares is None:
+        return
+    shares = training.shares
+    share_of = {"waiting for data": shares.data, "evaluation": shares.evaluation, "saves": shares.saves}
+    parts = [f"{100 * share:.0f} % {what}" for what, share in share_of.items() if share >= 0.01]
+    yield f"  its time: {', '.join(parts)}, the rest training steps" if parts else "  its time: training steps alone"
 
 
 def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
@@ -204,16 +215,18 @@ def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
 
 def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
     """Return in words why the command stays as it is: speeds are unknown, or no other config is better."""
-    if unlike := next(filter(None, map(view.unlike_best, view.configs)), None):
-        why = f"which config is faster is unknown, because {unlike}"
+    reasons = [reason for config in view.configs if (reason := view.unlike_best(config))]
+    if reasons:
+        why = f"which config is faster is unknown, because {reasons[0]}"
     elif own is None or own.launch != best.launch:
         reached = f"{view.objective} of {best.value:.1f}"
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
     elif len(view.configs) == 1:
         why = "no other config was measured"
+    elif view.objective in SPEEDS:
+        why = "no other config is better"
     else:
-        by = "" if view.objective in SPEEDS else f" by {view.objective}, and speeds are unknown"
-        why = f"no other config is better{by}"
+        why = f"no other config is better by {view.objective}, and speeds are unknown"
     return f"{why}; your command stays as it is"
 
 
@@ -240,5 +253,5 @@ def _readings(config: Standing) -> str:
 
 def _of_peak(config: Standing | None) -> str:
     """Return which share of the cards' peak a config uses, for the end of its speed; empty where it is unknown."""
-    share = over(fmean, (trial.probe.mfu_pct for trial in config.trials)) if config else None
-    return "" if share is None else f", {share:.3g} % of the card's bf16 peak"
+    share_pct = over(fmean, (trial.probe.mfu_pct for trial in config.trials)) if config else None
+    return "" if share_pct is None else f", {share_pct:.3g} % of the card's bf16 peak"

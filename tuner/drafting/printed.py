@@ -47,8 +47,9 @@ class PrintedLines:
 
     def __init__(self, likely: Iterable[str] = ()) -> None:
         """`likely` names presets that go before the others; then come those of several patterns, which are surest."""
-        presets = dict.fromkeys((*likely, *sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)))
-        self._ways = [
+        surest_first = sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)
+        presets = dict.fromkeys((*likely, *surest_first))
+        self._ways = [  # the first that shows progress counts
             _Way(None, ()),
             *(_Way(name, PRESETS[name].progress) for name in presets),
             *(_Way(None, (form,)) for form in FORMS),
@@ -80,7 +81,8 @@ class _Way:
         """Take a line into account, if it is of the kind that this way reads."""
         is_printed = line.stream == "console"
         is_report = not is_printed and not record(line.text).get(COUNTED)  # otherwise it was counted inside
-        if (is_printed if self._patterns else is_report) and (report := self._reader.feed(line)):
+        is_of_this_way = is_printed if self._patterns else is_report
+        if is_of_this_way and (report := self._reader.feed(line)):
             self._reports.append(report)
             self._lines.append(line.text.strip())
 

@@ -14,7 +14,7 @@ from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
 from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
 from tuner.trainers.config_files import is_named
-from tuner.trainers.typed_command import TypedCommand, parsed, text_of
+from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
@@ -30,19 +30,20 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     )
     known = _with_flags(known, watched.processes, drafted.command)
     typed = {flag.parameter for flag in known.flags if flag.typed}
-    in_files = [flag for flag in _flags_in_files(watched.processes, known.words) if flag.parameter not in typed]
-    return replace(known, flags=(*known.flags, *in_files))
+    of_files = [flag for flag in _flags_in_files(watched.processes, known.words) if flag.parameter not in typed]
+    return replace(known, flags=(*known.flags, *of_files))
 
 
 def launch_shown_by(known: Known) -> str | None:
     """Return the launch that the flags of a command or of its script show, if it can vary anything; otherwise None."""
-    typed = (word for word in known.words if word.startswith("--"))
-    launch = shown_launch([*(name for flag in known.flags for name in flag.names), *typed])
+    names = [name for flag in known.flags for name in flag.names]
+    names += [word for word in known.words if word.startswith("--")]
+    launch = shown_launch(names)
     if launch is None:
         return None
     try:
         with_launches({"launch": launch, "trainer": {"name": "command", "options": {"command": list(known.words)}}})
-    except ValueError:
+    except ValueError:  # it finds nothing in the command that it could vary
         return None
     return launch
 
@@ -50,18 +51,22 @@ def launch_shown_by(known: Known) -> str | None:
 def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:
     """Return what is known, with the flags of the script; those of its launchers do not count.
 
-    The flags are those that a training process has parsed, or else the first process of the script. A script that takes
-    its flags from its globals has these. Otherwise none are added. Then all are known, namely none, if the processes
-    have trained, and the script has surely not read the words of its command line by itself.
+    1. The flags are those that a training process has parsed, or else the first process of the script.
+    2. A script that takes its flags from its globals has these.
+    3. Otherwise none are added. All are known then, namely none, if the processes have trained, and the script has
+       surely not read the words of its command line by itself.
     """
     name = PurePath(command.script).name
     of_script = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
     training = [process for process in processes if process.trains]
-    if parsed := [process for process in (*training, *of_script) if process.flags]:
-        return replace(known, flags=parsed[0].flags, reader=parsed[0].parser, knows_all=True)
+    # 1
+    if with_flags := [process for process in (*training, *of_script) if process.flags]:
+        return replace(known, flags=with_flags[0].flags, reader=with_flags[0].parser, knows_all=True)
+    # 2
     if re.search(r"globals\(\)|configurator\.py", command.source):  # as nanoGPT
         return replace(known, flags=tuple(_global_settings(command)), reader="its global settings", knows_all=True)
-    may_read_words = not of_script or any(process.reads_argv for process in of_script)  # nothing tells of no process
+    # 3
+    may_read_words = not of_script or any(process.reads_argv for process in of_script)  # no process: unknown
     return replace(known, knows_all=bool(training) and not may_read_words)
 
 
@@ -72,7 +77,7 @@ def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) ->
     """
     path_of = {word: path for process in processes for path, word in process.files.items()}
     for word, path in path_of.items():
-        name = word.rpartition("=")[2] if word.startswith("-") else word
+        name = word.rpartition("=")[2] if word.startswith("-") else word  # of `--config=train.yaml`, `train.yaml`
         if is_config(path) and is_named(name, words):
             for keys, value in values_in(Path(path)).items():
                 yield Flag(names=(f"{name}:{keys}",), value=str(value))
@@ -81,29 +86,30 @@ def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) ->
 def _global_settings(command: TypedCommand) -> Iterator[Flag]:
     """Yield the settings at the top of a script that takes its flags as `--name=value`, with those of its config files.
 
-    A word without dashes is such a file, as in `train.py config/train_gpt2.py`.
+    A word without dashes is such a file, as in `train.py config/train_gpt2.py`. The script takes the words in their
+    order, so that a file replaces what the options before it say.
     """
-    values = dict(_constants(command.source))
+    flags = {name: Flag(names=(name,), value=str(value)) for name, value in _constants(command.source)}
     for word in command.words:
-        if word.endswith(".py") and not word.startswith("-") and word != command.script:
-            values |= {name: value for name, value in _constants(text_of(word)) if name in values}
-    options = (word.lstrip("-").partition("=") for word in command.words if word.startswith("--") and "=" in word)
-    typed = {name: value for name, _, value in options}
-    for name, value in values.items():
-        flag = Flag(names=(name,), value=str(value))
-        yield replace(flag, value=typed[name], typed=True) if name in typed else flag
+        name, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("--") and equals and name in flags:
+            flags[name] = Flag(names=(name,), value=value, typed=True)
+        elif word.endswith(".py") and not word.startswith("-") and word != command.script:
+            in_file = {name: Flag(names=(name,), value=str(value)) for name, value in _constants(text_of(word))}
+            flags |= {name: flag for name, flag in in_file.items() if name in flags}
+    yield from flags.values()
 
 
 def _constants(source: str) -> Iterator[tuple[str, Value]]:
     """Yield the settings at the top of a script whose values are constants, or arithmetic such as `5 * 8`."""
-    top = parsed(source)
+    top = syntax_tree(source)
     for statement in top.body if top else ():
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=constant)):
                 if isinstance(constant, int | float | str):
                     yield name, constant
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.UnaryOp() as value):
-                with suppress(ValueError):
+                with suppress(ValueError):  # it has names or functions in it
                     number = Expression(ast.unparse(value)).value({}) or 0.0
                     yield name, int(number) if number.is_integer() else number
 
@@ -117,18 +123,22 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> 
     """
     waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
-    room = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)  # times the typed size
+    # how many times the typed size the fullest card has room for; 0 on the CPU
+    room = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)
 
     def with_larger(search: SearchedFlag) -> SearchedFlag:
         """Return a flag with more values where larger ones may gain."""
         if not search.grows:
             return search
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
-        if Role.WORKERS.has(search.flag) and waits:
-            sizes += [more for factor in (2, 4) if (more := max(sizes) * factor) <= 64]
-        elif not Role.WORKERS.has(search.flag) and isinstance(typed := search.typed, int):
-            doubled = (typed << power for power in range(12))
-            sizes += [size for size in doubled if max(sizes) < size <= 2 * room * typed]
+        largest = max(sizes)
+        if Role.WORKERS.has(search.flag):
+            if waits:
+                sizes += [size for size in (2 * largest, 4 * largest) if size <= 64]
+        elif isinstance(typed := search.typed, int):
+            doublings_of_typed = (typed << power for power in range(12))
+            sizes += [size for size in doublings_of_typed if largest < size <= 2 * room * typed]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
-    return list(map(with_larger, sorted(searches, key=lambda search: waits and not search.is_of_loader)))
+    in_order = sorted(searches, key=lambda search: not search.is_of_loader) if waits else searches
+    return list(map(with_larger, in_order))

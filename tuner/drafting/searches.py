@@ -56,8 +56,8 @@ def snake(flag: str) -> str:
 
     A last part `enable` says nothing: of `compile.enable`, the name is `compile`.
     """
-    owner = flag.rpartition(".")[0]
-    name = owner if flag.endswith(".enable") and owner else flag
+    owner, _, last = flag.rpartition(".")
+    name = owner if owner and last == "enable" else flag
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", as_parameter(name)).lower()
 
 
@@ -124,7 +124,8 @@ class SearchedFlag:
             return False
         if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or Role.SPEED.has(self.flag):
             return True
-        return not any(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+        has_numbers = any(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+        return not has_numbers
 
     @property
     def is_of_loader(self) -> bool:
@@ -175,18 +176,22 @@ class Known:
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
 
     def setting(self, flag: str) -> Setting | None:
-        """Return the last setting of a flag, a word or a variable of this name; None where the command has none."""
+        """Return the last setting of a flag, or else the variable of this name; None where the command has neither."""
         named = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
-        if not named and flag in self.env:
-            return Setting(name=flag, value=self.env[flag])
-        return named[-1] if named else None
+        if named:
+            return named[-1]
+        return Setting(name=flag, value=self.env[flag]) if flag in self.env else None
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether a loader setting may gain anything, from 2 % of the time on. True where nothing was counted."""
+        """Whether a loader setting may gain anything: a loader is counted, and 2 % of the time waits for its data.
+
+        True where nothing was counted.
+        """
         if self.training is None or self.training.shares is None:
             return True
-        return self.training.passes is not None and self.training.shares.data >= 0.02
+        has_loader = self.training.passes is not None
+        return has_loader and self.training.shares.data >= 0.02
 
     @property
     def micro_batches(self) -> int:
@@ -201,10 +206,13 @@ class Known:
     @property
     def all(self) -> list[Flag]:
         """The flags of the command and of its script that no launch decides, each with the value in use."""
-        typed = [Flag(names=(setting.full or setting.name,), value=setting.value) for setting in self.typed.values()]
-        listed = {flag.parameter: flag for flag in self.flags}
-        both = [replace(listed.get(flag.parameter, flag), names=flag.names, value=flag.value) for flag in typed]
-        flags = [*both, *(flag for flag in self.flags if flag.parameter not in self.typed)]
+        of_script = {flag.parameter: flag for flag in self.flags}
+        flags: list[Flag] = []
+        for setting in self.typed.values():
+            typed = Flag(names=(setting.full or setting.name,), value=setting.value)
+            # what the script says of the flag, with the name and the value as typed
+            flags.append(replace(of_script.get(typed.parameter, typed), names=typed.names, value=typed.value))
+        flags += [flag for flag in self.flags if flag.parameter not in self.typed]
         decided = launches()[self.launch].parameters if self.launch else frozenset[str]()
         return [flag for flag in flags if flag.parameter not in decided]
 
@@ -214,17 +222,20 @@ def proposed(known: Known) -> list[SearchedFlag]:
 
     Sizes that change what is learnt keep their values, unless they are free.
     """
+    # sizes, the loader's workers, and a degree of parallelism
     searched = [_searched_size(flag, known) for flag in _sizes(known)]
     worker_flags = (flag for flag in known.all if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
     workers = next(worker_flags, None) if known.waits_for_data else None
     if workers:
         searched.append(_workers(workers, known.cores))
     searched += _degree(known)
+    # switches, and what counts only beside workers
     for flag in known.all:
         name = flag.names[0]
         if Role.CARD.has(name) and not known.on_gpu:
             continue
-        if _is_worth(flag, known) and (switch := as_switch(flag, known)):
+        switch = as_switch(flag, known) if _is_worth(flag, known) else None
+        if switch:
             searched.append(switch)
         elif workers and Role.OF_WORKERS.has(name):
             searched += _of_loader(flag, known)
@@ -240,8 +251,8 @@ def _is_worth(flag: Flag, known: Known) -> bool:
 
 
 def _turn(search: SearchedFlag) -> int:
-    """Return the place of a flag in the order of a search, which tries the lowest first: what usually gains most."""
-    if search.is_precision:
+    """Return the place of a flag in the order of a search, which tries the lowest first."""
+    if search.is_precision:  # it usually gains most
         return 0
     return 2 if "compile" in search.parameter else 1  # a model that is compiled starts late
 
@@ -249,16 +260,21 @@ def _turn(search: SearchedFlag) -> int:
 def _sizes(known: Known) -> list[Flag]:
     """Return the flags with sizes of batches and of environments that may be searched; none where a launch decides.
 
-    Typed flags go before the script's own, of which only the first counts. Flags for a part of a batch stand for the
-    whole batch, too. A size of 0 is none: the script computes it later.
+    1. They are the typed flags with a usual name.
+    2. Without one, they are the typed flags that look like a batch, such as `frames_per_batch`.
+    3. Without one of these, it is the first flag of the script with a usual name, at its default.
+
+    Where flags for a part of a batch are among them, such as a micro-batch, these alone: the whole follows from them.
     """
     if known.launch:
         return []
-    numbers = [flag for flag in known.all if flag.number]
+    numbers = [flag for flag in known.all if flag.number]  # not 0: the script computes such a size later
     typed = [flag for flag in numbers if flag.parameter in known.typed]
     sizes = [flag for flag in typed if _is_usual_size(flag)]
-    sizes = sizes or [flag for flag in typed if Role.SOME_BATCH.has(flag.names[0])]
-    sizes = sizes or [flag for flag in numbers if _is_usual_size(flag)][:1]
+    if not sizes:
+        sizes = [flag for flag in typed if Role.SOME_BATCH.has(flag.names[0])]
+    if not sizes:
+        sizes = [flag for flag in numbers if _is_usual_size(flag)][:1]
     parts = [flag for flag in sizes if re.search("micro|per_device", flag.parameter)]
     return parts or sizes
 
@@ -269,23 +285,28 @@ def _is_usual_size(flag: Flag) -> bool:
 
 
 def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
-    """Return a size as it is searched. A batch may vary where several batches make a step: then the step may stay."""
-    steps = known.micro_batches
-    if known.free_batch or Role.ENVIRONMENTS.has(flag.names[0]) or steps <= 1 or known.has_batch_norm:
+    """Return a size as it is searched.
+
+    Where several batches make a step of the optimizer, the batch may vary although it is not free: the step stays.
+    """
+    batches = known.micro_batches
+    is_batch_of_several = batches > 1 and not Role.ENVIRONMENTS.has(flag.names[0])
+    if known.free_batch or not is_batch_of_several or known.has_batch_norm:
         return with_sizes(flag, known.free_batch)
-    return replace(with_sizes(flag, free=False), values=balanced_sizes(flag.number or 1, steps), is_balanced=True)
+    return replace(with_sizes(flag, free=False), values=balanced_sizes(flag.number or 1, batches), is_balanced=True)
 
 
 def _degree(known: Known) -> list[SearchedFlag]:
-    """Return the first degree of parallelism that may vary beside the others: their product divides the ranks.
+    """Return the first degree of parallelism that may vary beside the others, alone in a list; [] where none may.
 
-    It is alone in the list, which is empty where none may vary.
+    The product of all degrees divides the ranks: of 8 ranks with 2 for the layers, 1, 2 or 4 may share the tensors.
     """
     ranks = known.training.ranks if known.training else 1
     degrees = [flag for flag in known.all if Role.DEGREE.has(flag.names[0]) and flag.number]
     for flag in degrees:
-        left_ranks = ranks // prod(degree.number or 1 for degree in degrees if degree is not flag)
-        divisors = tuple(degree for degree in range(1, left_ranks + 1) if left_ranks % degree == 0)
+        others_product = prod(other.number or 1 for other in degrees if other is not flag)
+        left_ranks = ranks // others_product
+        divisors = tuple(number for number in range(1, left_ranks + 1) if left_ranks % number == 0)
         if len(divisors) > 1 and flag.number in divisors:
             return [SearchedFlag(flag=flag.names[0], values=divisors, typed=flag.number)]
     return []
@@ -294,17 +315,20 @@ def _degree(known: Known) -> list[SearchedFlag]:
 def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
     """Return a size as it is searched: with fractions and multiples of its value, or with that alone if not `free`."""
     typed = flag.number or 0
-    factors = (1 / 4, 1 / 2, 1, 2, 4, 8, 16) if Role.ENVIRONMENTS.has(flag.names[0]) else (1 / 2, 1, 2, 4, 8)
+    if not free:
+        return SearchedFlag(flag=flag.names[0], values=(typed,), typed=typed)
+    is_batch = not Role.ENVIRONMENTS.has(flag.names[0])
+    factors = (1 / 2, 1, 2, 4, 8) if is_batch else (1 / 4, 1 / 2, 1, 2, 4, 8, 16)
     values = tuple(dict.fromkeys(max(1, int(typed * factor)) for factor in factors))
-    return SearchedFlag(flag=flag.names[0], values=values if free else (typed,), typed=typed, grows=free)
+    return SearchedFlag(flag=flag.names[0], values=values, typed=typed, grows=True)
 
 
 def _workers(flag: Flag, cores: int) -> SearchedFlag:
     """Return the number of loader workers as it is searched: with usual numbers up to that of the cores."""
     typed = flag.number or 0
     most = max(cores, typed, 2)
-    values = sorted({typed, *(tried for tried in (0, 2, 4, 8, 16) if tried <= most)})
-    return SearchedFlag(flag=flag.names[0], values=tuple(values), typed=typed, grows=True)
+    usual = [number for number in (0, 2, 4, 8, 16) if number <= most]
+    return SearchedFlag(flag=flag.names[0], values=tuple(sorted({typed, *usual})), typed=typed, grows=True)
 
 
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
@@ -320,79 +344,107 @@ def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
 def as_switch(flag: Flag, known: Known) -> SearchedFlag | None:
     """Return a flag of few values as it is searched; None for any other flag.
 
-    It is a switch, which is there or not, or a flag with the opposite of its value, or with its choices. A switch that
-    is on by default is searched by the flag that turns it off.
+    It is a switch, which is there or not, or a flag with the opposite of its value, or with its choices.
     """
     name = flag.names[0]
-    has_no_value = flag.is_switch or f"--{name}" in known.words
-    if has_no_value and flag.off and flag.is_on and not flag.typed:
+    is_typed = f"--{name}" in known.words
+    has_no_value = flag.is_switch or is_typed
+    if has_no_value and flag.off and flag.is_on and not flag.typed:  # on by default: `--no-amp` turns it off
         return SearchedFlag(flag=flag.off[0], values=(False, True), typed=False, is_switch=True)
-    if has_no_value and flag.parameter not in known.typed:
-        return SearchedFlag(flag=name, values=(False, True), typed=f"--{name}" in known.words, is_switch=True)
+    if has_no_value and flag.parameter not in known.typed:  # `--amp 1` has a value after all
+        return SearchedFlag(flag=name, values=(False, True), typed=is_typed, is_switch=True)
     return _with_other_values(flag)
 
 
 def _with_other_values(flag: Flag) -> SearchedFlag | None:
-    """Return a flag with its own value and the opposite, or with its choices, four at most; None for any other flag."""
+    """Return a flag with its own value and a second one, or with its choices, four at most; None for any other flag.
+
+    The second value is a mixed precision instead of a precision, or the opposite of on or off.
+    """
     name, value = flag.names[0], flag.value
     if not value:
         return None
-    coarse = next((choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice)), _COARSE.get(value))
-    opposite = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(value)
-    second = (coarse if Role.PRECISION.has(name) else None) or opposite
-    more = [second] if second and (second in flag.choices or not flag.choices) else flag.choices
-    values = tuple(dict.fromkeys((value, *more)))
+    second = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(value)
+    if Role.PRECISION.has(name):
+        of_choices = (choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice))
+        second = next(of_choices, _COARSE.get(value)) or second
+    is_allowed = second is not None and (not flag.choices or second in flag.choices)
+    values = tuple(dict.fromkeys((value, second) if second and is_allowed else (value, *flag.choices)))
     return SearchedFlag(flag=name, values=values, typed=value) if 2 <= len(values) <= 4 else None
 
 
 def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
     """Return the chosen flags, with a batch that grows as a computed flag of accumulation shrinks: the total stays.
 
-    They are returned as they are without such a pair of flags, for sizes that a person has freed, and for named sizes
-    that do not all divide the total batch.
+    A batch of 8 with 4 batches a step becomes 8, 16 or 32 with 4, 2 or 1. The flags are returned as they are:
+
+    1. where no such pair of flags is known, or where the sizes of batches are free;
+    2. where a person has named sizes that do not all divide the total batch;
+    3. where the batch grows by itself, or the accumulation is searched, too.
     """
     flag = next((flag for flag in known.all if Role.ACCUMULATION.has(flag.names[0])), None)
     batch = next((search for search in chosen if Role.BATCH.has(search.flag)), None)
     steps = (flag.number or 1) if flag else 1
-    is_free = known.free_batch or known.has_batch_norm
-    if is_free or flag is None or batch is None or not isinstance(batch.typed, int) or steps < 2:
+    # 1
+    if known.free_batch or known.has_batch_norm:
+        return tuple(chosen)
+    if flag is None or batch is None or not isinstance(batch.typed, int) or steps < 2:
         return tuple(chosen)
     total = batch.typed * steps
     sizes = batch.values
-    if not batch.varies or batch.is_balanced:  # no person has named the sizes
-        data_ranks = known.training.data_ranks if known.training else 1
-        is_divided = steps == data_ranks * known.micro_batches  # the script divides the steps by its ranks
-        ranks = data_ranks if is_divided else 1
-        sizes = tuple(size for size in balanced_sizes(batch.typed, steps // ranks) if (total // size) % ranks == 0)
-    all_divide = all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes)
-    if batch.grows or not all_divide or any(search.parameter == flag.parameter for search in chosen):
+    is_named_by_person = batch.varies and not batch.is_balanced
+    if not is_named_by_person:
+        sizes = _sizes_of_total(batch.typed, steps, known)
+    # 2
+    if not all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes):
         return tuple(chosen)
-    computed = f"{total} / {{{batch.parameter}}}"
+    # 3
+    if batch.grows or any(search.parameter == flag.parameter for search in chosen):
+        return tuple(chosen)
+    computed = f"{total} / {{{batch.parameter}}}"  # the batches of a step, for each size
     accumulation = SearchedFlag(flag=flag.names[0], values=(steps,), typed=steps, computed=computed)
     balanced_batch = replace(batch, values=sizes, is_balanced=True)
     return (*(balanced_batch if search is batch else search for search in chosen), accumulation)
 
 
+def _sizes_of_total(batch: int, steps: int, known: Known) -> tuple[int, ...]:
+    """Return the sizes of a batch with which a step of the optimizer keeps its total of `steps` batches.
+
+    Some scripts divide `steps` by their ranks. Then the number of batches must be a multiple of the ranks: a batch of 8
+    with 12 steps on 2 ranks may be 8, 16 or 48, with 12, 6 or 2 steps.
+    """
+    data_ranks = known.training.data_ranks if known.training else 1
+    is_divided = steps == data_ranks * known.micro_batches  # each rank was seen to take its share
+    ranks = data_ranks if is_divided else 1
+    total = batch * steps
+    return tuple(size for size in balanced_sizes(batch, steps // ranks) if (total // size) % ranks == 0)
+
+
 def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
-    """Return the batch, its doublings that divide the total of `steps` batches, and the total itself."""
-    doubled = (batch << power for power in range(steps.bit_length()) if steps % (1 << power) == 0)
-    return tuple(dict.fromkeys((*doubled, batch * steps)))
+    """Return the batch, its doublings that divide the total of `steps` batches, and the total itself.
+
+    For a batch of 8 and 12 steps, these are 8, 16, 32 and 96.
+    """
+    doublings = [batch << power for power in range(steps.bit_length()) if steps % (1 << power) == 0]
+    return tuple(dict.fromkeys((*doublings, batch * steps)))
 
 
 def nothing_known(known: Known) -> str:
     """Return what to do about a command without a flag that is known to be worth a search."""
     typed = list(known.typed.values())
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
-    example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}" if numbers else "batch_size=32..512"
-    named = ", ".join(f"{setting.name}={setting.value}" for setting in numbers)
+    example = "batch_size=32..512"
+    if numbers:
+        first = numbers[0]
+        example = f"{first.name}={first.value},{2 * int(first.value)}"
+    named = ", ".join(f"{setting.name}={setting.value}" for setting in numbers) or "none"
     hint = (
         "no flag of the command is known to be worth a search; name at least one, such as "
-        f"--search {example} (numbers in the command: {named or 'none'})"
+        f"--search {example} (numbers in the command: {named})"
     )
     endings = {".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".gin"}
-    files = (setting.value for setting in typed if PurePath(setting.value).suffix in endings)
-    file = next(files, None)
-    return f'{hint}; values in {file}: see "A config file" in docs/trainers.md' if file else hint
+    files = [setting.value for setting in typed if PurePath(setting.value).suffix in endings]
+    return f'{hint}; values in {files[0]}: see "A config file" in docs/trainers.md' if files else hint
 
 
 def nothing_varies(kept_flags: Sequence[SearchedFlag], known: Known) -> str:

@@ -109,24 +109,27 @@ def watch(
         printed.feed(new)
         if counted.is_enough or counted.steps:  # printed lines do not matter where steps are counted
             return counted.is_enough
-        return (found := printed.found) is not None and _is_enough(found)
+        found = printed.found
+        return found is not None and _is_enough(found)
 
     try:
         recorder.start(trainer.pid, origin_s)
         is_over = False
         while not is_over:
-            exited = trainer.exit_code() is not None  # first, so that the last lines are read below
-            is_clear = is_clear_with(trainer.lines(0.0 if exited else 0.1))
+            has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
+            is_clear = is_clear_with(trainer.lines(0.0 if has_exited else 0.1))
             longest_s = 3.0 * limit_s if counted.steps else limit_s  # slow steps need longer
-            is_over = is_clear or exited or clock.now() - origin_s >= longest_s
+            is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
         recorder.stop()
     seconds = clock.now() - origin_s
     processes = tuple(read_processes(plan.slot.counts))
-    training, found = counted.training if counted.reports else None, printed.found
-    if (found is None and training is None) or exit_code not in {None, 0}:
+    training = counted.training if counted.reports else None
+    found = printed.found
+    has_failed = exit_code not in {None, 0}  # None: it was ended while it ran
+    if has_failed or (found is None and training is None):
         instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
         raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
     return Watched(
@@ -159,7 +162,8 @@ class CountedLines:
             if line.stream == "console":
                 continue
             message = record(line.text)
-            self.training, self.why = counts(message.get("counts")) or self.training, message.get("why", self.why)
+            self.training = counts(message.get("counts")) or self.training
+            self.why = message.get("why", self.why)
             self.has_begun = self.has_begun or bool(message.get("begun"))
             if message.get(COUNTED) and (report := self._reader.feed(line)):
                 self.reports.append(report)
@@ -193,7 +197,8 @@ def _is_enough(printed: Found) -> bool:
 def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds: float, plan: probe.ProbePlan) -> str:
     """Return why a command cannot be understood, and what the user can do."""
     texts = [line.text for line in lines if line.stream == "console"]
-    took, log = probe.duration(seconds), f"all its output is in {plan.slot.console}"
+    took = probe.duration(seconds)
+    log = f"all its output is in {plan.slot.console}"
     if terminal := next((text for text in texts if _TERMINAL.search(text)), None):
         return (
             f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
@@ -205,9 +210,10 @@ def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds
             evidence.feed(line.text, line.t_s)
         failure = evidence.failure()
         why = failure.detail if failure else evidence.last_words()
-        lacks = failure is not None and failure.kind is probe.FailureKind.MISSING_DEPENDENCY
-        correct = "correct it, or name the Python that has it by --python" if lacks else "correct it"
-        return f"the command failed after {took} with exit code {exit_code}: {why}; {correct}, then try again ({log})"
+        remedy = "correct it"
+        if failure and failure.kind is probe.FailureKind.MISSING_DEPENDENCY:
+            remedy = "correct it, or name the Python that has it by --python"
+        return f"the command failed after {took} with exit code {exit_code}: {why}; {remedy}, then try again ({log})"
     if exit_code == 0:
         return (
             f"the command ended by itself after {took}, before three iterations were seen; "
@@ -215,9 +221,9 @@ def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds
         )
     if not texts:
         return f"the command printed nothing in {took}; {WAYS}"
-    shown = " | ".join(text.strip()[:200] for text in texts[-3:])
-    nothing = f"nothing in {len(texts)} line(s) of {took} counts iterations; the last lines: {shown}"
-    return f"{nothing}; {WAYS} ({log})"
+    last_lines = " | ".join(text.strip()[:200] for text in texts[-3:])
+    why = f"nothing in {probe.number_of(len(texts), 'line')} of {took} counts iterations; the last lines: {last_lines}"
+    return f"{why}; {WAYS} ({log})"
 
 
 def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watched:
@@ -225,9 +231,8 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
 
     Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
     """
-    spec = StudySpec.model_validate(
-        {"name": name, "trainer": drafted.trainer, "space": drafted.space() or {"nothing": {"choices": [0]}}}
-    )
+    space = drafted.space() or {"nothing": {"choices": [0]}}  # a study needs a parameter
+    spec = StudySpec.model_validate({"name": name, "trainer": drafted.trainer, "space": space})
     trainer, source, clock = CommandTrainer(spec.trainer), open_devices(drafted.devices), probe.MonotonicClock()
     if program := trainer.missing_program():
         way = "activate the environment that has it, or name its Python by --python"
@@ -258,7 +263,7 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
 def used(
     reports: Sequence[probe.Progress], samples: Sequence[probe.DeviceSample], devices: Sequence[probe.Device]
 ) -> list[Used]:
-    """Return how a command used each device, from its first iteration on."""
+    """Return how a command used each device, from its first iteration on; from its start where there is only one."""
     begin_s = reports[0].t_s if len(reports) > 1 else 0.0
     return [
         _used(device, [sample for sample in samples if sample.device == place], begin_s)
@@ -288,8 +293,11 @@ def devices_of(watched: str, ranks: int | None, uses: Sequence[Used]) -> str:
         uses: how each device was used.
     """
     working = [use.device for use in uses if use.worked]
-    if not uses[0].device.is_gpu and (ranks or len(working) not in {0, len(uses)}):
-        return f"cpu:{ranks or len(working)}"
-    if len(working) in {0, len(uses)}:
+    is_cpu = not uses[0].device.is_gpu
+    if is_cpu and ranks:
+        return f"cpu:{ranks}"
+    if len(working) in {0, len(uses)}:  # all of them, or it is unknown which
         return watched
+    if is_cpu:
+        return f"cpu:{len(working)}"
     return ",".join(device.name.removeprefix("cuda:") for device in working)

@@ -46,14 +46,13 @@ def first_run_lines(watched: Watched) -> Iterator[str]:
     first, last = watched.reports[0], watched.reports[-1]
     took = "" if watched.iteration_s is None else f", {watched.iteration_s:.2g} s each"
     yield f"  iterations {first.iteration} to {last.iteration}, the first after {first.t_s:.1f} s{took}"
-    uses = watched.uses
-    for use in uses:
+    for use in watched.uses:
         util = "unknown" if use.util_pct is None else f"{use.util_pct:.0f} % busy"
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
         yield f"  {use.device.label}: {util}{memory}"
-    if any(use.worked for use in uses) and not all(use.worked for use in uses):
-        idle = ", ".join(use.device.name for use in uses if not use.worked)
-        yield f"  {idle} did nothing and is left out; does the command start enough ranks?"
+    idle = [use.device.name for use in watched.uses if not use.worked]
+    if 0 < len(idle) < len(watched.uses):  # where none worked, that is not known
+        yield f"  {', '.join(idle)} did nothing and is left out; does the command start enough ranks?"
 
 
 def study_text(
@@ -85,30 +84,30 @@ def study_text(
             "`tuner init` writes a study of this command, to which you can add them; without them, it looks for busy "
             "devices"
         )
-    lines = _lines_of_counts(watched.training, free) if watched.training else _lines_of_progress(watched)
-    preset = watched.found.preset if watched.found else None
-    first, node_count = watched.reports[0], nodes(draft.command.words)
+    # the trainer, as `trainer: options:`
+    lines = _begin(name, draft)
+    lines += _lines_of_counts(watched.training, free) if watched.training else _lines_of_progress(watched)
+    if draft.unset:
+        lines.append(f"    unset: {yaml(draft.unset)}  # the flag is left out at this value")
+    if draft.files:
+        lines.append(f"    files: {yaml(draft.files)}  # a probe gets a changed copy")
+    lines += _env(draft.env, preset=watched.found.preset if watched.found else None)
+    lines += _learning(draft)
+    # where it runs, and what is searched
+    lines.append(f"devices: {yaml(watched.devices)}  # {_shares_of_use(watched.uses)}")
+    if (node_count := nodes(draft.command.words)) > 1:
+        lines.append(f"slurm: {{nodes: {node_count}}}  # of a probe; this run was watched on one")
+    if launch:
+        lines.append(f"launch: {launch}  # a ready-made space, beside the parameters here")
+    lines += _objective(objective)
+    if parameters := draft.space():
+        lines.append("space:")
+        lines += [f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in parameters.items()]
+    # how long a probe takes
     later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
-    parameters = [f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in draft.space().items()]
-    return "\n".join(
-        [
-            *_begin(name, draft),
-            *lines,
-            *([f"    unset: {yaml(draft.unset)}  # the flag is left out at this value"] if draft.unset else []),
-            *([f"    files: {yaml(draft.files)}  # a probe gets a changed copy"] if draft.files else []),
-            *_env(draft.env, preset),
-            *_learning(draft),
-            f"devices: {yaml(watched.devices)}  # {_shares_of_use(watched.uses)}",
-            *([f"slurm: {{nodes: {node_count}}}  # of a probe; this run was watched on one"] if node_count > 1 else []),
-            *([f"launch: {launch}  # a ready-made space, beside the parameters here"] if launch else []),
-            *_objective(objective),
-            *(["space:", *parameters] if parameters else []),
-            f"# The first iteration came after {first.t_s:.0f} s{later}.",
-            "probe: {iterations: 8, max_seconds: 420}",
-            "search: {trials: 24}",
-            "",
-        ]
-    )
+    lines.append(f"# The first iteration came after {watched.reports[0].t_s:.0f} s{later}.")
+    lines += ["probe: {iterations: 8, max_seconds: 420}", "search: {trials: 24}", ""]
+    return "\n".join(lines)
 
 
 def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
@@ -163,13 +162,14 @@ def counted_in_words(training: TrainingCounts) -> str:
         return f"steps of environments, counted inside the training{again}"
     ranks = f" on {training.data_ranks} of {training.ranks} ranks" if training.ranks > 1 else ""
     step = f"{per_step:.6g} in each optimizer step{ranks}, " if per_step else ""
-    _, also, why = training.witness.partition("; ")
-    return f"{step}counted inside the training{also}{why}"
+    _, separator, remark = training.witness.partition("; ")  # as `loader; the module takes 2 times …`
+    return f"{step}counted inside the training{separator}{remark}"
 
 
 def _lines_of_counts(training: TrainingCounts, free: Collection[str]) -> list[str]:
     """Return the lines of the study file for a command whose steps are counted inside; `free` parts may change."""
-    keeps, flops = [part for part in PARTS if part not in free], training.flops_per_sample
+    keeps = [part for part in PARTS if part not in free]
+    flops = training.flops_per_sample
     return [
         f"    # samples: {one_line(counted_in_words(training))}",
         "    count: inside",
@@ -206,9 +206,11 @@ def _lines_of_progress(watched: Watched) -> list[str]:
 def _objective(objective: str) -> list[str]:
     """Return the lines of the study file for an objective."""
     if objective == ITERATIONS_PER_S:
-        same = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
-        return [same, f"objective: {objective}  # or {SAMPLES_PER_S}, if they are counted"]
-    return [f"objective: {objective}{f'  # {SAMPLES_PER_S}, if they are counted' if objective == BUSY else ''}"]
+        why = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
+        return [why, f"objective: {objective}  # or {SAMPLES_PER_S}, if they are counted"]
+    if objective == BUSY:
+        return [f"objective: {objective}  # {SAMPLES_PER_S}, if they are counted"]
+    return [f"objective: {objective}"]
 
 
 def origin_line(typed: Sequence[str]) -> str:
@@ -292,8 +294,9 @@ def yaml(value: object, *, unicode: bool = True) -> str:
     writer.default_flow_style, writer.width, writer.allow_unicode = True, sys.maxsize, unicode
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.dump(value, text)
-    line = text.getvalue().removesuffix("...\n").strip("\n")
-    return line if len(line.splitlines()) <= 1 else yaml(value, unicode=False)  # some characters end a line, too
+    line = text.getvalue().removesuffix("...\n").strip("\n")  # dots end a document of a single value
+    has_one_line = len(line.splitlines()) <= 1  # some characters beyond ASCII end a line, too
+    return line if has_one_line else yaml(value, unicode=False)
 
 
 def preset_text(name: str, preset: str) -> str:

@@ -148,10 +148,8 @@ class CaseView:
         lead = ahead(faster, busier)  # positive where the faster config has the greater score
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
-        elif lead.errors > 0:
-            which = "the faster one learns more"
         else:
-            which = "the busier one learns more"
+            which = f"the {'faster' if lead.errors > 0 else 'busier'} one learns more"
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
@@ -215,10 +213,8 @@ class CaseView:
         """A sentence, if other processes worked beside the best or the default: their speeds may be wrong."""
         trials = [trial for standing in (self.default, self.best) if standing for trial in standing.trials]
         notes = {trial.number: note for trial in trials for note in trial.probe.notes if LOADED in note}
-        if not notes:
-            return None
         numbers = ", ".join(f"#{number}" for number in sorted(notes))
-        return f"{numbers}: {notes[max(notes)]}"  # the note of the newest stands for all
+        return f"{numbers}: {notes[max(notes)]}" if notes else None  # the note of the newest stands for all
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -258,9 +254,7 @@ class CaseView:
             config = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None
-        if not speed or not any(default_speeds):
-            return None
-        return speed / fmean(default_speeds)
+        return speed / fmean(default_speeds) if speed and any(default_speeds) else None
 
     @property
     def largest_ok(self) -> int | None:

@@ -8,7 +8,7 @@ from tuner.export.bound import advice
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
 from tuner.export.wording import SPEEDS, in_words, remedy, unit, with_error
-from tuner.probe import SAMPLES_PER_S, Blame, FailureKind
+from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, number_of
 from tuner.study import rung_of
 
 
@@ -245,5 +245,5 @@ def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:
         action = "on another host the same config may measure several points more or less"
         yield CaseFinding(topic=Topic.DEVICES, text=text, sureness=Sureness.DOUBTFUL, action=action)
     if row.left_out:
-        text = f"{row.left_out} trial(s) left out: another program added them, or their records are damaged"
+        text = f"{number_of(row.left_out, 'trial')} left out: another program added them, or their records are damaged"
         yield CaseFinding(topic=Topic.LEFT_OUT, text=text)

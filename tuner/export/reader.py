@@ -67,9 +67,8 @@ def _check_tables(connection: Connection, filled_by: str) -> None:
     if not tables:
         raise EmptyStoreError(f"{shown(connection.engine.url)} holds no study yet; `{filled_by}` creates one there")
     for wanted in (STUDIES, schema.FACTS, TRIALS, schema.VALUES, STEPS, schema.ATTRIBUTES):
-        present = set[str]()
-        if wanted.name in tables:
-            present = {column["name"] for column in inspector.get_columns(wanted.name)}
+        columns = inspector.get_columns(wanted.name) if wanted.name in tables else []
+        present = {column["name"] for column in columns}
         if missing := [column.name for column in wanted.c if column.name not in present]:
             raise StoreError(
                 f"{shown(connection.engine.url)} is no study database of Optuna 5: its table {wanted.name} "

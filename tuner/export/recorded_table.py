@@ -16,7 +16,7 @@ from tuner.errors import StudyError
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
 from tuner.export.write import write_files
-from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult
+from tuner.probe import METRICS, MOST, OBJECTIVES, Device, DeviceSummary, Failure, FailureKind, ProbeResult, number_of
 from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
@@ -175,9 +175,8 @@ def _invalidity(trial: TrialRecord) -> str:
     """Return how a trial ended, in the words of the format T4 for results of tuners: `correct`, or what was wrong."""
     words = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
     word = words.get(trial.status or "", "runtime")
-    if word == "runtime" and not trial.probe.launched:  # the trainer refused the config before it ran
-        return "constraints"
-    return word
+    was_refused = word == "runtime" and not trial.probe.launched  # by the trainer, before it ran
+    return "constraints" if was_refused else word
 
 
 _AMOUNTS = (
@@ -231,7 +230,9 @@ class Table:
             with pq.ParquetFile(path) as file:
                 rows = file.metadata.num_rows
                 if rows != header.rows or not rows:
-                    raise StudyError(f"table {path} holds {rows} row(s), its header says {header.rows}; copy both anew")
+                    raise StudyError(
+                        f"table {path} holds {number_of(rows, 'row')}, its header says {header.rows}; copy both anew"
+                    )
                 content = file.read()
             for name in set(METRIC_COLUMNS) - {header.objective, *content.column_names}:  # newer than the table
                 content = content.append_column(name, pa.nulls(len(content)))
@@ -316,7 +317,7 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         failure = Failure(kind=FailureKind(kind), overshoot_mib=row["overshoot_mib"], **fields)
     result = ProbeResult(
         **{name: row[name] for name in (*_AMOUNTS, "started_at", "warm")}
-        | {"trained_s": row["trained_s"] or row["window_s"]},
+        | {"trained_s": row["trained_s"] or row["window_s"]},  # the former is missing in older tables
         config={name: _as_in_space(row[name], spec) for name, spec in space.items() if row[name] is not None},
         plan_digest="",
         busy_spread_pct=row["busy_spread"],

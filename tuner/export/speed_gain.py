@@ -71,7 +71,7 @@ def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> Quantity
     """Return how many times as fast as `own` the best is; None where a speed is unknown.
 
     The relative errors of the two add up as independent ones do. Where one of the two has run several times, a run of
-    the other is taken to scatter as much. `is_speed`: whether the first objective is a speed.
+    the other is taken to scatter as much. `is_speed`: whether the first objective is a speed, else it is samples/s.
     """
     speed, error = (best.value, best.told_error) if is_speed else (best.samples_per_s, best.told_speed_error)
     own_speed, own_error = (own.value, own.told_error) if is_speed else (own.samples_per_s, own.told_speed_error)

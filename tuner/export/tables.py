@@ -175,10 +175,6 @@ def _utc(moment: datetime | None) -> str | None:
     return moment and f"{moment.isoformat(timespec='seconds')}Z"
 
 
-REPLAY_OF = "replay_of"
-"""The column of `best_by_case.tsv` that a replayed study has: the table that stood in for trainer and devices."""
-
-
 def best_by_case(study: StudyReader) -> Sheet:
     """Return a row per case: its best config, or the commonest failure as its status if no config may be the best."""
     rows = []
@@ -186,7 +182,7 @@ def best_by_case(study: StudyReader) -> Sheet:
         row = {"case": case.name, "method": case.method, "status": case.status}
         if case.best:
             row = best_row(case, case.best)
-        rows.append(row | {"trials": case.finished, REPLAY_OF: case.replay_of} | race_row(case.race))
+        rows.append(row | {"trials": case.finished, "replay_of": case.replay_of} | race_row(case.race))
     return Sheet(_best_columns(study), rows)
 
 
@@ -212,7 +208,7 @@ def _best_columns(study: StudyReader) -> list[str]:
     added = [name for name in parameters if name not in {VARIANT, *fixed}]  # the variant is the column `variant`
     added += ["samples_per_s_vs_default", "changes_learning", "objective", "value", "source", "measured"]
     added += ["readings", "trials", "trial", "digest"]
-    added += [REPLAY_OF] if any(case.replay_of for case in study.cases) else []
+    added += ["replay_of"] if any(case.replay_of for case in study.cases) else []
     if any(case.race for case in study.cases):
         added += ["race_winner", "race_score", "race_score_se", "race_s", "race_runs"]
     measurements = [name for name in _measurements(study) if name not in {*fixed, *added}]
@@ -232,14 +228,26 @@ def _measurements(study: StudyReader) -> list[str]:
     return list(dict.fromkeys(ordered))
 
 
+FRONT_COLUMNS = {
+    "joules_per_sample": "J/sample",
+    "cost_per_million_samples": "cost/million",
+    "samples_per_s": "samples/s",
+    "samples_per_s_vs_default": "of default's",
+    "changes_learning": "changes learning",
+    "headroom_pct": "headroom %",
+    "measured": "measured",
+    "readings": "readings",
+}
+"""The columns of `pareto.tsv` that follow the objectives → their headings on a terminal."""
+
+
 def pareto(study: StudyReader) -> Sheet:
     """Return a row per member of each case's Pareto front, the largest first objective first."""
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
     values = [name for objective in objectives for name in (objective, f"{objective}_se")]
     columns = ["case", "method", "trial", *study.fields.parameters, *values]
-    columns += [inverse for inverse, objective in INVERSES.items() if objective in objectives]
-    columns += ["samples_per_s", "samples_per_s_vs_default", "changes_learning", "headroom_pct"]
-    columns += ["measured", "readings", "out_dir", "digest"]
+    columns += [name for name in FRONT_COLUMNS if INVERSES.get(name) in {None, *objectives}]
+    columns += ["out_dir", "digest"]
     rows = [front_row(case, member) for case in study.cases for member in case.front]
     return Sheet(list(dict.fromkeys(columns)), rows)
 
@@ -249,9 +257,9 @@ def case_manifest(study: StudyReader, selected: Sequence[Case] = ()) -> Sheet:
 
     `selected`: the cases that the study wants; those that have not begun come last.
     """
-    trainer = study.cases[0].record.trainer_name
+    trainer = study.cases[0].record.trainer_name  # that of all cases
     rows: list[Row] = []
-    file_options = dict[str, None]()
+    file_options = dict[str, None]()  # of all cases, in the order of appearance
     for case in study.cases:
         file_options |= dict.fromkeys(case.record.files)
         rows.append({**case.record.files, "case": case.name, "method": case.method, "mode": case.record.mode})

@@ -94,8 +94,7 @@ def with_error(value: float, error: float | None, decimals: int | None = None) -
 
     Without `decimals`, both have as many as suit them.
     """
-    if decimals is None:
-        decimals = _decimals(value, error)
+    decimals = _decimals(value, error) if decimals is None else decimals
     return " ± ".join(f"{number:,.{decimals}f}" for number in (value, error) if number is not None)
 
 

@@ -33,8 +33,6 @@ from tuner.study import escaped
 
 POLL_S = 0.05
 """Seconds that the watcher waits for a line before it looks for all else."""
-EARLIER_S = ENDED_WITHIN_S + SILENT_S
-"""Seconds that the watcher of an earlier tuner has to end, even where it hangs in a write; see `listen`."""
 
 
 def say(kind: str, **fields: Any) -> None:
@@ -203,7 +201,8 @@ def main() -> None:
     if not isinstance(opening, Opening):
         return
     try:
-        lock = node_lock(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", EARLIER_S)
+        earlier_s = ENDED_WITHIN_S + SILENT_S  # an earlier watcher has ended then, even where it hangs in a write
+        lock = node_lock(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", earlier_s)
         serve(mailbox, opening, clock)
         lock.close()
     except (TunerError, OSError) as error:

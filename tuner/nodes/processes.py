@@ -84,7 +84,7 @@ class NodeProcesses:
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
         self._count_lines: deque[CountLine] = deque()
-        self._counts = MergedCounts(lambda: drained(self._count_lines)) if plan.is_counted else None
+        self._counts = MergedCounts(lambda: take_all(self._count_lines)) if plan.is_counted else None
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
         try:
             self._log = Log(plan.slot.console)
@@ -266,7 +266,7 @@ class NodeProcesses:
         return self._clock.now() - watcher.heard_s <= SILENT_S
 
 
-def drained(queue: "deque[Item]") -> list[Item]:
+def take_all(queue: "deque[Item]") -> list[Item]:
     """Take all items out of a queue, and return them."""
     return [queue.popleft() for _ in range(len(queue))]  # another thread may add some meanwhile
 

@@ -18,7 +18,7 @@ from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
-from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, drained
+from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, take_all
 from tuner.nodes.watcher import Connect, Message, Step, Watcher, end, messages_until
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
@@ -35,14 +35,16 @@ def ask_slurm(*command: str) -> str:
     return done.stdout
 
 
-def allocated(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
+def allocated_hosts(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
     """Return the names of the allocation's first `wanted` nodes. Raises DeviceError if it does not have so many."""
     remedy = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
     if (names := environ.get("SLURM_JOB_NODELIST")) is None:
         raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {remedy}")
     hosts = tuple(ask_slurm("scontrol", "show", "hostnames", names).split())
     if len(hosts) < wanted:
-        raise DeviceError(f"slurm.nodes is {wanted}, and the allocation has {len(hosts)} node(s): {names}; {remedy}")
+        raise DeviceError(
+            f"slurm.nodes is {wanted}, and the allocation has {probe.number_of(len(hosts), 'node')}: {names}; {remedy}"
+        )
     return hosts[:wanted]
 
 
@@ -201,7 +203,7 @@ class Nodes:
         if processes.lost:
             raise DeviceLostError(processes.lost)
         origin_s = self._clock.now() - t_s  # the moment from which the caller counts its times
-        return [replace(sample, t_s=sample.t_s - origin_s) for sample in drained(processes.samples)]
+        return [replace(sample, t_s=sample.t_s - origin_s) for sample in take_all(processes.samples)]
 
     def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:
         """Return the result of the last probe with the names of its nodes."""
@@ -216,7 +218,7 @@ def _occupancy(card: Mapping[str, Any]) -> Occupancy:
 
 def open_nodes(spec: StudySpec) -> Nodes:
     """Return the nodes of the allocation in which this process runs; they are closed with it. Raises DeviceError."""
-    nodes = Nodes(spec, allocated(os.environ, spec.slurm.nodes))
+    nodes = Nodes(spec, allocated_hosts(os.environ, spec.slurm.nodes))
     atexit.register(nodes.close)
     return nodes
 

@@ -26,8 +26,6 @@ from tuner.probe.output import USUAL_BOUNDS
 
 MOST_DRIFT = 1e-3
 """How fast two clocks move apart at most: `adjtimex(2)` corrects each by up to 500 parts in a million."""
-_TIMES = ("t_s", "at_s", "thin_from_s")
-"""The fields of a trainer's message that are times on a node's clock."""
 
 
 class NodeClock:
@@ -45,8 +43,8 @@ class NodeClock:
         The fastest message counts. An old one counts less and less, because the clocks may have moved apart since.
         """
         drift_s = MOST_DRIFT * (heard_s - self._heard_s)
-        longest_s = heard_s - sent_s  # with the time that this message travelled
-        self.behind_s = min(self.behind_s + drift_s, longest_s)
+        most_behind_s = heard_s - sent_s  # with the time that this message travelled
+        self.behind_s = min(self.behind_s + drift_s, most_behind_s)
         self._heard_s = heard_s
 
 
@@ -56,7 +54,7 @@ def on_our_clock(text: str, behind_s: float) -> str:
     A text without a time is returned as it is.
     """
     message = record(text)
-    node_times = {name: message.get(name) for name in _TIMES}
+    node_times = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
     our_times = {name: at_s + behind_s for name, at_s in node_times.items() if isinstance(at_s, int | float)}
     return json.dumps(message | our_times) if our_times else text
 

@@ -48,10 +48,8 @@ from tuner.probe.protocols import (
     OutputLine,
     Prober,
     Recorder,
-    RunningTrainer,
     Stop,
     ending_after_last,
-    never,
 )
 from tuner.probe.result import (
     STOPPED,
@@ -80,6 +78,6 @@ from tuner.probe.steady import (
     student_tail,
 )
 from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE
-from tuner.probe.units import HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib
+from tuner.probe.units import HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib, number_of
 from tuner.probe.watch import IDLE_PCT
 from tuner.probe.window import LEAST_SPAN_S

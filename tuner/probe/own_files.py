@@ -226,11 +226,11 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
     """Yield the files of folders with their status, except those of the tuner, of environments, and of cached data."""
     for top in folders:
         # `runs` of `runs/STUDY/PROBE`: other tuners may write there, too
-        tuner_folder = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
+        our_folder = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
         for folder, subfolders, names in os.walk(top):
             skipped = {name for name in subfolders if _CACHE_NAME.fullmatch(name)} | _SKIPPED
             # `os.walk` goes on with what is left in this list
-            subfolders[:] = [name for name in subfolders if name not in skipped and Path(folder, name) != tuner_folder]
+            subfolders[:] = [name for name in subfolders if name not in skipped and Path(folder, name) != our_folder]
             for path in (Path(folder, name) for name in names):
                 try:
                     status = path.lstat()
@@ -358,6 +358,7 @@ class Store:
         new = Path(tempfile.mkdtemp(prefix="tuner-new-", dir=parent))
         self._handle: int | None = os.open(new, os.O_RDONLY)
         fcntl.flock(self._handle, fcntl.LOCK_EX)  # the kernel frees it when the process ends in any way
+        # named as a store only now: `clean_up` of another process removes stores without a lock
         self.path = new.rename(new.with_name(f"{_PREFIX}{os.getpid()}{new.name.removeprefix('tuner-new')}"))
         for path in (path for paths in _layers(self.path, folders).values() for path in paths):
             Path(path).mkdir(parents=True)

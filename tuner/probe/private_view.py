@@ -57,7 +57,7 @@ def enter(layers: dict[str, list[str]], shown: list[str]) -> None:
     for folder, (upper, work) in layers.items():
         escaped = [re.sub(r"([\\,:])", r"\\\1", path) for path in (folder, upper, work)]
         mount("tuner", folder, "overlay", 0, "lowerdir={},upperdir={},workdir={},userxattr".format(*escaped))
-    for path, handle in handles.items():
+    for path, handle in handles.items():  # the handle leads to the folder as it was
         mount(f"/proc/self/fd/{handle}", path, None, MS_BIND | MS_REC)
         os.close(handle)
     os.chdir(working_folder)  # anew: the folder that was entered before is the covered one

@@ -48,11 +48,6 @@ There is a result after each iteration of the first minute of training, and late
 """
 
 
-def never(_: ProbeResult | None) -> Answer:
-    """Return that the probe goes on; a `stop` for callers who never end a probe early."""
-    return Answer(Next.GO)
-
-
 def ending_after_last(stop: Stop) -> Stop:
     """Return a `stop` that answers `ENOUGH` one iteration after `stop` has answered `LAST_ITERATION`."""
     was_last_announced = False

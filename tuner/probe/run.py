@@ -25,8 +25,6 @@ _END_OF_ANSWER = {
     protocols.Next.INTERRUPTED: ProbeEnd.INTERRUPTED,
 }
 """How an answer ends a probe; after any other one the probe goes on."""
-_HEALTHY = {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}
-"""After these ends the session that served the probe may serve another probe."""
 
 
 def kernel_oom_kills() -> int:
@@ -104,7 +102,8 @@ class _Probe:
         try:
             self._recorder.start(trainer.pid, self._origin_s)
             end, why = self._follow(trainer, protocols.ending_after_last(stop))
-            exit_code = trainer.release() if end in _HEALTHY else trainer.end()
+            is_healthy = end in {ProbeEnd.ENOUGH, ProbeEnd.STOPPED, ProbeEnd.EXITED}  # its session may serve another
+            exit_code = trainer.release() if is_healthy else trainer.end()
         except BaseException:
             trainer.end()
             raise

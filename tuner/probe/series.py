@@ -104,10 +104,8 @@ def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
 
 def busy_pct(samples: Sequence[DeviceSample], devices: int) -> tuple[float | None, ...]:
     """Return the mean utilisation of each device in percent, `devices` in number; empty without a sample."""
-    if not samples:
-        return ()
     shares_by_device = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
-    return tuple(over(fmean, shares) for shares in shares_by_device)
+    return tuple(over(fmean, shares) for shares in shares_by_device) if samples else ()
 
 
 SERIES_FILE = "devices.csv"

@@ -64,7 +64,7 @@ def change_point(values: Sequence[float]) -> int | None:
     sums = list(accumulate(values, initial=0.0))
     squares = list(accumulate((value**2 for value in values), initial=0.0))
     best_t, best_place = 0.0, None
-    for place in range(1, count):
+    for place in range(1, count):  # the first `place` values against the others
         mean_before, mean_after = sums[place] / place, (sums[-1] - sums[place]) / (count - place)
         change = abs(mean_after - mean_before)
         residual_squares = squares[-1] - place * mean_before**2 - (count - place) * mean_after**2

@@ -11,6 +11,11 @@ def mib(size_bytes: float) -> float:
     return size_bytes / BYTES_PER_MIB
 
 
+def number_of(count: float | str, noun: str) -> str:
+    """Return a number and its noun, as in `1 trial` or `3 trials`."""
+    return f"{count} {noun}{'' if count in {1, '1'} else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Return a duration as text for a person: `8.2 s`, `3 min 05 s`, `2 h 10 min`."""
     if seconds < 60:

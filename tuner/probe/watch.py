@@ -19,6 +19,7 @@ from tuner.probe.progress_files import counts
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
+from tuner.probe.units import number_of
 from tuner.probe.window import Mark, Marks, first_mark
 from tuner.study import ProbeSpec
 
@@ -278,9 +279,8 @@ class Watch:
                 kind, rule, detail = FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"
             case _ if finished and count and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
-                detail = (
-                    f"the trainer was done after {count} iteration(s), before the window was long enough; {last_line}"
-                )
+                done = f"the trainer was done after {number_of(count, 'iteration')}"
+                detail = f"{done}, before the window was long enough; {last_line}"
             case _ if finished:
                 how = f"without {', '.join(missing)}" if missing else too_early
                 kind, rule, detail = FailureKind.CRASH, "incomplete", f"the trainer ended with exit code 0, {how}"
@@ -302,7 +302,8 @@ class Watch:
         is_silent = reached[slowest] < 0
         stray = max(reported.keys() - reached.keys(), default=None)
         if is_silent and stray is not None:
-            detail = f"rank {stray} reports iterations, but the ranks of {self._ranks} device(s) are counted from 0"
+            devices = number_of(self._ranks, "device")
+            detail = f"rank {stray} reports iterations, but the ranks of {devices} are counted from 0"
             return Failure(kind=FailureKind.CRASH, rule="ranks", detail=detail, rank=stray)
         if reached[slowest] >= max(reached.values()) - 1:
             return None

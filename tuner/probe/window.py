@@ -35,10 +35,9 @@ class Marks:
     """
 
     def __init__(self, ranks: int, samples_per_iteration: float | None = None) -> None:
-        """`samples_per_iteration` counts samples by iterations if the trainer counts none itself.
+        """If the trainer counts no samples, a mark has `samples_per_iteration` times its iteration.
 
-        The iteration of a mark is the number that the trainer prints. Iterations between two marks therefore count,
-        too.
+        Iterations between two marks therefore count, too: a trainer may print only every tenth.
         """
         self._ranks, self._samples_per_iteration = ranks, samples_per_iteration
         self._reported: dict[int, list[Progress]] = {}

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
-from tuner.probe import FULL_PCT, METRICS
+from tuner.probe import FULL_PCT, METRICS, number_of
 from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
@@ -112,7 +112,7 @@ def winner(case: CaseFacts) -> str | None:
         return None
     return (
         f"In the race {row['race_winner']} learnt most: score {score_text(row['race_score'], row['race_score_se'])} "
-        f"after {row['race_s']:.0f} s of training, mean of {row['race_runs']} run(s)."
+        f"after {row['race_s']:.0f} s of training, mean of {number_of(row['race_runs'], 'run')}."
     )
 
 

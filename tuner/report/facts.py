@@ -275,7 +275,7 @@ def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
     """
     below: list[str] = []
     if objective in export.SPEEDS and gain.times:
-        speeds = f"{rounded(gain.before)} → {rounded(gain.after)} {export.SPEEDS[objective]}"
+        speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
         text = f"{gain.times:.3g} times as fast{'' if gain.in_sessions else of_what}"
         below.append(f"{export.with_error(gain.times, gain.error, 2)} times {name}")
@@ -288,11 +288,6 @@ def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
         speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)}"
         below.append(f"as sessions have measured both ({speeds}); the plain command has measured only the best")
     return Headline(text, ", ".join(below))
-
-
-def rounded(speed: float) -> str:
-    """Return a speed with three digits, or all before the decimal point."""
-    return f"{speed:,.0f}" if speed >= 1000.0 else f"{speed:.3g}"
 
 
 def default_name(case: CaseFacts) -> str:
@@ -322,11 +317,8 @@ def _success(study: StudyFacts, with_best: int) -> str:
     kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
     have = "cases have" if total > 1 else "case has"
     text = f"{with_best} of {total} {kind} {have} a best config"
-    others: list[str] = []
-    if with_best < begun:
-        others.append(f"{begun - with_best} tried without success")
-    if waiting:
-        others.append(f"{len(waiting)} not begun")
+    others = [f"{begun - with_best} tried without success"] if with_best < begun else []
+    others += [f"{len(waiting)} not begun"] if waiting else []
     return f"{text}; {', '.join(others)}." if others else f"{text}."
 
 

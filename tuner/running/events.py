@@ -293,15 +293,6 @@ class Ending(StrEnum):
     INTERRUPTED = "not finished"
 
 
-MOST_CRASHES = 6
-"""A case that has had a result stops after so many unexplained failures in a row: three configs, each tried twice.
-
-The plain command tries again what has failed in a session.
-"""
-MOST_HOST_FAILURES = 4
-"""A case stops after so many failures in a row with the machine at fault: two configs tried twice, or a busy card."""
-
-
 def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending | None:
     """Return why a case stops after a probe; None to go on.
 
@@ -320,9 +311,9 @@ def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending |
     match result.failure.kind.blame:
         case Blame.SETUP:
             return Ending.SETUP
-        case Blame.UNKNOWN if streak >= (MOST_CRASHES if has_run else BROKEN_AFTER):
+        case Blame.UNKNOWN if streak >= (6 if has_run else BROKEN_AFTER):  # three configs, each tried twice
             return Ending.CRASHES
-        case Blame.HOST if streak >= MOST_HOST_FAILURES:
+        case Blame.HOST if streak >= 4:  # two configs, each tried twice, or a busy card
             return Ending.UNREAD if result.failure.kind is FailureKind.NO_READING else Ending.HOST
         case _:
             return None

@@ -124,6 +124,7 @@ class Probing:
             self._failed_sessions += 1
         elif failed or result.warm:  # the plain command fails as well, or a session works: sessions are no cause
             self._failed_sessions = 0
+        # where the purpose says when a probe ends, the study's headroom and training do not count
         verdict = judge(
             result,
             *self._spec.objectives,
@@ -174,7 +175,8 @@ class Probing:
         except StoreError as lost:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
         history = self._study.history()
-        left = self._left(expected and max(0.0, expected - 1.0), history.finished)
+        expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
+        left = self._left(expected_after, history.finished)
         self._job.watcher(
             ProbeEnded.of(
                 self._case,

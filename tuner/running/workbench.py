@@ -12,7 +12,7 @@ from tuner import study
 from tuner.devices.found import describe_machine, launch_variables, open_devices
 from tuner.errors import StudyError
 from tuner.nodes.source import open_nodes
-from tuner.probe import Device, DeviceSource, Slot, check_metrics
+from tuner.probe import Device, DeviceSource, Slot, check_metrics, number_of
 from tuner.records.case_record import FOLDER
 from tuner.running.events import StudyStarted
 from tuner.search.calibration import BatchToFit, usual
@@ -156,7 +156,7 @@ class Workbench:
 
         values = tuple(filter(can_run, parameter.values))
         if not values:
-            raise StudyError(f"the rules leave no value of {parameter.name} on {ranks} device(s)")
+            raise StudyError(f"the rules leave no value of {parameter.name} on {number_of(ranks, 'device')}")
         return replace(parameter, values=values, grown=tuple(filter(can_run, parameter.grown)))
 
     def cut_for(self, case: study.Case) -> LadderEnd | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
 from tuner.errors import StudyError
+from tuner.probe import number_of
 
 
 def device_groups(spec: str, available: int, *, workers: int | None, per_trial: int | None) -> list[str]:
@@ -38,8 +39,8 @@ def device_groups(spec: str, available: int, *, workers: int | None, per_trial: 
     count = workers or max(1, available // per_trial)
     if count * per_trial > available:
         raise StudyError(
-            f"{count} worker(s) with {per_trial} GPU(s) per trial need {count * per_trial} GPUs, and "
-            f"{available} are there; lower --workers or --gpus-per-trial"
+            f"{number_of(count, 'worker')} with {number_of(per_trial, 'GPU')} per trial need {count * per_trial} GPUs, "
+            f"and {available} are there; lower --workers or --gpus-per-trial"
         )
     return [",".join(cards[start : start + per_trial]) for start in range(0, count * per_trial, per_trial)]
 

@@ -28,8 +28,6 @@ ALIKE = 0.03
 """Peaks of memory that differ by at most this share may be those of equal needs."""
 SURE = 2.0
 """From this many standard errors on, a config is faster than the default: chance alone shows 1 in 40 so much faster."""
-FAR = 1.5
-"""A rival makes at least this many times the samples/s of the best."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -307,11 +305,11 @@ def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Stan
 
 
 def rival(best: Standing, standings: Iterable[Standing]) -> Standing | None:
-    """Return the eligible config with the most samples/s, if these are at least `FAR` times those of the best."""
+    """Return the eligible config with the most samples/s, if these are at least 1.5 times those of the best."""
     first = fastest(standings)
     if first is None or not best.samples_per_s:
         return None
-    return first if _speed(first) >= FAR * best.samples_per_s else None
+    return first if _speed(first) >= 1.5 * best.samples_per_s else None
 
 
 def fastest(standings: Iterable[Standing]) -> Standing | None:
@@ -593,17 +591,13 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
     return None
 
 
-MUCH_BUSIER_PCT = 30.0
-"""From this difference on, in percent of the processors, other programs make two speeds incomparable (chosen)."""
-
-
 def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return a sentence if other programs were much busier beside the first config than beside the second.
 
     The quietest reading of each counts. None if they were not.
     """
     busy, calm = (min(trials, key=lambda trial: trial.others_pct) for trials in (first, second))
-    if busy.others_pct - calm.others_pct < MUCH_BUSIER_PCT:
+    if busy.others_pct - calm.others_pct < 30.0:  # percent of the processors (chosen)
         return None
     return (
         f"other programs used {busy.others_pct:.0f} % of the processors beside #{busy.number}, and "

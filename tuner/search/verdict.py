@@ -117,7 +117,7 @@ def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, traini
     if free_pct is not None and free_pct < headroom_pct:
         yield f"only {free_pct:.1f} % of device memory stayed free, {headroom_pct:g} % is asked for"
     elif result.alloc_retries:  # said only where it is the single sign of short memory
-        yield f"the allocator had to retry {result.alloc_retries:.0f} time(s)"
+        yield f"the allocator had to retry {probe.number_of(round(result.alloc_retries), 'time')}"
 
 
 def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:

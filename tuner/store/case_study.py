@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
 from tuner.errors import StoreError
-from tuner.probe import ProbePlan, ProbeResult, measured
+from tuner.probe import ProbePlan, ProbeResult, measured, number_of
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
@@ -500,7 +500,7 @@ class CaseStudy:
         text = None
         if chosen is not None and chosen.value != highest:
             text = (
-                f"trial {chosen.trial}, {chosen.value:.6g}: the mean of {chosen.readings} measurement(s) that count; "
+                f"trial {chosen.trial}, {chosen.value:.6g}: the mean of {number_of(chosen.readings, 'measurement')}; "
                 "the highest single value may be by chance, of a session, or of a config that may not be the best"
             )
         if text != self._study.user_attrs.get(schema.BEST_IS):

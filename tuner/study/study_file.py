@@ -44,11 +44,6 @@ def open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _open_without_link(path: str, flags: int) -> int:
-    """Open a file without waiting. Raises OSError for a link."""
-    return open_at_once(path, flags | os.O_NOFOLLOW)
-
-
 def open_anew(path: Path) -> BinaryIO:
     """Return a new file to write, which only its owner can read, in place of a file or a link of its name.
 
@@ -74,8 +69,8 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
 
     Without `follow` a link is no file.
     """
-    opener = open_at_once if follow else _open_without_link
-    file = open(path, "rb", opener=opener)  # noqa: SIM115 - the caller closes it
+    more = 0 if follow else os.O_NOFOLLOW
+    file = open(path, "rb", opener=lambda name, flags: open_at_once(name, flags | more))  # noqa: SIM115 - returned
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", str(path))

@@ -23,7 +23,7 @@ LARGEST_SHARE = 1.10
 """The most of what a training takes, as a share of what is foretold. Source: as above."""
 
 
-def foretold(plan: ProbePlan) -> float:
+def foretold_mib(plan: ProbePlan) -> float:
     """Return about how many MiB of a card a plan's command would take.
 
     The command is started without a card, in the trainer's own Python, and ends with its second optimizer step. It is

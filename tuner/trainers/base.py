@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
-from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, record
+from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of, record
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
 
 
@@ -192,7 +192,7 @@ def checked_options(model: type[Options], spec: TrainerSpec) -> Options:
         return model.model_validate(spec.options)
     except ValidationError as error:
         lines = complaints(error, model, "trainer", "options")
-        heading = f"trainer {spec.name}: {len(lines)} error(s) in its options"
+        heading = f"trainer {spec.name}: {number_of(len(lines), 'error')} in its options"
         raise TrainerError("\n  ".join([heading, *lines])) from error
 
 

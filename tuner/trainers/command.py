@@ -33,7 +33,7 @@ from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, P
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
-from tuner.trainers.config_files import changed, copy_name, with_copies
+from tuner.trainers.config_files import changed_text, copy_name, with_copies
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
@@ -163,7 +163,7 @@ class CommandTrainer(Trainer):
             values = study.values_in(path)
             wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
             if any(values.get(place) != value for place, value in wanted.items()):
-                texts[name] = changed(path, wanted)
+                texts[name] = changed_text(path, wanted)
         return texts
 
     def session_key(self, case: Case, config: Config) -> str | None:

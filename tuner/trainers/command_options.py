@@ -263,7 +263,8 @@ class CommandOptions(Strict):
         """
         operands = frozenset(name for text in self.computed.values() for name in Expression(text).names - COUNTS)
         in_files = frozenset(name for values in self.files.values() for name in values)
-        return parameters((*self.command, *self.env.values())) - self.computed.keys() | operands | in_files
+        in_words = parameters((*self.command, *self.env.values()))
+        return (in_words - self.computed.keys()) | operands | in_files
 
     @property
     def words(self) -> tuple[str, ...]:

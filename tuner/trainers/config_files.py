@@ -10,7 +10,7 @@ from tuner.errors import TrainerError
 from tuner.study import FORMS, Value, as_yaml, config_content, config_text
 
 
-def changed(path: Path, values: Mapping[str, Value]) -> str:
+def changed_text(path: Path, values: Mapping[str, Value]) -> str:
     """Return a file's text with other values; all else stays, comments too.
 
     Args:
@@ -35,7 +35,8 @@ def copy_name(path: Path, out_dir: Path | None = None) -> Path:
     """Return the name of a changed copy beside a file: `train.tuner.yaml` for `train.yaml`.
 
     Where several members of a front are trained, each member has an `out_dir` such as `best/CASE/0012`, and its copy
-    has the number, too: `train.tuner-0012.yaml`. In `best/CASE`, even a name such as 2024 is no number.
+    has the number, too: `train.tuner-0012.yaml`. A single member has the `out_dir` `best/CASE`, and its copy no number,
+    even where the case is named 2024.
     """
     is_member = out_dir and out_dir.parents[1].name == "best" and re.fullmatch(r"\d{4,}", out_dir.name)
     number = f"-{out_dir.name}" if out_dir and is_member else ""
@@ -76,7 +77,7 @@ def _set(path: Path, content: Any, keys: str, value: Value) -> None:
 def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
     """Return a text of TOML with other values, changed line by line, so that comments and order stay.
 
-    `values`: as in `changed`. Raises TrainerError where the text lacks one of them.
+    `values`: as in `changed_text`. Raises TrainerError where the text lacks one of them.
     """
     # of `[name]`, or of an array of tables, `[[name]]`: this name keeps its brackets, so no keys lead into it
     heading_form = re.compile(r"^\s*\[(?P<name>[^\[\]]+|\[[^\[\]]+\])\]\s*(?:#.*)?$")

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tuner.errors import TrainerError
+from tuner.probe import number_of
 from tuner.study import NODES, PATIENCE, Parameter, StudySpec, TrainerSpec
 from tuner.trainers.base import STANDARD, Trainer
 from tuner.trainers.command import CommandTrainer
@@ -18,7 +19,7 @@ OWN = frozenset({NODES, PATIENCE})
 """The parameters that the tuner itself reads, whatever the trainer."""
 
 
-def declined(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
+def declined_parameters(trainer: Trainer, names: Iterable[str]) -> dict[str, str]:
     """Return the parameters of a study that its trainer does not vary → why.
 
     Args:
@@ -53,7 +54,7 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 
     Raises TrainerError for a parameter that this trainer does not know.
     """
-    refused = declined(trainer, spec.space)
+    refused = declined_parameters(trainer, spec.space)
     idle = {name: f"no config has {condition}" for name, condition in spec.build_space().idle.items()}
     if PATIENCE in spec.space and spec.pruner.name != "hyperband_patient":  # only this pruner reads it
         idle[PATIENCE] = "no probe is pruned" if spec.pruner.name == "none" else f"the pruner is {spec.pruner.name}"
@@ -78,7 +79,9 @@ def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
             except TrainerError as refusal:
                 refusals[str(refusal)] = None
     if refusals:
-        raise TrainerError("\n  ".join([f"{len(refusals)} value(s) of the study's space cannot be used", *refusals]))
+        raise TrainerError(
+            "\n  ".join([f"{number_of(len(refusals), 'value')} of the study's space cannot be used", *refusals])
+        )
 
 
 TRAINERS: Mapping[str, Callable[[TrainerSpec], Trainer]] = {

@@ -108,15 +108,15 @@ def variables(words: Sequence[str]) -> SplitCommand:
     """
     env: dict[str, str] = {}
     for place, word in enumerate(words):
-        if word == "env" and assigned(words[place + 1 : place + 2]):
+        if word == "env" and assigned_variables(words[place + 1 : place + 2]):
             continue
-        if not (variable := assigned([word])):
+        if not (variable := assigned_variables([word])):
             return SplitCommand(env, words[place:])
         env |= variable
     return SplitCommand(env, ())
 
 
-def assigned(words: Iterable[str]) -> dict[str, str]:
+def assigned_variables(words: Iterable[str]) -> dict[str, str]:
     """Return the variables that words such as `FOO=1` set; other words set none."""
     return {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, words) if match}
 
@@ -129,7 +129,7 @@ def text_of(path: str) -> str:
         return ""
 
 
-def parsed(source: str | bytes) -> ast.Module | None:
+def syntax_tree(source: str | bytes) -> ast.Module | None:
     """Return a source of Python as a tree; None where this Python cannot parse it, as if it is nested too deeply."""
     try:
         return ast.parse(source)
@@ -144,7 +144,7 @@ def imported_modules(script: str) -> tuple[str, ...]:
     this Python cannot read, nothing is known.
     """
     try:
-        tree = parsed(Path(script).read_bytes())
+        tree = syntax_tree(Path(script).read_bytes())
     except OSError:
         return ()
     modules: list[str] = []

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ POOL = Pool(SPACE)
 def test_a_large_space_is_drawn_from_and_its_constraints_are_kept() -> None:
     huge = Space(
         tuple(Parameter(name=f"p{number}", values=tuple(range(100))) for number in range(4)),
-        holds=lambda config: sum(map(float, config.values())) < 60.0,
+        holds=lambda config: sum(map(float, config.values())) < 150.0,
     )
     pool = Pool(huge)
     assert pool.is_part
@@ -39,7 +40,7 @@ def test_a_large_space_is_drawn_from_and_its_constraints_are_kept() -> None:
     assert len(beside.neighbours(place)) == 8
     assert np.array_equal(beside.codes, pool.levels.codes(beside.configs))
     assert len(beside.heights) == len(beside.configs)
-    assert pool.configs == Pool(huge).configs
+    assert pool.configs[:100] == list(islice(huge.drawn(), 100))
 
 
 def test_a_large_space_of_which_no_config_keeps_the_constraints_is_refused() -> None:

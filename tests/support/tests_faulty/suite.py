@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+from tests_replays import never
 
 from tests.support.tests_faulty.scenarios import OK, RANKS, SCENARIOS, Scenario
 from tests.support.tests_faulty.strikes import FLOOD_BYTES
@@ -15,7 +16,7 @@ from tuner.errors import TunerError
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import ProbePlan, Slot
 from tuner.probe.process import Process
-from tuner.probe.protocols import MonotonicClock, never
+from tuner.probe.protocols import MonotonicClock
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder

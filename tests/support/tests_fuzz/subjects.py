@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import create_engine
 from tests_devices import RecordedProbe, ReplayedSource
-from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
+from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 from tests_store import case_study
 
 from tests.support.tests_fuzz import edits, files, outputs
@@ -19,7 +19,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.export.write import export_study
 from tuner.probe.output import LineSplitter
 from tuner.probe.probe_plan import Device, LinePatterns
-from tuner.probe.protocols import OutputLine, never
+from tuner.probe.protocols import OutputLine
 from tuner.probe.run import run
 from tuner.records.trial import ProbeRecord, encode
 from tuner.report.facts import gather

@@ -284,7 +284,7 @@ class Acquisition:
             known=np.isin(places, outlook.rivals),
             errors=outlook.errors[places],
             freedom=1.0 + outlook.surrogate.measured,  # what is assumed beforehand counts as one measurement
-            ceiling=outlook.goal.ceiling,
+            ceiling=outlook.ceilings[places],
             scale=outlook.scale,
         )
         return Compared(places, np.searchsorted(places, promising), rivals)
@@ -315,7 +315,7 @@ class Acquisition:
         """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
         outlook = self._outlook
         gain = expected_gain.knowledge_gradient(
-            *outlook.predictions, errors, outlook.rivals, ceiling=outlook.goal.ceiling, tie=WITHIN * outlook.scale
+            *outlook.predictions, errors, outlook.rivals, ceiling=outlook.ceilings, tie=WITHIN * outlook.scale
         )
         return np.where(outlook.open, gain * runs, 0.0)
 
@@ -326,4 +326,5 @@ class Acquisition:
         (mean, deviation), best = outlook.predictions, outlook.best or 0
         threat = outlook.runs * (1.0 - expected_gain.below(mean[best] + WITHIN * outlook.scale, mean, deviation))
         threat[best] = 0.0
+        threat[~outlook.may_gain] = 0.0
         return np.where(outlook.open, threat, 0.0)

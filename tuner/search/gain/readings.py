@@ -62,10 +62,10 @@ def in_logarithms(entry: Measured) -> Measured:
     Larger ones are still better: negative values become minus the logarithm of their amount.
     """
     values: list[MeasuredValue] = []
-    for number, error, devices in entry.values:
-        logarithm = math.copysign(1.0, number) * math.log(abs(number))
-        share = error / abs(number) if error else error  # the error of a logarithm is about a share
-        values.append(MeasuredValue(logarithm, share, devices))
+    for value in entry.values:
+        logarithm = math.copysign(1.0, value.number) * math.log(abs(value.number))
+        share = value.error / abs(value.number) if value.error else value.error  # about the error of a logarithm
+        values.append(value._replace(number=logarithm, error=share))
     return replace(entry, values=values)
 
 

@@ -9,13 +9,13 @@ from typing import get_args
 from sqlalchemy import inspect
 
 from tuner.export import connect, engine_at, reading
-from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib
+from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
 from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
 from tuner.tools.checkup.command_check import check_command, check_imports
 from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
-from tuner.tools.checkup.finding import Finding, fine, problem, reported, warning
+from tuner.tools.checkup.finding import Finding, findings_of, fine, problem, warning
 from tuner.trainers.base import Trainer, import_all
 from tuner.trainers.registry import check_values, not_searched, open_trainer
 from tuner.trainers.typed_command import TypedCommand
@@ -78,7 +78,7 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     trainer = open_trainer(spec.trainer)
     cases = trainer.cases()
     chosen = select(cases, spec.cases)
-    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {len(cases)} case(s) selected")
+    yield fine("trainer", f"{trainer.name}: {len(chosen)} of {number_of(len(cases), 'case')} selected")
     for glob in unmatched(spec, (case.name for case in cases)):
         yield warning("overrides", f"no case matches {glob!r}")
     if trainer.dependencies:
@@ -130,10 +130,10 @@ def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: st
     """
     if stands_in(spec, asked_for):
         yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
-    yield from reported("devices", lambda: check_devices(devices, spec.environment))
-    yield from reported("objective", lambda: check_objective(spec))
-    yield from reported("trainer", lambda: check_named_trainer(spec, devices.count))
-    yield from reported("storage", lambda: [check_storage(url)])
+    yield from findings_of("devices", lambda: check_devices(devices, spec.environment))
+    yield from findings_of("objective", lambda: check_objective(spec))
+    yield from findings_of("trainer", lambda: check_named_trainer(spec, devices.count))
+    yield from findings_of("storage", lambda: [check_storage(url)])
     yield from _check_rooms(runs)
 
 
@@ -141,10 +141,10 @@ def check_up_machine(
     devices: OpenedDevices, storage: str | None, runs: Path, typed: TypedCommand | None = None
 ) -> Iterator[Finding]:
     """Check the machine without a study, and the command that is typed, if any. Yields each finding at once."""
-    yield from reported("devices", lambda: check_devices(devices, EnvironmentSpec()))
-    yield from reported("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
+    yield from findings_of("devices", lambda: check_devices(devices, EnvironmentSpec()))
+    yield from findings_of("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
     if storage:
-        yield from reported("storage", lambda: [check_storage(storage)])
+        yield from findings_of("storage", lambda: [check_storage(storage)])
     yield from _check_rooms(runs)
 
 
@@ -162,7 +162,7 @@ def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand |
 
 def _check_rooms(runs: Path) -> Iterator[Finding]:
     """Check the disk of the results, and the shared memory."""
-    yield from reported("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
+    yield from findings_of("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():
         yield check_room("shared memory", shared_memory, wished_gib=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.tools.checkup.finding import Finding, fine, problem, warning
 from tuner.trainers.base import Dependencies, Imported, conflicts, import_all
 from tuner.trainers.template import missing_script
-from tuner.trainers.typed_command import TypedCommand, assigned, imported_modules
+from tuner.trainers.typed_command import TypedCommand, assigned_variables, imported_modules
 
 _WITH_OWN_PYTHON = {
     *("conda", "mamba", "micromamba", "pixi", "uv", "poetry", "pipenv", "hatch"),
@@ -96,12 +96,13 @@ def _python_of(typed: TypedCommand | None) -> str | None:
     """
     if typed and Path(typed.words[0]).name in _WITH_OWN_PYTHON:
         return None
-    if typed and (named := next(filter(_is_python, typed.starters), None)):  # 1
-        return _program(typed, named)
-    for word in filter(None, typed.starters if typed else ()):  # 2
-        path = _program(typed, word)
-        if path and _is_text(path) and (beside := Path(path).with_name("python")).is_file():
-            return str(beside)
+    if typed:
+        if named := next(filter(_is_python, typed.starters), None):  # 1
+            return _program(typed, named)
+        for word in filter(None, typed.starters):  # 2
+            path = _program(typed, word)
+            if path and _is_text(path) and (beside := Path(path).with_name("python")).is_file():
+                return str(beside)
     return shutil.which("python") or shutil.which("python3")  # 3
 
 
@@ -122,7 +123,7 @@ def _variables_of(typed: TypedCommand) -> dict[str, str]:
 
     The folder of the script is the first in PYTHONPATH, because Python looks there first.
     """
-    texts = {**typed.env, **assigned(typed.starters)}
+    texts = {**typed.env, **assigned_variables(typed.starters)}
     variables = {name: os.path.expandvars(text) for name, text in texts.items()}
     folders = [variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
     if typed.known_script:

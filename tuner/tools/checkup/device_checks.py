@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.devices.cards import Cards, Clocks, Occupancy, described, obstacles
+from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, occupant_text
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.found import (
     Connect,
@@ -18,7 +18,7 @@ from tuner.devices.found import (
 )
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
-from tuner.probe import Device, DeviceSource
+from tuner.probe import Device, DeviceSource, number_of
 from tuner.study import EnvironmentSpec, grouped
 from tuner.tools.checkup.finding import Finding, failure, fine, problem, warning
 
@@ -45,7 +45,7 @@ class OpenedDevices:
         return self.source is not None and self.source.devices[0].is_gpu
 
 
-def opened(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> OpenedDevices:
+def opened_devices(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> OpenedDevices:
     """Return the devices that a study names; an error becomes a finding."""
     try:
         return OpenedDevices(asked_for=devices, source=open_devices(devices, connect, cuda_order))
@@ -77,10 +77,13 @@ def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterat
         driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
         yield fine("devices", f"{facts['gpus']}; {driver}")
     else:
-        text = f"no GPU: {len(devices)} CPU rank(s) share {facts['cores']} core(s)"
+        text = f"no GPU: {number_of(len(devices), 'CPU rank')} share {number_of(facts['cores'], 'core')}"
         enough = int(facts["cores"]) >= len(devices)
         yield fine("devices", text) if enough else warning("devices", f"{text}; ranks compete for cores")
-    yield fine("machine", f"{facts['cpu']}, {facts['cores']} core(s), {facts['memory']} of memory, {facts['kernel']}")
+    yield fine(
+        "machine",
+        f"{facts['cpu']}, {number_of(facts['cores'], 'core')}, {facts['memory']} of memory, {facts['kernel']}",
+    )
 
 
 def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
@@ -94,7 +97,7 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
         for obstacle in found:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
         if card.occupants and not found:
-            who = ", ".join(map(described, card.occupants))
+            who = ", ".join(map(occupant_text, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:
             yield warning(

@@ -41,7 +41,7 @@ def problem(subject: str, text: str) -> Finding:
     return Finding(subject=subject, level=Severity.PROBLEM, text=text)
 
 
-def reported(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+def findings_of(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """Yield what a check finds; an error that it raises becomes a problem."""
     try:
         yield from check()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tuner.probe import duration
+from tuner.probe import duration, number_of
 from tuner.tools.diagnosis.study_times import Facts, TrialEnd
 
 
@@ -88,7 +88,7 @@ def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
     candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
-    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}
+    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each tells already what idle GPUs wait for
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
         candidates += _idle(facts)
     worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= LEAST_GAIN]
@@ -121,11 +121,12 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
             "begin the next trial at once: keep one process for several trials, and let samplers, evaluations and "
             "copies of files run beside the trials"
         )
+    gaps = number_of(facts.gaps, "gap")
     longest = f", the longest for {duration(facts.longest_gap_s)}" if facts.gaps > 1 else ""
     yield cause(
         Kind.GAPS,
         facts,
-        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, {facts.gaps} time(s){longest}.",
+        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, in {gaps}{longest}.",
         change=change,
         how=f"{duration(span_s)} from the first start to the last end / {duration(facts.covered_s)} with trials",
         ratio=(span_s, facts.covered_s),

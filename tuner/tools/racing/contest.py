@@ -9,7 +9,7 @@ from statistics import median
 
 from tuner.errors import TrainerError
 from tuner.export import figure, in_words, score_text
-from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, with_sure_speed
+from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, number_of, with_sure_speed
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in
@@ -65,7 +65,7 @@ class RunFollower:
         over episodes is not finite, either, while no episode ends.
         """
         if self._not_finite > self._longest_not_finite:
-            return f"diverged: the last {self._not_finite} return(s) of the run are no finite numbers"
+            return f"diverged: the last {number_of(self._not_finite, 'return')} of the run are no finite numbers"
         return None
 
     def note(self, result: ProbeResult) -> None:
@@ -284,7 +284,7 @@ def verdict(places: Sequence[Place]) -> Iterator[str]:
     first, mean = finalists[0]
     yield (
         f"{first.entrant} learns most: {score_text(mean.value, mean.error)} after {first.seconds:.0f} s of training, "
-        f"mean of {mean.runs} run(s)."
+        f"mean of {number_of(mean.runs, 'run')}."
     )
     if len(finalists) > 1:
         second, second_mean = finalists[1]

@@ -12,7 +12,19 @@ from typing import NamedTuple
 from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
-from tuner.probe import Answer, Blame, DeviceSource, FailureKind, Next, ProbePlan, Prober, ProbeResult, Slot, Stop
+from tuner.probe import (
+    Answer,
+    Blame,
+    DeviceSource,
+    FailureKind,
+    Next,
+    ProbePlan,
+    Prober,
+    ProbeResult,
+    Slot,
+    Stop,
+    number_of,
+)
 from tuner.running.prober import run_in
 from tuner.running.workbench import Workbench
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
@@ -295,12 +307,12 @@ def measure_all(
         if not results.points:
             raise
         raise type(error)(
-            f"{error}; {len(results.points)} measurement(s) are kept in {path}; rerun with --out {path} to resume"
+            f"{error}; {path} keeps {number_of(len(results.points), 'measurement')}; rerun with --out {path} to resume"
         ) from error
     return results
 
 
-def begun(path: Path, blank: Results) -> Results:
+def earlier_results(path: Path, blank: Results) -> Results:
     """Return the results to go on from: those that an earlier call wrote to `path`, or else `blank`.
 
     Runs that failed are left out, so they are tried again. Raises TunerError where the file cannot be read, and
@@ -336,7 +348,7 @@ def _run_of(point: Measurement) -> tuple[object, ...]:
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 
-def missing(runs: Iterable[Run], results: Results) -> list[Run]:
+def missing_runs(runs: Iterable[Run], results: Results) -> list[Run]:
     """Return the runs that have not been measured yet, in their order."""
     made = {(*_run_of(point), point.gpus) for point in results.points}
 
@@ -372,7 +384,7 @@ NAMES = ("ppo", LINKS)
 """The names of the built-in workloads."""
 
 
-def built_in(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
+def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
     """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
     limits = ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
     match name:
@@ -411,7 +423,7 @@ def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> P
     return warm or trainer.plan(case, config, slot)
 
 
-def of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
+def subject_of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
     """Return a case of a study with one config, to be measured at some `sizes`, which are values of `num_envs`.
 
     Without `sizes`, it is measured with the config's own value. Raises StudyError where `sizes` are given, and the

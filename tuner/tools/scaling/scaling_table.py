@@ -195,7 +195,7 @@ def link_table(results: Results) -> list[LinkRow]:
     for point in _measured(results, LINKS):
         if point.size and point.route:
             time_ms, ranks = _step_ms(point), len(point.gpus)
-            gb_per_s = point.size * 2 * (ranks - 1) / ranks / time_ms.value / 1e6
+            gb_per_s = point.size * 2 * (ranks - 1) / ranks / time_ms.value / 1e6  # as `LinkRow` defines it
             rows.append(LinkRow(ranks, point.route, point.size, time_ms.times(1000.0), gb_per_s))
     return rows
 

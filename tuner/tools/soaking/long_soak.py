@@ -28,7 +28,7 @@ from tuner.trainers.base import Trainer
 from tuner.trainers.registry import open_trainer
 
 
-def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
+def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
     """Return the out-of-memory failure that the output of a training shows, or that its user reports.
 
     Args:
@@ -59,7 +59,7 @@ def reported(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Failure:
     return probe.Failure(kind=kind, rule=probe.REPORTED, detail=detail)
 
 
-def telling(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
+def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
     """Return the job that stores a trial of a config with this failure, and starts nothing.
 
     From then on, no config that needs as much memory may be the best. Memory grows with the values of `ladder`.
@@ -88,7 +88,7 @@ RUNG_RATIO = 1.015
 """From this ratio on, two rungs are worth a soak each."""
 
 
-def soaking(
+def soak_purpose(
     bench: Workbench, minutes: float, training: WholeTraining | None = None, first: Config | None = None
 ) -> Purpose:
     """Return the purpose of a soak: one config after another runs for up to `minutes`, until the memory of one lasts.
@@ -346,7 +346,8 @@ class SoakChooser:
         """Return the rungs whose training is expected to need no more than the usable memory.
 
         1. With two soaks that are far apart, memory is a straight line over the rungs.
-        2. Otherwise, memory is that of a probe, and what a soak needs beyond that is proportional to the rung.
+        2. Otherwise, memory is that of a probe, and what a soak needs beyond that is proportional to the rung. Where no
+           probe has shown memory, all that a soak needs is proportional.
 
         Args:
             config: the config, whose rung does not matter.
@@ -360,7 +361,7 @@ class SoakChooser:
             expected = np.polyval(np.polyfit(nearest, [shares[rung] for rung in nearest], 1), rungs)
         else:  # 2
             amounts = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-            of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)
+            of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)  # as `search.resource_model` fits it
             soaked = nearest[0]
             probed = np.zeros(len(rungs) + 1)  # the shares of probes on the soaked rung, and on those to judge
             if of_probes:

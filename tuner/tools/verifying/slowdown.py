@@ -59,15 +59,16 @@ class Slowdown:
     """The degrees of freedom of the error."""
 
     @classmethod
-    def of(cls, now: Sequence[Quantity], then: Quantity, readings: int, scatter: Scatter) -> "Slowdown":
-        """Return how the runs of now compare with the speed `then`, which the study has by so many `readings`.
+    def of(cls, now: Sequence[Quantity], before: Quantity, readings: int, scatter: Scatter) -> "Slowdown":
+        """Return how the runs of now compare with the speed `before`, which the study has by so many `readings`.
 
         A run of the study is taken to scatter as much as a run of now.
         """
         mean_now = mean(now, scatter)
-        then_share = max((then.error or 0.0) / then.value, scatter.share / math.sqrt(readings))
-        times = mean_now.over(Quantity(then.value, then_share * then.value))
-        of_study = times.value * then_share
+        # the standard error of the speed in the study, as a share of it
+        error_share = max((before.error or 0.0) / before.value, scatter.share / math.sqrt(readings))
+        times = mean_now.over(Quantity(before.value, error_share * before.value))
+        of_study = times.value * error_share
         return cls(times=times.value, error=times.error or 0.0, of_study=of_study, freedom=scatter.freedom)
 
     def is_below(self, at_least: float, waits: float = 0.0) -> bool:

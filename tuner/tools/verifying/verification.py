@@ -37,7 +37,7 @@ class RepeatedConfig:
     """A config that is measured again."""
 
     name: str
-    then: Standing
+    in_study: Standing
     """What the study knows of the config."""
     metric: str
     """The speed that is compared."""
@@ -47,17 +47,17 @@ class RepeatedConfig:
     @property
     def config(self) -> Config:
         """The values of the config, those without effect included."""
-        return self.then.trials[-1].config
+        return self.in_study.trials[-1].config
 
     @property
-    def reading(self) -> probe.Quantity:
+    def study_speed(self) -> probe.Quantity:
         """The speed that the study has measured."""
         if self.metric == probe.SAMPLES_PER_S:
-            return probe.Quantity(self.then.samples_per_s or 0.0, self.then.told_speed_error)
-        return probe.Quantity(self.then.value, self.then.told_error)
+            return probe.Quantity(self.in_study.samples_per_s or 0.0, self.in_study.told_speed_error)
+        return probe.Quantity(self.in_study.value, self.in_study.told_error)
 
     @property
-    def readings(self) -> list[probe.Quantity]:
+    def speeds(self) -> list[probe.Quantity]:
         """The speeds of the runs of now."""
         speeds = ((probe.value(result, self.metric), probe.error(result, self.metric)) for result in self.results)
         return [probe.Quantity(speed, spread) for speed, spread in speeds if speed]
@@ -87,10 +87,10 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
     name = "your command" if own else "the default"
     subject = partial(RepeatedConfig, metric=metric)
     if base is None or (metric == probe.SAMPLES_PER_S and not base.samples_per_s):
-        return [subject(name="the best", then=best)]
+        return [subject(name="the best", in_study=best)]
     if base.launch == best.launch:
-        return [subject(name=f"{name} (the best)", then=base)]
-    return [subject(name=name, then=base), subject(name="the best", then=best)]
+        return [subject(name=f"{name} (the best)", in_study=base)]
+    return [subject(name=name, in_study=base), subject(name="the best", in_study=best)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,15 +107,15 @@ class Findings:
 
     def slowdown(self, subject: RepeatedConfig) -> Slowdown:
         """Return how a config compares with its speed in the study."""
-        spread = scatter(each.readings for each in self.subjects)
-        return Slowdown.of(subject.readings, subject.reading, subject.then.readings, spread)
+        spread = scatter(each.speeds for each in self.subjects)
+        return Slowdown.of(subject.speeds, subject.study_speed, subject.in_study.readings, spread)
 
     @property
     def gain(self) -> probe.Quantity | None:
         """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
         if len(self.subjects) < 2:
             return None
-        base, best = (subject.readings for subject in self.subjects)
+        base, best = (subject.speeds for subject in self.subjects)
         ratios = [fast.value / slow.value for slow, fast in zip(base, best, strict=True)]
         return probe.Quantity(fmean(ratios), probe.error_of_mean(ratios, ()))
 
@@ -188,8 +188,8 @@ class Verification:
         if not probe.value(result, subject.metric):
             raise TrainerError(f"{subject.name} ran, and its {subject.metric} could not be measured")
         # a training is known where it was counted inside
-        before = next((trial.probe.training for trial in reversed(subject.then.trials) if trial.probe.training), None)
-        now = result.training
+        trainings = (trial.probe.training for trial in reversed(subject.in_study.trials))
+        before, now = next(filter(None, trainings), None), result.training
         if before and now and (changed := differences(before.signature, now.signature)):
             raise TrainerError(
                 f"{subject.name} trains something else than in the study, so speeds do not compare: "
@@ -200,7 +200,7 @@ class Verification:
 
 def _newest(subject: RepeatedConfig) -> str:
     """Return the speed of a config's newest run."""
-    last = subject.readings[-1]
+    last = subject.speeds[-1]
     return f"{subject.name} {with_error(last.value, last.error)} {SPEEDS[subject.metric]}"
 
 
@@ -214,7 +214,7 @@ def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[st
 def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: float) -> Iterator[str]:
     """Yield what is measured, and for how long."""
     for subject in subjects:
-        yield f"{subject.name}: {in_words(subject.then.config)}"
+        yield f"{subject.name}: {in_words(subject.in_study.config)}"
     slower = 1.0 - at_least + FINE
     turns = "in turns" if len(subjects) > 1 else "again and again"
     yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
@@ -225,14 +225,14 @@ def report(findings: Findings) -> Iterator[str]:
     *_, best = findings.subjects
     yield _since(best)
     for subject in findings.subjects:
-        slowdown, then = findings.slowdown(subject), subject.reading
+        slowdown, before = findings.slowdown(subject), subject.study_speed
         yield (
-            f"{subject.name}: {with_error(slowdown.times, slowdown.error, 3)} times the study's {figure(then.value)} "
-            f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.then.readings} of the study"
+            f"{subject.name}: {with_error(slowdown.times, slowdown.error, 3)} times the study's {figure(before.value)} "
+            f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.in_study.readings} of the study"
         )
     if gain := findings.gain:
         base = findings.subjects[0]
-        gain_in_study = best.reading.value / base.reading.value
+        gain_in_study = best.study_speed.value / base.study_speed.value
         yield (
             f"the best makes {with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
             f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
@@ -268,7 +268,7 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
 
 def _since(best: RepeatedConfig) -> str:
     """Return what has changed since the study has measured the best, and what may have."""
-    trial = best.then.trials[-1]
+    trial = best.in_study.trials[-1]
     before, now = trial.probe.facts, best.results[-1].facts
     same = [what for name, what in FACTS.items() if name in before and before[name] == now.get(name)]
     unknown = [what for name, what in FACTS.items() if name in now and name not in before]

@@ -126,7 +126,7 @@ VARIANTS = {
 }
 
 
-def adapted(text: str, config: Mapping[str, Value], source: str) -> str:
+def adapted_agent(text: str, config: Mapping[str, Value], source: str) -> str:
     """Return the agent file `text` as `config` asks for; order, comments and the spelling of numbers stay.
 
     `update_epochs` and `batch_size` of the config replace the shipped values, then the bounds of its variant apply. A

@@ -302,7 +302,7 @@ class DriverRank:
 
     def serve(self) -> None:
         """Train an agent for each request, then free its memory."""
-        requests = self._progress.requests() if self._rank == 0 else iter(())
+        requests = self._progress.requests() if self._rank == 0 else iter(())  # only rank 0 takes from it
         while (request := self._from_rank_0(partial(next, requests, None))) is not None:
             self._train(request)
             gc.collect()

@@ -79,7 +79,7 @@ def _wrap_call_of(kind):
         """Tell the module's watchers, and call the module as without this wrapper."""
         if not is_compiling() and type(self) is kind:  # a derived class has a wrapper of its own
             for watcher in _watchers.get(id(self), ()):
-                try:  # the names of torch's functions are local ones, and nothing is called twice: this runs each step
+                try:  # this runs each step: all names are local, and no value is computed twice
                     tensor = args[0] if args else kwargs[watcher.key]
                     is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and tensor.dim() > 1
                     if is_usual and is_grad_enabled() and graph_task_id() == NO_TASK:

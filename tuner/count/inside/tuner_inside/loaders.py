@@ -32,6 +32,7 @@ class Loaders:
     def __init__(self):
         self.batches = 0
         self.rows = 0
+        """The samples of all batches."""
         self.wait_s = 0.0
         self.feeds = 0
         """How many optimizer steps came after a batch of their own."""
@@ -52,8 +53,11 @@ class Loaders:
         self._evaluates = False
         """Whether the module has been called to evaluate since the last batch."""
         self._training_datasets = set()
+        """The ids of the data sets that train."""
         self._datasets_of_last_step = set()
+        """The ids of the data sets whose batches came before the last step."""
         self._tracked_datasets = set()
+        """The ids that are forgotten once their data set is gone."""
 
     def tracked_id(self, dataset):
         """Return the id of a data set, and forget it once the data set is gone: a later one may get the same id."""

@@ -58,11 +58,8 @@ def ranks(module):
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return {"rank": 0, "world": 1, "data_rank": 0}
     world = distributed.get_world_size()
-    if world == 1:
-        data_rank = 0
-    else:  # of the first that knows it, the surest first
-        answers = (find(distributed, module) for find in (_by_megatron, _by_mesh, _by_wrapper))
-        data_rank = next((answer for answer in answers if answer is not None), None)
+    answers = (find(distributed, module) for find in (_by_megatron, _by_mesh, _by_wrapper))  # the surest first
+    data_rank = 0 if world == 1 else next((answer for answer in answers if answer is not None), None)
     return {"rank": distributed.get_rank(), "world": world, "data_rank": data_rank}
 
 

@@ -232,12 +232,12 @@ class Inner(calls.CallWatcher):
 
     @guarded("inner")
     def look(self, module, args, kwargs):
-        """Read the shape of the first input."""
+        """Read the number of samples from the shape of the first input, in the first call alone."""
         self.forget(module)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])
-        elif is_tensor(tensor) and tensor.dim() > 2:
+        elif is_tensor(tensor) and tensor.dim() > 2:  # with two, it is a single sequence
             self.batch = int(tensor.shape[0 if module.batch_first else 1])
 
 
@@ -298,11 +298,9 @@ class Now:
         """
         if self._compared != len(self.tallies):
             self._compared = len(self.tallies)
-            main_parameters = {
-                id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()
-            }
+            main_ids = {id(parameter) for module in _living(self.main.modules) for parameter in module.parameters()}
             living = [tally for tally in self.tallies.values() if tally.optimizer() is not None]
-            self._is_apart = bool(main_parameters) and any(not tally.parameters & main_parameters for tally in living)
+            self._is_apart = bool(main_ids) and any(not tally.parameters & main_ids for tally in living)
         return self._is_apart
 
 

@@ -51,10 +51,11 @@ def facts(optimizer, modules):
         # `initial_lr` is that before a schedule, such as a warm-up, has changed it
         "learning_rate": _number(first_group.get("initial_lr", first_group.get("lr"))),
         "weight_decays": sorted({_number(group.get("weight_decay")) or 0.0 for group in optimizer.param_groups}),
+        # those of the optimizer where no module holds them
         "parameters": sum(parameter.numel() for parameter in parameters or optimizer_parameters),
         "shapes": hashlib.sha256(" ".join(shapes).encode()).hexdigest()[:16],
         "types": sorted({_type(parameter.dtype) for parameter in parameters}),
-        "is_split": any(
+        "is_split": any(  # sharded by a mesh, or by FSDP
             hasattr(parameter, "device_mesh") or hasattr(parameter, "_fsdp_flattened") for parameter in parameters
         ),
         "device": str(parameters[0].device.type) if parameters else None,

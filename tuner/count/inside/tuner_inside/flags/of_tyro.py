@@ -36,11 +36,8 @@ def _arguments(spec, values):
     parts = list(spec.child_from_prefix.values())
     for group in spec.subparsers_from_intern_prefix.values():
         parts += [part for name, part in group.parser_from_name.items() if name in chosen_names]
-    arguments = list(spec.args)
-    for part in parts:
-        evaluated_part = part.evaluate() if hasattr(part, "evaluate") else part  # a newer tyro is lazy
-        arguments += _arguments(evaluated_part, values)
-    return arguments
+    parts = [part.evaluate() if hasattr(part, "evaluate") else part for part in parts]  # a newer tyro is lazy
+    return [*spec.args, *(argument for part in parts for argument in _arguments(part, values))]
 
 
 def _options_of(argument, values):
