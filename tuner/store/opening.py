@@ -123,8 +123,8 @@ def check_identity(stored: dict[str, Any], now: dict[str, Any], *, study: str, s
         raise StoreError(
             f"study {study} in {shown_url} was started with other settings:\n"
             + "\n".join(changed)
-            + "\nrestore these settings to resume the study; to start anew, choose another --runs folder (and another "
-            "--storage if you use it), or change `name:` in the study file"
+            + "\nrestore these settings to resume the study; to start anew, give it another name (`--name`, or "
+            "`name:` in the study file), or choose another --runs folder (and another --storage if you use it)"
         )
 
 
