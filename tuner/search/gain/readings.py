@@ -64,7 +64,7 @@ def in_logarithms(entry: Measured) -> Measured:
     values: list[MeasuredValue] = []
     for value in entry.values:
         logarithm = math.copysign(1.0, value.number) * math.log(abs(value.number))
-        share = value.error / abs(value.number) if value.error else value.error  # a logarithm's error is about a share
+        share = value.error / abs(value.number) if value.error else value.error  # about the error of a logarithm
         values.append(value._replace(number=logarithm, error=share))
     return replace(entry, values=values)
 

@@ -168,8 +168,8 @@ class Rules:
             return column == ladder or codes[place, column] not in measured[:, column]
 
         neighbours = (place for place in outlook.pool.neighbours(outlook.best) if place not in outlook.measured_places)
-        may_run = [place for place in neighbours if outlook.open[place] and outlook.runs[place] > LIKELY]
-        return [place for place in may_run if outlook.may_gain[place] and has_new_value(place)]
+        is_worth = outlook.open & (outlook.runs > LIKELY) & outlook.may_gain
+        return [place for place in neighbours if is_worth[place] and has_new_value(place)]
 
     def new_value(self, gain: Floats) -> int | None:
         """Return the config that shows a value that no measured config has; None where nothing is `untried`.
@@ -188,7 +188,7 @@ class Rules:
         def urgency(place: int) -> tuple[bool, bool, int, float]:
             """Return a key that is smallest for the most urgent neighbour: False comes before True."""
             column = columns[place]
-            return bool(is_slight[place]), self._is_flat[column], column, -gain[place]
+            return is_slight[place], self._is_flat[column], column, -gain[place]
 
         neighbour = min(columns, key=urgency)
         return max(self._with_beyond(neighbour), key=lambda place: gain[place])
