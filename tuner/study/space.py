@@ -391,13 +391,8 @@ class Space:
     def first_at(self, rung: Value | None, variant: Value | None) -> Config:
         """Return the config of a rung and a variant with the first value of every other parameter."""
         given = {self.ladder: rung, VARIANT: variant}
-
-        def pick(parameter: Parameter) -> Value:
-            """Return the given value of a parameter, or else its first."""
-            value = given.get(parameter.name)
-            return parameter.values[0] if value is None else value
-
-        return self.draw(pick)
+        known = {name: value for name, value in given.items() if value is not None}
+        return self.draw(lambda parameter: known.get(parameter.name, parameter.values[0]))
 
 
 def ladder_of(space: Space) -> str | None:
