@@ -29,7 +29,7 @@ def test_optimize_makes_the_rungs_and_every_command_keeps_them(tuner: Tuner, stu
     assert f"case {MADE}" in out
     assert "2 of 2 trials done" in out
     assert "2 trials now" in out
-    code, out, _ = tuner("optimize", "--study", study, "--n-trials", 9)
+    code, out, _ = tuner("optimize", "--study", study, "--n-trials", 4)
     assert (code, FIRST in out, f"case {MADE}" in out) == (0, False, True)
     assert MADE in tuner("status", "--study", study)[1]
     assert tuner("plan", "--study", study)[1].startswith('# walk: {"num_envs": 16}\n')

@@ -218,33 +218,33 @@ def with_another_run(folder: Path, *ladder: int) -> Path:
 @pytest.mark.parametrize(
     ("command", "written"),
     [
-        ("optimize", "report: runs/demo/report.html; beside it best_by_case.tsv"),
-        ("recover", "wrote runs/demo/best_by_case.tsv"),
-        ("record", "wrote runs/demo/tables/walk.parquet"),
+        (("optimize", "--n-trials", "1"), "report: runs/demo/report.html; beside it best_by_case.tsv"),
+        (("recover",), "wrote runs/demo/best_by_case.tsv"),
+        (("record",), "wrote runs/demo/tables/walk.parquet"),
     ],
 )
 def test_an_error_in_a_later_case_comes_below_what_was_measured_before(
-    tuner: Tuner, tmp_path: Path, command: str, written: str
+    tuner: Tuner, tmp_path: Path, command: tuple[str, ...], written: str
 ) -> None:
     study = with_another_run(tmp_path, 16)
     for runs in ("runs", "other"):
-        in_the_way = tmp_path / runs / "demo" / ("record/probes" if command == "record" else "probes") / "run"
+        in_the_way = tmp_path / runs / "demo" / ("record/probes" if "record" in command else "probes") / "run"
         in_the_way.parent.mkdir(parents=True)
         in_the_way.write_text("a file where the case's folder should be")
-    answer = tuner(command, "--study", study)
+    answer = tuner(*command, "--study", study)
     refused(answer, "probes/run cannot be made")
     assert written in answer[1]
-    at_first = tuner(command, "--study", study, "--cases", "run", "--runs", "other")
+    at_first = tuner(*command, "--study", study, "--cases", "run", "--runs", "other")
     refused(at_first, "probes/run cannot be made")
     assert not {"wrote", "report:"} & {*at_first[1].split()}
 
 
-@pytest.mark.parametrize("command", ["optimize", "record"])
+@pytest.mark.parametrize("command", [("optimize", "--n-trials", "1"), ("record",)], ids=" ".join)
 def test_a_later_case_that_was_begun_otherwise_is_refused_before_the_first_probe(
-    tuner: Tuner, tmp_path: Path, command: str
+    tuner: Tuner, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    assert tuner(command, "--study", with_another_run(tmp_path, 8), "--cases", "run")[0] == 0
-    answer = tuner(command, "--study", with_another_run(tmp_path, 8, 16))
+    assert tuner(*command, "--study", with_another_run(tmp_path, 8), "--cases", "run")[0] == 0
+    answer = tuner(*command, "--study", with_another_run(tmp_path, 8, 16))
     refused(answer, "study demo/run", "was started with other settings", "space.num_envs")
     assert "case walk" not in answer[1]
 

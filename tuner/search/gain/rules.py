@@ -258,7 +258,6 @@ class Rules:
     def probes_for_rare_values(self) -> int:
         """The most probes until two configs have had each value of every parameter with at most four values.
 
-
         Configs that failed count. Where fewer configs are left, these are the most. A probe may show several such
         values at once, and is then counted several times.
         """
