@@ -202,7 +202,7 @@ def ways(trials: Iterable[TrialRecord]) -> Ways:
     if not all(has_lasted.values()):
         soaked = [launch for launch in cold if has_lasted.get(launch)]
         lasting = {launch: _averaged([trial for trial in cold_trials[launch] if trial.soaks]) for launch in soaked}
-        has_told_failure = any(trial.grows_with for trial in known)  # with the parameter that memory grows with
+        has_told_failure = any(trial.grows_with for trial in known)  # a told failure names a parameter
         if lasting or not has_told_failure:  # after a told failure, smaller configs count without a soak
             return Ways(lasting, {})
 

@@ -374,7 +374,7 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
         raise ValueError(
             f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
         )
-    in_order(space)
+    in_order(space)  # raises for a cycle
     return space
 
 

@@ -216,8 +216,8 @@ class Space:
         idle: dict[str, Condition] = {}
         for parameter in self.parameters:
             for condition in parameter.conditions:
-                values = values_of.get(condition.parameter)
-                if values is not None and not any(condition.holds({condition.parameter: value}) for value in values):
+                name = condition.parameter
+                if name in values_of and not any(condition.holds({name: value}) for value in values_of[name]):
                     idle[parameter.name] = condition
         return idle
 
