@@ -1,5 +1,6 @@
 """`tuner optimize -- COMMAND`, with a real command that takes a second."""
 
+import json
 import os
 import pty
 import re
@@ -68,6 +69,8 @@ def test_a_command_is_made_faster_and_the_library_resumes_it(
     assert (result.command, result.best and result.best["batch_size"]) == (line, 16)
     assert result.gain is not None
     assert (result.gain.times or 0.0) > 1.0
+    events = tuner("optimize", "--n-trials", "4", "--json", "--", *train)[1].splitlines()
+    assert json.loads(events[-1])["command"] == line
 
 
 def test_where_samples_are_unknown_iterations_compare_what_changes_no_iteration(

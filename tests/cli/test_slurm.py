@@ -53,6 +53,14 @@ def test_without_slurm_the_message_says_where_to_go(
     )
 
 
+def test_a_typed_command_is_not_watched_on_a_login_node(tuner: Tuner, tmp_path: Path) -> None:
+    code, out, err = tuner(
+        "optimize", "--launcher", "slurm", "--runs", tmp_path / "runs", "--", "touch", tmp_path / "ran"
+    )
+    assert (code, out, "tuner init -- COMMAND" in err) == (2, "", True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_that_other_nodes_may_not_reach_is_refused_before_anything_is_submitted(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,7 +241,7 @@ def test_more_between_two_steps_than_is_noted_ends_the_counts(
     assert last(records)["steps"] <= 20
 
 
-def test_the_precision_and_saves_are_told(counted: Any) -> None:
+def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     _, records = counted("""
         scaler = torch.amp.GradScaler("cpu")
         for number in range(9):
@@ -255,6 +255,7 @@ def test_the_precision_and_saves_are_told(counted: Any) -> None:
     """)
     told = last(records)
     assert told["precision"] == {"autocast": ["bfloat16"], "tf32": False, "scaled": True}
+    assert told["skipped"] == 1
     assert 0 < told["saves_s"] < 60
 
 

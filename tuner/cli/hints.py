@@ -240,6 +240,12 @@ def out_of_time(budget: "Budget") -> str:
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
 
 
+def stopped(outcomes: Sequence[CaseOutcome], *, interrupted: bool) -> str:
+    """Return a line that says how far an interrupted search has come; empty after any other."""
+    trials = number_of(sum(outcome.probed for outcome in outcomes), "trial")
+    return f"stopped early, after {trials} of this run; rerun to resume" if interrupted else ""
+
+
 def progress_of_cases(
     cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[export.CaseSummary], devices: int
 ) -> str:

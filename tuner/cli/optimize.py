@@ -12,7 +12,14 @@ from rich.console import Console
 from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables
 from tuner.cli.ending import closing, gains_table, whereabouts
-from tuner.cli.hints import command_for_larger, command_of_best, out_of_time, progress_of_cases, script_of_best
+from tuner.cli.hints import (
+    command_for_larger,
+    command_of_best,
+    out_of_time,
+    progress_of_cases,
+    script_of_best,
+    stopped,
+)
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -85,7 +92,7 @@ def optimize(
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     is_changed = bool(settings) or max_seconds is not None
-    study = _study(console, command, study, wanted, is_changed=is_changed)
+    study = _study(console, command, study, wanted, is_changed=is_changed, launcher=launcher)
     study = _with_changes(console, study, settings or [], max_seconds, runs)
     devices = None if command else devices  # the study has those that the command has really used
     # what each worker is told, also in a job of SLURM
@@ -107,7 +114,7 @@ def optimize(
     searched = options.searched_study(ready.bench.spec, study)
     to_train = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
-    show = partial(_show, console, tables, screen, ready, url, to_train, is_typed=bool(command))
+    show = partial(_show, console, tables, screen, ready, url, to_train, typed=command)
     if len(groups) > 1:
         run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show)
         if command:
@@ -117,8 +124,8 @@ def optimize(
         outcomes = ready.run(job, budget, n_trials)
         interrupted = job.interrupted()
     # what it has come to
-    if budget.is_over():
-        tables.print(out_of_time(budget))
+    if text := out_of_time(budget) if budget.is_over() else stopped(outcomes, interrupted=interrupted):
+        tables.print(text)
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show()
@@ -133,7 +140,9 @@ def optimize(
     conclude(outcomes, rows, interrupted=interrupted)
 
 
-def _study(console: Console, command: list[str] | None, study: str | None, wanted: Wanted, *, is_changed: bool) -> str:
+def _study(
+    console: Console, command: list[str] | None, study: str | None, wanted: Wanted, *, is_changed: bool, launcher: str
+) -> str:
     """Return the name or file of the study that a person names, or that is made of a command.
 
     `wanted` are the options about a command; `is_changed`: whether any option changes a study. Raises StudyError for
@@ -146,6 +155,11 @@ def _study(console: Console, command: list[str] | None, study: str | None, wante
         raise StudyError("a --study has its own space; options such as --search and --python belong to a command")
     if command and is_changed:
         raise StudyError("--set and --max-seconds change a --study; `--search FLAG=VALUE,VALUE` is for a command")
+    if command and launcher == "slurm":  # a command is watched here first, and a login node is no place for it
+        raise StudyError(
+            "--launcher slurm takes a --study: make it in a job, as in `srun --gpus 8 tuner init -- COMMAND`, or run "
+            "`tuner optimize -- COMMAND` inside an allocation"
+        )
     study = study or init.study_of_command(console, command or [], wanted, to_search=True)
     if command and (objective := load(study).objective) != SAMPLES_PER_S:
         if objective == ITERATIONS_PER_S:
@@ -197,21 +211,22 @@ def _show(
     url: str,
     command: list[str] | None,
     *,
-    is_typed: bool,
+    typed: list[str] | None,
 ) -> list[CaseSummary]:
     """Return the summary of the study, a row per case, after showing, exporting and reporting it.
 
     Tables go to the console `tables`, which also a quiet command has; all else to `console`. `command` prints the best
-    as scripts; None after a replay. Where a command `is_typed`, its gain is left to `_tell`.
+    as scripts; None after a replay. The gain of a `typed` command is left to `_tell`.
     """
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
-    gains = [] if is_typed else [gains_table(rows)]
+    gains = [] if typed else [gains_table(rows)]
     print_tables(tables, *gains, *front_tables(reader))
     if screen:
-        screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows))))
-    if not is_typed:
+        to_copy = result_of(ready, url, (), typed).command if typed else None
+        screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows)), command=to_copy))
+    if not typed:
         for line in closing(bench, ready.cases, rows):
             console.print(line)
     written = export_study(url, bench.spec.name, bench.folder, ready.cases)

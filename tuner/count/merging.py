@@ -129,8 +129,6 @@ class Merger:
         by_module = _growth(leads, MODULE.count, last["steps"])
         flops = [process.flops for process in self.trainers]
         flops_are_known = per_step > 0 and None not in flops and witness != ENVIRONMENTS
-        newest = [process.points[-1] for process in self.trainers]
-        retries = [point["alloc_retries"] for point in newest if "alloc_retries" in point]
         batches_name = "loader.batches" if lead.is_fed else "forwards"
         return TrainingCounts(
             signature=self._signature(per_step),
@@ -141,9 +139,18 @@ class Merger:
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
+            steps_per_pass=steps_per_pass(lead),
+            skipped=last.get("skipped", 0),
+            compiled=bool(lead.start.get("compiled")),
             torch=str(lead.start.get("torch", "")),
-            alloc_retries=sum(retries) if retries else None,
+            reserved_mib=max(self._allocator_counts("reserved_mib"), default=None),
+            alloc_retries=sum(retries) if (retries := self._allocator_counts("alloc_retries")) else None,
         )
+
+    def _allocator_counts(self, name: str) -> list[Any]:
+        """Return the newest count `name` of the allocator of each rank with a card."""
+        newest = [process.points[-1] for process in self.trainers]
+        return [point[name] for point in newest if name in point]
 
     def _checked_witness(self) -> Witness | None:
         """Find out what counts the samples, or check it again, and return it; None before it is known.

@@ -229,12 +229,8 @@ class StudyAttributes:
     @property
     def race(self) -> tuple[RunRecord, ...]:
         """The runs of the case's race, in their order."""
-        numbered: list[tuple[int, str]] = []
-        for name in self._attributes:
-            number = run_number(name)
-            if number is not None:
-                numbered.append((number, name))
-        runs = (record_of(RunRecord, self._attributes[name]) for _, name in sorted(numbered))
+        numbered = sorted((number, name) for name in self._attributes if (number := run_number(name)) is not None)
+        runs = (record_of(RunRecord, self._attributes[name]) for _, name in numbered)
         return tuple(run for run in runs if run)  # a claim in the place of a run is no record
 
 

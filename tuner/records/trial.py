@@ -434,14 +434,8 @@ def _pooled_device(summaries: Sequence[DeviceSummary]) -> DeviceSummary:
 
 def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | None:
     """Return the standard error of the mean of a metric over some trials; None where none is known."""
-    values: list[float] = []
-    errors: list[float | None] = []
-    for of_trial in metrics:
-        value = of_trial.get(name)
-        if value is not None:
-            values.append(value)
-            errors.append(of_trial.get(f"{name}_se"))
-    return error_of_mean(values, errors)
+    known = [(value, of_trial.get(f"{name}_se")) for of_trial in metrics if (value := of_trial.get(name)) is not None]
+    return error_of_mean([value for value, _ in known], [error for _, error in known])
 
 
 def _amounts(attribute: object) -> dict[str, float]:

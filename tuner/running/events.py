@@ -252,6 +252,8 @@ class StudyEnded(Event):
     study: str
     cases: tuple[dict[str, Any], ...]
     """Where each case stands, as `tuner status --json` writes it."""
+    command: str | None = None
+    """The command line to copy, in shell quoting; None where a typed command stays as it is, and for other studies."""
 
 
 Watcher = Callable[[Event], None]

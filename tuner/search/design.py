@@ -20,7 +20,7 @@ def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
     pool = list(space.configs())
     random.Random(seed).shuffle(pool)  # noqa: S311 - decides between equals only
     distances = [math.inf] * len(pool)  # of each config of the pool to the nearest chosen config
-    covered: set[tuple[str, Value]] = set()
+    covered: set[tuple[str, Value]] = set()  # parameter and value, of all chosen configs
     chosen: list[Config] = []
     while pool and len(chosen) < count:
         best = max(range(len(pool)), key=lambda place: (len(pool[place].items() - covered), distances[place]))

@@ -179,8 +179,7 @@ class Drawn:
         study, trial = _next_trial(history)
         relative_space = self._inner.infer_relative_search_space(study, trial)
         draws = [self._draw(study, trial, relative_space) for _ in range(4)]
-        new_draws = list(filter(history.is_new, draws))
-        if new_draws:
+        if new_draws := list(filter(history.is_new, draws)):
             return Choice(config=min(new_draws, key=price))
         left = list(islice(filter(history.is_new, self._space.configs()), 1000))
         self._random.shuffle(left)  # decides between equally near configs

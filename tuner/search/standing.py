@@ -202,7 +202,7 @@ def ways(trials: Iterable[TrialRecord]) -> Ways:
     if not all(has_lasted.values()):
         soaked = [launch for launch in cold if has_lasted.get(launch)]
         lasting = {launch: _averaged([trial for trial in cold_trials[launch] if trial.soaks]) for launch in soaked}
-        has_told_failure = any(trial.grows_with for trial in known)
+        has_told_failure = any(trial.grows_with for trial in known)  # a told failure names a parameter
         if lasting or not has_told_failure:  # after a told failure, smaller configs count without a soak
             return Ways(lasting, {})
 
@@ -292,8 +292,7 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
     first_in_session = measured.warm.get(first.best.launch)
     if first_in_session:
         ahead = [rival for rival in measured.only_warm if _beats(rival, first_in_session)]
-        ahead = [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]
-        if ahead:
+        if ahead := [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]:
             return _leader_of(ahead, defaults, unconfirmed=True)
     return replace(first, unconfirmed=_strongest(measured))
 
@@ -616,12 +615,8 @@ def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
     2. Where more than half of three or more readings are near their median, the others do not count.
     """
     # 1
-    undisturbed = [trial for trial in readings if not trial.is_disturbed]
-    counted = [
-        trial
-        for trial in readings
-        if not trial.is_disturbed or not any(far_apart((trial, other)) for other in undisturbed)
-    ]
+    calm = [trial for trial in readings if not trial.is_disturbed]
+    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, other)) for other in calm)]
     # 2
     by_speed = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)
     median = by_speed[len(by_speed) // 2]

@@ -34,13 +34,8 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
             return None
         name = ladder or LADDER
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
-
-        def urgency(config: Config) -> tuple[bool, bool]:
-            """Return a key that is smallest for the most urgent config: False comes before True."""
-            needs_start, is_on_busy_rung = price(config) > 0.0, config.get(name) in busy_rungs
-            return needs_start, is_on_busy_rung
-
-        return Choice(config=min(new, key=urgency))
+        # False comes before True: no start, then a rung that is not busy.
+        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(name) in busy_rungs)))
 
     return choose
 

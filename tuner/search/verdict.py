@@ -81,8 +81,7 @@ def judge(
     if result.stopped is not None:
         return Verdict(state=State.PRUNED, status=PRUNED)
     numbers = {objective: probe.value(result, objective) for objective in objectives}
-    unread = tuple(objective for objective, number in numbers.items() if number is None)
-    if unread:
+    if unread := tuple(objective for objective, number in numbers.items() if number is None):
         return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
     complaints = list(_complaints_of_memory(result, headroom_pct, training_hours))
     missed: dict[str, float] = {}

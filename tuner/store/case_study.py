@@ -322,11 +322,9 @@ class CaseStudy:
 
         def fixed() -> Answer:
             """Return what is stored or made, in one transaction."""
-            stored = read(self.attributes)
-            if stored is not None:
+            if (stored := read(self.attributes)) is not None:
                 return stored
-            made = make(self.history().trials)
-            if made is not None:
+            if (made := make(self.history().trials)) is not None:
                 self._study.set_user_attr(name, to_json(made))
             return made
 

@@ -46,11 +46,14 @@ def open_study(
     A study that has measured nothing yet takes over the new identity, because its set-up was at fault.
     Raises StoreError that names what differs from the identity with which the study was begun.
     """
+    # Begin the study where there is none.
     directions = [StudyDirection.MAXIMIZE] * len(objectives)
     if database.storage.study_id(name) is None:
         optuna.create_study(study_name=name, storage=database.storage, directions=directions)
     study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
     stored = StudyAttributes(study.user_attrs).identity
+
+    # Refuse a study that cannot go on with these settings.
     if study.directions != directions:
         verbs = ", ".join(direction.name.lower() for direction in study.directions) or "nothing"
         raise StoreError(
@@ -61,6 +64,8 @@ def open_study(
         trials = study.get_trials(deepcopy=False)
         if _mends(database, name, stored, identity, trials):
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
+
+    # Store what has changed.
     if study.user_attrs.get(IDENTITY) != storable(identity):  # there is none yet, or one as an older version wrote it
         study.set_user_attr(IDENTITY, identity)
     if study.metric_names != list(objectives):  # without names, the dashboard shows numbers for names
@@ -123,8 +128,8 @@ def check_identity(stored: dict[str, Any], now: dict[str, Any], *, study: str, s
         raise StoreError(
             f"study {study} in {shown_url} was started with other settings:\n"
             + "\n".join(changed)
-            + "\nrestore these settings to resume the study; to start anew, choose another --runs folder (and another "
-            "--storage if you use it), or change `name:` in the study file"
+            + "\nrestore these settings to resume the study; to start anew, give it another name (`--name`, or "
+            "`name:` in the study file), or choose another --runs folder (and another --storage if you use it)"
         )
 
 

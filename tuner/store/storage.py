@@ -150,8 +150,7 @@ class TrialStorage(BaseStorage):
         if not rows:
             raise KeyError(NO_RECORD)
         directions = StudyDirection.__members__
-        unknown = [row.direction for row in rows if row.direction not in directions]
-        if unknown:
+        if unknown := [row.direction for row in rows if row.direction not in directions]:
             raise LookupError(f"{unknown[0]!r} is not among the defined enum values")
         return [directions[row.direction] for row in rows]
 
@@ -192,8 +191,7 @@ class TrialStorage(BaseStorage):
             cache.last = max(cache.last, row.trial_id)
             if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
                 cache.open.append(row.trial_id)  # read again next time
-            trial = _trial(row, details, objectives)
-            if trial is None:
+            if (trial := _trial(row, details, objectives)) is None:
                 continue
             trials[row.trial_id] = trial
             if trial.state.is_finished():

@@ -114,13 +114,8 @@ def likeness(case: Case, second: Case) -> tuple[int, float] | None:
     words in common.
     """
     same_method, same_robot = case.method == second.method, _same_robot(case, second)
-    if same_robot:
-        kind = 3 if same_method else 2
-    elif same_method:
-        kind = 1
-    else:
-        return None
-    return kind, _share_in_common(case, second)
+    kind = 2 * int(same_robot) + int(same_method)
+    return (kind, _share_in_common(case, second)) if kind else None
 
 
 def most_similar(case: Case, cases: Iterable[Case]) -> list[str]:

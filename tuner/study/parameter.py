@@ -297,8 +297,7 @@ class ParameterSpec(Strict):
     @property
     def grown(self) -> tuple[int, ...]:
         """The values into which choices grow: doublings of the largest one."""
-        most = self.grow
-        if most is None:
+        if (most := self.grow) is None:
             return ()
         largest = max(size for size in self.choices or () if isinstance(size, int))
         doubled = (largest << power for power in counting(1))
@@ -312,18 +311,14 @@ class ParameterSpec(Strict):
     def parameter(self, name: str, *, is_ladder: bool) -> Parameter:
         """Return the parameter in the form that the search uses; `is_ladder`: whether the values are the rungs."""
         is_evenly_spaced = self.own is None or self.own in self._spaced
-        bounds = None
-        if self.batch:
-            bounds = (1, self.max)
-        elif self.ladder == AUTO:
-            bounds = (self.min, self.max)
+        ladder_bounds = (self.min, self.max) if self.ladder == AUTO else None
         return Parameter(
             name=name,
             values=tuple(sorted(self.values, key=float)) if is_ladder else self.values,
             is_ladder=is_ladder,
             is_range=self.range is not None and is_evenly_spaced,
             is_log=self.log,
-            bounds=bounds,
+            bounds=(1, self.max) if self.batch else ladder_bounds,
             conditions=tuple(_condition(name, wanted) for name, wanted in self.when.items()),
             own=self.choices[0] if self.choices else self.own,
             grown=self.grown,
@@ -379,7 +374,7 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
         raise ValueError(
             f"{' and '.join(autos)} are auto: each needs the memory that the other leaves; write all but one"
         )
-    in_order(space)
+    in_order(space)  # raises for a cycle
     return space
 
 

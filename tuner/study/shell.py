@@ -105,14 +105,11 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
     line = [f"{name}={shell_word(text)}" for name, text in assigned.items()]
     if _need_env(assigned):
         line.insert(0, "env")
-    program, *arguments = [shell_word(text) for text in words] or [""]
-    special = _SPECIAL.match(program)
-    if special:  # quoted, it is the name of a program
-        end = len(program) if _BARE.fullmatch(program) else special.end()
-        program = f"'{program[:end]}'{program[end:]}"
-    if program:
-        line += [program, *arguments]
-    return " ".join(line)
+    command = [shell_word(text) for text in words]
+    if command and (special := _SPECIAL.match(command[0])):  # in quotes, it is the name of a program
+        end = len(command[0]) if _BARE.fullmatch(command[0]) else special.end()
+        command[0] = f"'{command[0][:end]}'{command[0][end:]}"  # what follows may have quotes of its own
+    return " ".join([*line, *command])
 
 
 def _need_env(assigned: Mapping[str, str]) -> bool:

@@ -216,8 +216,8 @@ class Space:
         idle: dict[str, Condition] = {}
         for parameter in self.parameters:
             for condition in parameter.conditions:
-                values = values_of.get(condition.parameter)
-                if values is not None and not any(condition.holds({condition.parameter: value}) for value in values):
+                name = condition.parameter
+                if name in values_of and not any(condition.holds({name: value}) for value in values_of[name]):
                     idle[parameter.name] = condition
         return idle
 
@@ -391,13 +391,8 @@ class Space:
     def first_at(self, rung: Value | None, variant: Value | None) -> Config:
         """Return the config of a rung and a variant with the first value of every other parameter."""
         given = {self.ladder: rung, VARIANT: variant}
-
-        def pick(parameter: Parameter) -> Value:
-            """Return the given value of a parameter, or else its first."""
-            value = given.get(parameter.name)
-            return parameter.values[0] if value is None else value
-
-        return self.draw(pick)
+        known = {name: value for name, value in given.items() if value is not None}
+        return self.draw(lambda parameter: known.get(parameter.name, parameter.values[0]))
 
 
 def ladder_of(space: Space) -> str | None:

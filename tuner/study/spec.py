@@ -517,12 +517,10 @@ class StudySpec(Strict):
     def _rules_are_about_the_space(self) -> "StudySpec":
         """Check that each rule names parameters, and that those that it counts with are numbers."""
         for rule in self.build_rules():
-            unknown = sorted(rule.names - self.space.keys() - {RANKS})
-            if unknown:
+            if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
                 raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
             for name in sorted(rule.counted - {RANKS}):
-                wrong = [value for value in self.space[name].values if isinstance(value, bool | str)]
-                if wrong:
+                if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
                     raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
         return self
 
@@ -560,8 +558,7 @@ class StudySpec(Strict):
         them evenly.
         """
         total = per_node * min(self.placements)
-        wrong = [nodes for nodes in self.placements if total % nodes]
-        if wrong:
+        if wrong := [nodes for nodes in self.placements if total % nodes]:
             raise StudyError(f"space.nodes: {wrong[0]} nodes cannot share {total} devices evenly; leave {wrong[0]} out")
         return total
 

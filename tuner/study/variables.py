@@ -103,8 +103,7 @@ def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], Non
         """Return what a part stands for."""
         if not part.is_reference or part.name is None:
             return part.literal
-        known = environ.get(part.name)
-        if known:
+        if known := environ.get(part.name):
             return known
         if part.default is not None:
             return part.default

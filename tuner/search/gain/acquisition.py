@@ -202,8 +202,7 @@ class Acquisition:
             return self._rules.first()
         gain_per_s = np.where(outlook.open, self._gain / outlook.costs.seconds(price), -1.0)
         most = int(gain_per_s.argmax())
-        higher = self._rules.upward()
-        if higher is not None:
+        if (higher := self._rules.upward()) is not None:
             return higher
         if outlook.best is None:  # no config has run that may be the best
             return most

@@ -137,8 +137,7 @@ class Gain:
         """
         source, levels = None, self._pool.levels
         for sibling in reversed(self._siblings):
-            readings = sibling_readings(sibling, levels, self._pool.space)
-            if readings is not None:
+            if (readings := sibling_readings(sibling, levels, self._pool.space)) is not None:
                 source = Surrogate(levels, readings, source)
         return source
 

@@ -119,8 +119,7 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
 
 def _usual_error(configs: Collection[Measured]) -> float:
     """Return the median of the reported errors; a share of the mean where none is reported."""
-    reported = [value.error for entry in configs for value in entry.values if value.error]
-    if reported:
+    if reported := [value.error for entry in configs for value in entry.values if value.error]:
         return median(reported)
     means = [fmean(value.number for value in entry.values) for entry in configs]
     return USUAL_ERROR * fmean(map(abs, means)) or USUAL_ERROR  # never 0: errors are divided by

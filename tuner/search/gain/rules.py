@@ -72,12 +72,8 @@ class Rules:
         if heights[highest] > 0.6 or has_another:
             return None
         above = np.flatnonzero(outlook.open & (outlook.runs >= 0.9) & (heights > heights[highest])).tolist()
-
-        def rank(place: int) -> tuple[float, int]:
-            """Return a key for the highest rung, and there for the config that is most like the measured one."""
-            return heights[place], (codes[place] == codes[highest]).sum()
-
-        return max(above, key=rank, default=None)
+        # On the highest rung, the config that is most like the measured one.
+        return max(above, key=lambda place: (heights[place], (codes[place] == codes[highest]).sum()), default=None)
 
     @property
     def must_go_on(self) -> bool:

@@ -327,9 +327,9 @@ class Surrogate:
         root = self._cholesky(self._hyperparameters)
         noise = self._noise(self._hyperparameters)
         inverse = np.linalg.inv(root)
-        residual = noise * (inverse.T @ (inverse @ self._differences))
+        residual = noise * (inverse.T @ (inverse @ self._differences))  # the measurement less the expected true value
         uncertainty = noise * (1.0 - noise * np.square(inverse).sum(axis=0))  # the variance of the true value
-        usual = noise / self._noise_factors
+        usual = noise / self._noise_factors  # the error variance without the factors so far
         return (freedom + (residual**2 + uncertainty) / usual) / (freedom + 1.0)
 
     def _noise(self, hyperparameters: Floats) -> Floats:

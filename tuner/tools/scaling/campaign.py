@@ -9,22 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tuner import probe
 from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
-from tuner.probe import (
-    Answer,
-    Blame,
-    DeviceSource,
-    FailureKind,
-    Next,
-    ProbePlan,
-    Prober,
-    ProbeResult,
-    Slot,
-    Stop,
-    number_of,
-)
 from tuner.running.prober import run_in
 from tuner.running.workbench import Workbench
 from tuner.study import LADDER, Case, Config, ProbeSpec, TrainerSpec
@@ -48,7 +36,7 @@ class Scaled:
 
     subject: Subject
     sizes: tuple[int | None, ...]
-    plan: Callable[[Config, Slot], ProbePlan]
+    plan: Callable[[Config, probe.Slot], probe.ProbePlan]
     limits: ProbeSpec
     config: Callable[[int | None], Config]
     """Returns the config for a size."""
@@ -143,9 +131,9 @@ class Measuring:
 
     def __init__(
         self,
-        part: Callable[[Sequence[int]], DeviceSource],
+        part: Callable[[Sequence[int]], probe.DeviceSource],
         *,
-        open_prober: Callable[[DeviceSource], Prober],
+        open_prober: Callable[[probe.DeviceSource], probe.Prober],
         folder: Path,
         per_node: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
@@ -155,7 +143,7 @@ class Measuring:
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
-        self._open: dict[CardTeam, tuple[DeviceSource, Prober]] = {}
+        self._open: dict[CardTeam, tuple[probe.DeviceSource, probe.Prober]] = {}
 
     def measure(self, run: Run, subject: Scaled) -> list[Measurement]:
         """Return a point for each team of a run, after measuring it.
@@ -179,7 +167,7 @@ class Measuring:
             prober.close()
         self._open = {}
 
-    def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> ProbeResult:
+    def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> probe.ProbeResult:
         """Return what the probe of one team of a run measured; `place` is the team's position among the teams."""
         config = subject.config(run.size)
         source, prober = self._open[team]
@@ -188,7 +176,7 @@ class Measuring:
         if not self._per_node:
             direct_access = "off" if team.route == "host" else "on"
             variables = {**device_variables(source.devices), **nccl_variables(direct_access, ())}
-        slot = Slot(
+        slot = probe.Slot(
             devices=source.devices,
             out_dir=folder,
             limits=subject.limits,
@@ -217,27 +205,27 @@ class _Together:
         """Note that the probe at this place is over, so that no other probe waits for it."""
         self._windows_s[place] = math.inf
 
-    def stop(self, place: int) -> Stop:
+    def stop(self, place: int) -> probe.Stop:
         """Return the `stop` of the probe at this place."""
 
-        def answer(so_far: ProbeResult | None) -> Answer:
+        def answer(so_far: probe.ProbeResult | None) -> probe.Answer:
             """Return whether the probe goes on: until each probe that began with it has a long and steady window."""
             if self._interrupted():
-                return Answer(Next.INTERRUPTED)
+                return probe.Answer(probe.Next.INTERRUPTED)
             if so_far is None:  # no window yet
-                return Answer(Next.GO)
+                return probe.Answer(probe.Next.GO)
             window_s = so_far.window_s or 0.0
             # the error of the speed is at most a tenth of it (chosen), or unknown
             is_steady = (so_far.samples_per_s_se or 0.0) <= 0.1 * (so_far.samples_per_s or 0.0)
             # what is not steady after four windows will hardly be (chosen)
             is_enough = is_steady or window_s >= 4.0 * self._window_s
             self._windows_s[place] = window_s if is_enough else 0.0
-            return Answer(Next.GO) if min(self._windows_s) >= self._window_s else Answer(Next.MORE)
+            return probe.Answer(probe.Next.GO if min(self._windows_s) >= self._window_s else probe.Next.MORE)
 
         return answer
 
 
-def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Measurement:
+def _point(run: Run, subject: Scaled, team: CardTeam, result: probe.ProbeResult) -> Measurement:
     """Return what the probe of one team measured. Raises TrainerError where it has trained and counted no samples."""
     point = Measurement(
         workload=run.subject,
@@ -262,7 +250,7 @@ def _point(run: Run, subject: Scaled, team: CardTeam, result: ProbeResult) -> Me
     )
 
 
-def _samples_per_iteration(result: ProbeResult) -> float | None:
+def _samples_per_iteration(result: probe.ProbeResult) -> float | None:
     """Return the samples of all ranks in an iteration; None where the probe does not show it."""
     if not result.samples_per_s or not result.trained_s or not result.iterations:
         return None
@@ -297,7 +285,7 @@ def measure_all(
     try:
         for run in runs:
             points = measuring.measure(run, subjects[run.subject])
-            if any(point.failure is FailureKind.INTERRUPTED for point in points):
+            if any(point.failure is probe.FailureKind.INTERRUPTED for point in points):
                 break
             results = replace(results, points=(*results.points, *points))
             write(results, path)
@@ -306,9 +294,8 @@ def measure_all(
     except TunerError as error:
         if not results.points:
             raise
-        raise type(error)(
-            f"{error}; {path} keeps {number_of(len(results.points), 'measurement')}; rerun with --out {path} to resume"
-        ) from error
+        kept = probe.number_of(len(results.points), "measurement")
+        raise type(error)(f"{error}; {path} keeps {kept}; rerun with --out {path} to resume") from error
     return results
 
 
@@ -372,11 +359,11 @@ def _check(points: list[Measurement], results: Results) -> None:
         if kind is None:
             continue
         remedy = kind.remedy or "read the console.log of the probe"
-        if kind is FailureKind.GPU_LOST:  # 1
+        if kind is probe.FailureKind.GPU_LOST:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; {remedy}")
-        if kind is FailureKind.GPU_BUSY:  # 1
+        if kind is probe.FailureKind.GPU_BUSY:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program, or measure with --shared")
-        if nothing_ran and (kind.blame is Blame.SETUP or len(results.points) >= 3):  # 2
+        if nothing_ran and (kind.blame is probe.Blame.SETUP or len(results.points) >= 3):  # 2
             raise TrainerError(f"{point.workload}: {kind}: {point.detail}; {remedy}")
 
 
@@ -411,13 +398,13 @@ def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int,
     raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
 
 
-def links_plan(config: Config, slot: Slot) -> ProbePlan:
+def links_plan(config: Config, slot: probe.Slot) -> probe.ProbePlan:
     """Return the plan of a run of all-reduces. One session serves all sizes, so that its start is paid once."""
     planned = own_plan(sys.executable, ("tuner.trainers.reference.all_reduce",), config, slot, session_key=LINKS)
     return replace(planned, request={"config": dict(config), "iterations": iterations(slot)})
 
 
-def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:
+def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan:
     """Return the plan of a run of a trainer's case, in a session where the study and the trainer have one."""
     warm = trainer.warm_plan(case, config, slot) if slot.limits.warm else None
     return warm or trainer.plan(case, config, slot)

@@ -399,11 +399,19 @@ def _hook_optimizers(module):
 
 
 def _before_scaled_step(scaler, *_, **__):
-    training.is_scaled = training.is_scaled or scaler.is_enabled()
+    """Forget which optimizer stepped last, so that a skipped step shows. Return None if the scaler is off."""
+    if not scaler.is_enabled():
+        return None
+    training.is_scaled, _now.latest = True, None
+    return scaler
+
+
+def _after_scaled_step(*_):
+    training.skipped += _now.latest is None  # no optimizer has made a step
 
 
 def _wrap_scaler(module):
-    around("scaler", module.GradScaler, "step", _before_scaled_step)
+    around("scaler", module.GradScaler, "step", _before_scaled_step, _after_scaled_step)
 
 
 @guarded("compiler")
