@@ -194,8 +194,8 @@ class History:
         """Return which of the user's own config and the best is to be measured again; None where neither is.
 
         It is one whose readings are far apart, or one beside which other programs were much busier than beside the
-        other of the two, once they are calm. A config with `MOST_READINGS` readings is left as it is: which of them are right
-        stays unknown.
+        other of the two, once they are calm. A config with `MOST_READINGS` readings is left as it is: which of them are
+        right stays unknown.
         """
         own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
         for standing, other in ((own_standing, best_standing), (best_standing, own_standing)):
