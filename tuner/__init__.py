@@ -49,7 +49,26 @@ _HOMES = {
 }
 """Public name → where it is, as `module:attribute`."""
 
-__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "ERROR_ATTRIBUTE",
+    "MEMORY_CONSTRAINT",
+    "WAITED_ATTRIBUTE",
+    "Case",
+    "GainSampler",
+    "Parameter",
+    "ProbePlan",
+    "ReplayedProber",
+    "Result",
+    "Space",
+    "Table",
+    "Trainer",
+    "TunerError",
+    "check_trainer",
+    "load_study",
+    "open_trainer",
+    "optimize",
+    "suggest",
+]
 
 
 def __getattr__(name: str) -> Any:

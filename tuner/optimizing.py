@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import StudyError
-from tuner.export import BestGain, StudyReader, connect, export_study, gain, in_use, prepare_folder
+from tuner.export import StudyReader, connect, export_study, gain, in_use, prepare_folder
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
@@ -123,6 +123,14 @@ def replaying(table: Table, path: Path) -> str:
     )
 
 
+class SpeedGain(NamedTuple):
+    """How many times as fast a config is."""
+
+    times: float
+    error: float | None
+    """The standard error of `times`; None where it is unknown."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """What a search has found. Its properties are about the study's first case; `study.cases` has all."""
@@ -142,13 +150,15 @@ class Result:
         return best.config if best else None
 
     @property
-    def gain(self) -> BestGain | None:
-        """The gain of the best over the own command, or over a study's default; None where it is unknown.
+    def gain(self) -> SpeedGain | None:
+        """How many times as fast as the own command, or as a study's default, the best is; None where it is unknown.
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
         of_best = gain(self.study.cases[0]) if self.study.cases else None
-        return of_best if of_best and of_best.times else None  # without speeds, only the objective is compared
+        if of_best is None or of_best.times is None:  # without speeds, only the objective is compared
+            return None
+        return SpeedGain(of_best.times, of_best.error)
 
     def trials(self) -> "pd.DataFrame":
         """Return a row per trial, with the columns of `trials.tsv`."""

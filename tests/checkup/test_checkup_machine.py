@@ -34,7 +34,7 @@ def test_cards_are_named_with_their_driver() -> None:
 def test_without_a_gpu_it_says_so_and_counts_cores(ranks: int, level: Severity) -> None:
     devices, _ = check_machine([Device(name=f"cpu:{rank}", model="EPYC") for rank in range(ranks)], FACTS)
     assert devices.level is level
-    assert f"no GPU: {ranks} CPU ranks share 2 cores" in devices.text
+    assert f"no GPU: {ranks} CPU ranks on 2 cores" in devices.text
 
 
 def test_the_memory_of_a_free_card_is_reported() -> None:

@@ -68,7 +68,7 @@ def test_a_command_is_made_faster_and_the_library_resumes_it(
     assert any("was made from this command" in text for text in said)
     assert (result.command, result.best and result.best["batch_size"]) == (line, 16)
     assert result.gain is not None
-    assert (result.gain.times or 0.0) > 1.0
+    assert result.gain.times > 1.0
     events = tuner("optimize", "--n-trials", "4", "--json", "--", *train)[1].splitlines()
     assert json.loads(events[-1])["command"] == line
 

@@ -132,7 +132,11 @@ def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
     """Return what counts the iterations, in words: printed lines, a file, or the trainer's own reports."""
     if plan.progress.patterns:
         return f"{matched_lines} matched `progress`"
-    return "iterations are in `progress_file`" if plan.progress_file else "`progress` names none, only reports count"
+    if plan.is_counted:
+        return "iterations are counted inside the training"
+    return (
+        "iterations are in `progress_file`" if plan.progress_file else "the trainer reports iterations"
+    )
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:

@@ -154,7 +154,7 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     A command about results takes the only study with results where none is named. Raises StudyError.
     """
     study, runs = options["study"], options["runs"]
-    if study is None and command not in _OF_RESULTS:
+    if not study and command not in _OF_RESULTS:  # an empty text names none, either
         return function(**options)
     if command == "diagnose" and options["storage"]:  # this may be any study, also one without a file
         return function(**options)

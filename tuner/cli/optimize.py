@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +29,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude
 from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
-from tuner.errors import StudyError
+from tuner.errors import StudyError, TunerError
 from tuner.export import CaseSummary, export_study, write_files
 from tuner.optimizing import Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
@@ -223,12 +224,14 @@ def _show(
     rows = reader.rows
     gains = [] if typed else [gains_table(rows)]
     print_tables(tables, *gains, *front_tables(reader))
-    if screen:
-        to_copy = result_of(ready, url, (), typed).command if typed else None
-        screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows)), command=to_copy))
     if not typed:
         for line in closing(bench, ready.cases, rows):
             console.print(line)
     written = export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))
+    if screen:
+        to_copy = None
+        with suppress(TunerError, OSError):  # of files that the line to copy needs; what was measured is said anyway
+            to_copy = result_of(ready, url, (), typed).command if typed else None
+        screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows)), command=to_copy))
     return rows

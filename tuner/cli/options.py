@@ -166,7 +166,7 @@ def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
         )
     if keys := without_effect(asked_for):
         instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
-        yield f"warning: {spec.name} has keys without effect, take them out: {instead}"
+        yield f"warning: {spec.name} has keys without effect; take out {instead}"
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:

@@ -90,7 +90,7 @@ def _standing(event: events.ProbeEnded) -> str:
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
-    if event.leads and event.confirms:  # its mean may be lower than that of sessions
+    if event.leads and event.confirms and best and best.trial == event.trial:  # sessions may have measured more
         return ", confirmed by the plain command"
     return ", best so far" if event.leads else ""
 

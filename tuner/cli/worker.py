@@ -98,6 +98,7 @@ def run_team(
             team.close()
     rows = [row for row in show() if row.case in {case.name for case in search.cases}]
     if interrupted.is_set():
+        console.print("stopped early; rerun to resume")
         raise typer.Exit(work.EXIT_INTERRUPTED)
     if view.complaints:
         raise TunerError("\n".join(view.complaints))

@@ -245,5 +245,5 @@ def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:
         action = "on another host the same config may measure several points more or less"
         yield CaseFinding(topic=Topic.DEVICES, text=text, sureness=Sureness.DOUBTFUL, action=action)
     if row.left_out:
-        text = f"{number_of(row.left_out, 'trial')} left out: another program added them, or their records are damaged"
+        text = f"{number_of(row.left_out, 'trial')} left out: added by another program, or damaged"
         yield CaseFinding(topic=Topic.LEFT_OUT, text=text)

@@ -282,6 +282,8 @@ def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
     else:
         unit = " %" if objective in PERCENT else ""
         text = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
+        if gain.in_sessions:  # the plain command's value of the best is another one
+            text = f"{PERCENT.get(objective, objective)} {gain.after - gain.before:+.1f}{' points' if unit else ''}"
         if gain.times:
             below.append(f"it makes {gain.times:.2g} times the samples/s of {name}")
     if gain.in_sessions:
@@ -331,8 +333,8 @@ def explained(study: StudyFacts) -> str:
     if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):  # a case without ladder
         lines.append("The default has the first value of each parameter.")
     elif rows:
-        agent = "an unchanged agent, and the first value of each other parameter"
-        lines.append(f"The default has the same {rows[0].ladder} as the best, {agent}.")
+        ladder, agent = rows[0].ladder, "an unchanged agent, and the first value of each other parameter"
+        lines.append(f"The default has the measured {ladder} that is nearest to the best's, {agent}.")
     if len(study.cases) > 1:
         lines.append("The case whose best gains most over the default comes first.")
     return " ".join(lines)

@@ -77,7 +77,7 @@ def check_machine(devices: Sequence[Device], facts: Mapping[str, str]) -> Iterat
         driver = f"driver {facts.get('driver', 'unknown')}, CUDA up to {facts.get('cuda', 'unknown')}"
         yield fine("devices", f"{facts['gpus']}; {driver}")
     else:
-        text = f"no GPU: {number_of(len(devices), 'CPU rank')} share {number_of(facts['cores'], 'core')}"
+        text = f"no GPU: {number_of(len(devices), 'CPU rank')} on {number_of(facts['cores'], 'core')}"
         enough = int(facts["cores"]) >= len(devices)
         yield fine("devices", text) if enough else warning("devices", f"{text}; ranks compete for cores")
     yield fine(

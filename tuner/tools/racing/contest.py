@@ -65,7 +65,7 @@ class RunFollower:
         over episodes is not finite, either, while no episode ends.
         """
         if self._not_finite > self._longest_not_finite:
-            return f"diverged: the last {number_of(self._not_finite, 'return')} of the run are no finite numbers"
+            return f"diverged: no finite number in the last {number_of(self._not_finite, 'return')} of the run"
         return None
 
     def note(self, result: ProbeResult) -> None:
