@@ -22,6 +22,10 @@ rates[0] += rates.max().item()
 layers = [nn.Linear(width, width, bias=False) for rate in rates.tolist() if rate > 0.05]
 assert len(layers) == 8
 assert torch.randn(3, device="cuda").tolist() == [1.0] * 3
+numbers, others = torch.zeros(4, device="cuda"), [torch.zeros(2)]
+numbers[:2].normal_()  # what is written through a view, or without a result, is not known either
+torch._foreach_add_(others, [torch.randn(2)])
+assert (numbers.tolist(), others[0].tolist()) == ([1.0] * 4, [1.0] * 2)
 model = nn.Sequential(*layers).to(0)
 torch.distributed.init_process_group("nccl")
 model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])

@@ -186,7 +186,7 @@ def test_times_of_another_clock_become_ours(text: str, expected: dict[str, float
 
 
 def test_outside_an_allocation_the_message_says_how_to_get_one() -> None:
-    with pytest.raises(DeviceError, match=r"this is no allocation of SLURM; submit with --launcher slurm, or .*salloc"):
+    with pytest.raises(DeviceError, match=r"this is not a SLURM allocation; submit with --launcher slurm, or .*salloc"):
         allocated_hosts({}, 2)
 
 

@@ -198,7 +198,7 @@ def _remove_first_run(folder: Path) -> None:
 def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> StudySpec:
     """Return the study of a file, after writing it.
 
-    Only its owner can read the file where it holds a key; elsewhere it has the mode of new files.
+    Only its owner can read the file if it holds a key; otherwise it has the mode of new files.
     """
     path = file.resolve()
     write_files(path.parent, {path.name: text.encode()})

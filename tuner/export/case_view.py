@@ -105,7 +105,7 @@ class CaseView:
     def rival(self) -> Standing | None:
         """The fastest config, if it makes far more samples/s than the best; None in a study that maximises them.
 
-        The two are compared as they were measured in the same way.
+        The two are compared by readings that were taken in the same way.
         """
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None

@@ -196,7 +196,7 @@ def _best_columns(study: StudyReader) -> list[str]:
     Measurements are left out where the columns after the fixed part would be more than `_MOST_ADDED`.
     """
     parameters = study.fields.parameters
-    # always two devices: the tool that tuner replaces has their columns in its tables
+    # at least two devices: the tool that tuner replaces has their columns in its tables
     ranks = range(max([2, *(len(case.record.devices) for case in study.cases)]))
     average, *maxima = _OF_DEVICE
     averages = [f"{average}{rank}" for rank in ranks]

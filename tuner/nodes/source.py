@@ -39,7 +39,7 @@ def allocated_hosts(environ: Mapping[str, str], wanted: int) -> tuple[str, ...]:
     """Return the names of the allocation's first `wanted` nodes. Raises DeviceError if it does not have so many."""
     remedy = f"submit with --launcher slurm, or begin with `salloc --nodes {wanted} --ntasks-per-node 1`"
     if (names := environ.get("SLURM_JOB_NODELIST")) is None:
-        raise DeviceError(f"slurm.nodes is {wanted}, and this is no allocation of SLURM; {remedy}")
+        raise DeviceError(f"slurm.nodes is {wanted}, and this is not a SLURM allocation; {remedy}")
     hosts = tuple(ask_slurm("scontrol", "show", "hostnames", names).split())
     if len(hosts) < wanted:
         raise DeviceError(
@@ -230,8 +230,10 @@ NOT_CONNECTED = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has ti
 def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.ProbeResult:
     """Return a result that names the node that failed, and a node that holds the others up."""
     failure = result.failure
-    if failure and processes.silent_at_end != failure.detail:  # such a detail names the node already
-        line = _line_without_connection(processes)  # it explains a failure only where nothing has trained
+    names_node = failure is not None and failure.detail == processes.silent_at_end  # it says which nodes were silent
+    if failure and not names_node:
+        line = _line_without_connection(processes)
+        # the line explains a failure only where nothing has trained
         if line and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
             detail = f"the ranks of the nodes do not meet: {line}"
         else:

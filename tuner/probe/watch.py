@@ -226,12 +226,14 @@ class Watch:
         The other ranks may have written on, or the trainer may have reported a failure before it ended.
         """
         match end:
-            case ProbeEnd.HANG:
+            case ProbeEnd.HANG:  # the silence confirms even a line that may be harmless
                 return self.evidence.fatal_t_s is not None
-            case ProbeEnd.OUT_OF_TIME:
+            case ProbeEnd.OUT_OF_TIME:  # the ranks that write on may have survived what such a line shows
                 return self.evidence.is_certain
+            case ProbeEnd.EXITED:  # the exit code tells how it ended, unless the trainer reported a failure before
+                return bool(self.evidence.reported)
             case _:
-                return end is ProbeEnd.EXITED and bool(self.evidence.reported)
+                return False
 
     def _without_iteration(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
         """Return the failure of a trainer that may have trained but has reported no iteration; None for any other.

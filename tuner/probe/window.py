@@ -58,12 +58,16 @@ class Marks:
                 self._append(_mark(reports, self._ranks))
 
     def _append(self, mark: Mark) -> None:
-        """Append a mark. The first samples that the trainer itself counts replace those counted by iterations."""
-        if self._samples_per_iteration is not None and mark.samples is None:
-            mark = replace(mark, samples=round(mark.iteration * self._samples_per_iteration))
-        elif self._samples_per_iteration is not None:
-            self._samples_per_iteration = None
-            self.complete = [replace(earlier, samples=None) for earlier in self.complete]
+        """Append a mark, with samples computed from its iteration until the trainer counts samples itself.
+
+        From then on, none are computed, and those of earlier marks are forgotten: the two counts may differ.
+        """
+        if self._samples_per_iteration is not None:
+            if mark.samples is None:
+                mark = replace(mark, samples=round(mark.iteration * self._samples_per_iteration))
+            else:
+                self._samples_per_iteration = None
+                self.complete = [replace(earlier, samples=None) for earlier in self.complete]
         self.complete.append(mark)
 
 

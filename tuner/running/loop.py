@@ -29,7 +29,7 @@ class CaseWork:
         self._spec = bench.spec_for(case)
         self._space = space = bench.space_for(case)
         identity = bench.identity_for(case)
-        self._siblings = partial(siblings, job.database, bench.spec.name, case, identity, bench.script)
+        self._siblings = partial(siblings, job.database, bench.spec.name, case, identity, bench.script_digest)
         self.study = CaseStudy(
             job.database,
             bench.study_name(case),

@@ -176,18 +176,19 @@ class Probing:
             raise set_aside(lost, asked.number, verdict, record, folder) from lost
         history = self._study.history()
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
-        left = self._left(expected_after, history.finished)
+        probes_left = self._left(expected_after, history.finished)
+        workers = 1 + history.running  # this process, and the others
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
                 asked,
                 result,
                 verdict,
-                leads=self._job.recording is None and history.leads(verdict.value),
+                leads=self._job.recording is None and history.leads(verdict.value),  # a recording searches no best
                 best=BestSoFar.of(self._study.case, history.records),
                 finished=history.finished,
                 target=self._job.target(self._spec),
-                left_s=self._duration_s(left, history, 1 + history.running),
+                left_s=self._duration_s(probes_left, history, workers),
             )
         )
 

@@ -63,19 +63,19 @@ class Workbench:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What may change a speed beside the config: the machine, the trainer's commit, and its script.
+        """What may change a speed beside the config: the machine, the trainer's commit, and its script with its folder.
 
         The kernel is left out, because each probe notes it.
         """
         facts = {name: fact for name, fact in describe_machine(self.source).items() if name != "kernel"}
         if commit := self.commit:
             facts["trainer"] = commit
-        if (file := self.trainer.script) and (script := self.script):
+        if (file := self.trainer.script) and (script := self.script_digest):
             facts |= {"script": script, FOLDER: str(file.resolve().parent)}
         return facts
 
     @property
-    def script(self) -> str | None:
+    def script_digest(self) -> str | None:
         """The name and a digest of the file whose code trains; None if it is unknown."""
         file = self.trainer.script
         return file and f"{file.name} {sha256(file.read_bytes()).hexdigest()[:12]}"

@@ -118,48 +118,36 @@ class Rising:
         return self._fitted(late=True)
 
     def _fitted(self, *, late: bool) -> MemoryGrowth:
-        """Return the growth of the floors that fits best. Only with `late` may it begin after the first part.
+        """Return the growth of the floors that fits best, and how probable it is that they grow at all.
 
-        The floors are compared with curves that grow for ever, and with curves that do not (Schwarz's criterion):
-
-        1. Growth is a straight line over the time. With `late`, the line may be flat at first. Growth that begins in
-           the last three parts is not found.
-        2. Without growth, the floors are constant, rise with the logarithm of the time, or rise in up to three steps.
+        The line that fits best is compared with curves that do not grow for ever (Schwarz's criterion). Only with
+        `late` may it be flat at first. Growth that begins in the last three parts is not found.
 
         A short part may miss the least memory, so the least of three neighbours counts.
         """
         count = len(self.floors)
-        if count < 6:  # too few to compare curves
-            return MemoryGrowth(0.0, self.resolution_mib / (self.end_s - self.begin_s), GROWS)
+        if count < 6:  # too few to compare curves: the probability is that before any reading
+            return MemoryGrowth(
+                mib_per_s=0.0, error=self.resolution_mib / (self.end_s - self.begin_s), probability=GROWS
+            )
         part_s = self.end_s / (self.skipped + count)
         # The middles of the parts with two neighbours. The first part is left out, and is no neighbour.
         at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
-        rounding = self.resolution_mib**2 / 12  # the mean square of a rounding error
 
-        # 1
         begins_s = at_s[: max(1, len(at_s) - 3)] if late else at_s[:1]
         clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]  # the time since growth began
         numbers = [2] + [3] * (len(clocks) - 1)  # slope and level; a late begin is a third number
         growth = [
-            _evidence(_misfit(floors, clock) + rounding, fitted, floors)
+            _evidence(_misfit(floors, clock) + self._rounding, fitted, floors)
             for clock, fitted in zip(clocks, numbers, strict=True)
         ]
         clock = clocks[growth.index(max(growth))]
         slope = float(np.polyfit(clock, floors, 1)[0])
-        misfit = _misfit(floors, clock) + rounding
-
-        # 2
-        variance = float(floors.var())
-        no_growth = [
-            _evidence(variance + rounding, 1, floors),
-            _evidence(_misfit(floors, np.log(at_s)) + rounding, 2, floors),
-        ]
-        if variance > rounding:
-            no_growth += self._evidence_of_steps(floors)
+        misfit = _misfit(floors, clock) + self._rounding
 
         prior_log_odds = math.log(GROWS / (1 - GROWS))
-        log_odds = prior_log_odds + max(growth) - max(no_growth)
+        log_odds = prior_log_odds + max(growth) - self._evidence_without_growth(at_s, floors)
         if slope <= 0:  # floors that fall do not speak for growth
             log_odds = min(log_odds, prior_log_odds)
         bounded = max(-700.0, min(700.0, log_odds))  # exp overflows soon after 700
@@ -169,17 +157,35 @@ class Rising:
             probability=1.0 / (1.0 + math.exp(-bounded)),
         )
 
+    @property
+    def _rounding(self) -> float:
+        """The mean square of a rounding error, in MiB²."""
+        return self.resolution_mib**2 / 12
+
+    def _evidence_without_growth(self, at_s: NDArray[np.floating[Any]], floors: Floats) -> float:
+        """Return the largest evidence for floors at these times that do not grow for ever.
+
+        They are constant, rise with the logarithm of the time, or rise in up to three steps.
+        """
+        variance = float(floors.var())
+        evidence = [
+            _evidence(variance + self._rounding, 1, floors),
+            _evidence(_misfit(floors, np.log(at_s)) + self._rounding, 2, floors),
+        ]
+        if variance > self._rounding:
+            evidence += self._evidence_of_steps(floors)
+        return max(evidence)
+
     def _evidence_of_steps(self, floors: Floats) -> Iterator[float]:
         """Yield the evidence for one, two and three steps between which the floors are flat.
 
         Where memory comes in equal blocks, these may also come from growth. So each step counts as unsure by a block.
         """
-        rounding = self.resolution_mib**2 / 12
         for steps in range(1, min(3, len(floors) - 1) + 1):
             misfit = _misfit_of_steps(floors, steps)
-            if misfit <= rounding:  # flat between the steps
+            if misfit <= self._rounding:  # flat between the steps
                 numbers = 2 * steps + 1  # the place of each step, and the levels
-                yield _evidence(misfit + max(rounding, self._block_mib**2 / 12), numbers, floors)
+                yield _evidence(misfit + max(self._rounding, self._block_mib**2 / 12), numbers, floors)
 
     @property
     def _block_mib(self) -> float:

@@ -195,7 +195,7 @@ Otherwise = TypeVar("Otherwise")
 class CaseStudy:
     """The study of one case, whose `history` says what its trials come to. One in the database is resumed.
 
-    - `strategy` makes the strategy from the number of trials so far.
+    - `strategy` makes the strategy from the number of trials so far: a resumed search draws by another seed.
     - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
       front and no probe is pruned.
     - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
@@ -227,19 +227,21 @@ class CaseStudy:
             study.set_user_attr(schema.CASE, encode(case))
             return study, len(study.get_trials(deepcopy=False))
 
-        self._study, count = database.transact(opened, alone=True)
+        self._study, trials_so_far = database.transact(opened, alone=True)  # no other worker creates it meanwhile
         self._database, self._name = database, name
         self._has_front = len(objectives) > 1
         self._confirm = confirm
         self._space, self.case = space, case
         self._identity = schema.storable(identity)
-        self._strategy = strategy(count)
+        self._strategy = strategy(trials_so_far)
         self._held_up = False
         """Whether nothing begins here until other probes on this machine have ended."""
         self._beat_s = 0.0
         """When the lease was renewed last."""
         self._locked_until_s = 0.0
+        """Until when a running probe leaves the database alone; see `LOCKED_S`."""
         self._rival: float | None = None
+        """The incumbent when it was read last."""
         self._reported: dict[int, int] = {}
         """Number of a trial → the last iteration that was reported to the pruner."""
         self._trials: dict[int, Trial] = {}
@@ -315,7 +317,7 @@ class CaseStudy:
         make: Callable[[Sequence[FrozenTrial]], Answer],
         to_json: Callable[..., object],
     ) -> Answer:
-        """Return what the study stores as the attribute `name`; if it stores nothing, what `make` makes to be stored.
+        """Return what the study stores as the attribute `name`; otherwise store and return what `make` returns.
 
         Nothing is stored if `make` returns None.
         """

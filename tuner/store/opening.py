@@ -166,7 +166,7 @@ def siblings(
         study: The name of the case's study.
         case: The case.
         identity: The settings of the case.
-        script: Names the content of its script, as `Workbench.script` does; None where that is unknown.
+        script: The name and digest of its script, as of `Workbench.script_digest`; None where that is unknown.
     """
     storage, prefix = database.storage, f"{study}/"
 

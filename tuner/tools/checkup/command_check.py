@@ -83,7 +83,7 @@ def _program(typed: TypedCommand, word: str | None = None) -> str | None:
     None where there is none.
     """
     path = typed.env.get("PATH")
-    is_literal = path is not None and "$" not in path  # else the PATH of this process, which it extends
+    is_literal = path is not None and "$" not in path  # a PATH with `$PATH` extends that of this process
     return shutil.which(word or typed.words[0], path=path if is_literal else None)
 
 

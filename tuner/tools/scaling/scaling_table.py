@@ -114,11 +114,13 @@ def table(results: Results) -> list[ScalingRow]:
     rows: list[ScalingRow] = []
     for subject in results.subjects:
         index = _Index(results, subject)
+        # a single rank on the first GPU is the baseline
         singles = [point for point in index.points if point.mode == "single" and point.gpus == (0,)]
         rows += [_row(index, point, point, "single") for point in singles]
         joined = [point for point in index.points if point.mode == "joined"]
         several = [_row(index, point, *compared) for point in joined for compared in _comparisons(index, point)]
-        rows += sorted(several, key=lambda row: row.scaling, reverse=True)  # "weak" before "strong"
+        # "weak" before "strong"; in each, the points stay in the order in which they were measured
+        rows += sorted(several, key=lambda row: row.scaling, reverse=True)
     return rows
 
 

@@ -50,9 +50,9 @@ def mean(runs: Sequence[Quantity], scatter: Scatter) -> Quantity:
 class Slowdown:
     """How fast a config is now in multiples of its speed in the study."""
 
-    times: float
+    ratio: float
     error: float
-    """The standard error of `times`."""
+    """The standard error of `ratio`."""
     of_study: float
     """The part of this error that comes from the study, and that more runs do not reduce."""
     freedom: int
@@ -67,9 +67,9 @@ class Slowdown:
         mean_now = mean(now, scatter)
         # the standard error of the speed in the study, as a share of it
         error_share = max((before.error or 0.0) / before.value, scatter.share / math.sqrt(readings))
-        times = mean_now.over(Quantity(before.value, error_share * before.value))
-        of_study = times.value * error_share
-        return cls(times=times.value, error=times.error or 0.0, of_study=of_study, freedom=scatter.freedom)
+        ratio = mean_now.over(Quantity(before.value, error_share * before.value))
+        of_study = ratio.value * error_share
+        return cls(ratio=ratio.value, error=ratio.error or 0.0, of_study=of_study, freedom=scatter.freedom)
 
     def is_below(self, at_least: float, waits: float = 0.0) -> bool:
         """Return whether the config is surely slower than `at_least` times its speed in the study (Student's t test).
@@ -77,12 +77,12 @@ class Slowdown:
         `waits` is the share of its time in which it waited for a processor. It is not slower where it would be fast
         enough without these waits.
         """
-        times_without_waits = self.times / (1.0 - waits)
-        return at_least - times_without_waits >= self._limit * self.error
+        ratio_without_waits = self.ratio / (1.0 - waits)
+        return at_least - ratio_without_waits >= self._limit * self.error
 
     def is_above(self, at_least: float) -> bool:
         """Return whether the config is surely faster than `at_least` times its speed in the study."""
-        return self.times - at_least >= self._limit * self.error
+        return self.ratio - at_least >= self._limit * self.error
 
     @property
     def visible(self) -> float:

@@ -227,7 +227,7 @@ def report(findings: Findings) -> Iterator[str]:
     for subject in findings.subjects:
         slowdown, before = findings.slowdown(subject), subject.study_speed
         yield (
-            f"{subject.name}: {with_error(slowdown.times, slowdown.error, 3)} times the study's {figure(before.value)} "
+            f"{subject.name}: {with_error(slowdown.ratio, slowdown.error, 3)} times the study's {figure(before.value)} "
             f"{SPEEDS[subject.metric]}, by {findings.rounds} runs and {subject.in_study.readings} of the study"
         )
     if gain := findings.gain:

@@ -142,7 +142,7 @@ class MimicKitTrainer(base.Trainer):
         return {"name": self.name, "engine_config": self._options.engine_config}
 
     def _env_arguments(self, case: Case, config: Config, slot: Slot) -> tuple[str, ...]:
-        """Return the arguments for what MimicKit builds before an agent, on each device."""
+        """Return the arguments for what MimicKit builds on each device before it builds an agent."""
         return (
             *("--arg_file", case.options["arg_file"]),
             *("--engine_config", self._engine(case)),

@@ -1,7 +1,7 @@
 """Runs a training with tensors that have no data, to see how much memory it would take: nothing is computed.
 
 Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False.
-Only small tensors that hold nothing random have data: a model's sizes come from them, and which way it takes.
+Only small tensors that hold nothing random have data: a script reads sizes from them, and which branch it takes.
 The process ends after `STEPS` optimizer steps: the first one makes the optimizer's states, the second one needs most.
 """
 
@@ -56,10 +56,13 @@ def _begin(torch, path):
 
 
 def _tracker(torch):
-    """Return the class of what follows which tensors are on the card."""
+    """Return the class that keeps track of which tensors are on the card. For torch, all of them are on the CPU."""
     from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves, tree_map_only
+
+    def tensors_in(tree):
+        return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
     class Memory(TorchDispatchMode):
         """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
@@ -71,6 +74,8 @@ def _tracker(torch):
             """Whether the tensors that are made now are on the card; None where their inputs decide."""
             self._held = {}
             """The storage's address → a weak reference, and its block on the card; None where it is on the host."""
+            self._unknown = set()
+            """The addresses of the storages into which something was written that was not computed."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             """Compute with fake tensors, and note for each result whether it is on the card, and its data if known."""
@@ -78,10 +83,12 @@ def _tracker(torch):
             results = function(*args, **kwargs)
             made, inputs = tensors_in(results), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
-            data = computed(function, args, kwargs, [*inputs, *made]) or [None] * len(made)
-            for tensor, own_data in zip(made, data):
+            data = self._computed(function, args, kwargs, [*inputs, *made])
+            for tensor, own_data in zip(made, data or [None] * len(made)):
                 self._take_memory(tensor, on_card)
                 tensor.own_data = own_data
+            if data is None and "non_finite" not in str(function):  # gradients are taken to be finite
+                self._forget_written(function, args, kwargs)
             return results
 
         def has(self, tensor):
@@ -116,30 +123,42 @@ def _tracker(torch):
             self._held[key] = (weakref.ref(storage, lambda _: self._free(key)), block)
 
         def _free(self, key):
+            self._unknown.discard(key)
             _, block = self._held.pop(key)
             if block:
                 self.allocator.give(*block)
 
-    def tensors_in(tree):
-        return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+        def data_of(self, tensor):
+            """Return a real tensor with the data of a fake one; None where they are unknown."""
+            if not isinstance(tensor, FakeTensor):
+                return tensor
+            storage = _storage(tensor)
+            is_unknown = storage is not None and storage._cdata in self._unknown
+            return None if is_unknown else getattr(tensor, "own_data", None)
 
-    def data_of(tensor):
-        """Return a tensor with the data of a fake one, or None where it has none. A real tensor has its own data."""
-        return getattr(tensor, "own_data", None) if isinstance(tensor, FakeTensor) else tensor
+        def _computed(self, function, args, kwargs, tensors):
+            """Return the results of a function as real tensors; None where they are random, large, or of unknown data.
 
-    def computed(function, args, kwargs, tensors):
-        """Return real tensors for the results of a function; None where these are random, large, or of unknown data.
+            `tensors` are the fake inputs and results.
+            """
+            # a tensor on `meta` has no data
+            is_small = all(tensor.numel() <= SMALL and tensor.device.type == "cpu" for tensor in tensors)
+            # what `empty` makes is as good as random
+            is_random = torch.Tag.nondeterministic_seeded in function.tags or "empty" in str(function)
+            if is_random or not is_small or any(self.data_of(tensor) is None for tensor in tensors_in((args, kwargs))):
+                return None
+            with unset_fake_temporarily():
+                args, kwargs = tree_map_only(FakeTensor, self.data_of, (args, kwargs))
+                return tensors_in(function(*args, **kwargs))
 
-        `tensors` are the fake inputs and results.
-        """
-        is_small = all(tensor.numel() <= SMALL and tensor.device.type == "cpu" for tensor in tensors)
-        # what `empty` makes is as good as random
-        is_random = torch.Tag.nondeterministic_seeded in function.tags or "empty" in str(function)
-        if is_random or not is_small or any(data_of(tensor) is None for tensor in tensors_in((args, kwargs))):
-            return None
-        with unset_fake_temporarily():
-            args, kwargs = tree_map_only(FakeTensor, data_of, (args, kwargs))
-            return tensors_in(function(*args, **kwargs))
+        def _forget_written(self, function, args, kwargs):
+            """Forget the data of the tensors into which a function wrote, if any, and of all views of these."""
+            parameters = function._schema.arguments
+            values = {**{parameter.name: value for parameter, value in zip(parameters, args)}, **kwargs}
+            aliases = [parameter for parameter in parameters if parameter.alias_info]
+            written = [values.get(parameter.name) for parameter in aliases if parameter.alias_info.is_write]
+            storages = filter(None, map(_storage, tensors_in(written)))
+            self._unknown |= {storage._cdata for storage in storages} & self._held.keys()
 
     return Memory
 
@@ -201,7 +220,7 @@ def _redirection(torch, memory):
             kwargs = dict(kwargs or {})
 
             # reads of data: the true one where it is known
-            data = getattr(args[0], "own_data", None) if function in reading_functions else None
+            data = memory.data_of(args[0]) if function in reading_functions else None
             if data is not None:
                 with unset_fake_temporarily():
                     return function(data)
@@ -389,10 +408,10 @@ class _Nothing:
 
 def _pretend_ranks(torch):
     """Let each rank go on alone: torch's fake backend answers for the others."""
-    group = torch.distributed
-    if not group.is_available():
+    distributed = torch.distributed
+    if not distributed.is_available():
         return
-    own = group.init_process_group
+    own = distributed.init_process_group
 
     def init(*_, **kwargs):
         """Make the fake group. Rank and number come by keyword (-1: unknown) or from the launcher's variables."""
@@ -402,8 +421,9 @@ def _pretend_ranks(torch):
         world = max(kwargs.get("world_size", -1), int(os.environ.get("WORLD_SIZE", "1")))
         own("fake", store=FakeStore(), rank=rank, world_size=world)
 
-    group.init_process_group = group.distributed_c10d.init_process_group = init
-    group.is_nccl_available = _doing_nothing()
+    # scripts import the function and the class from either of two modules
+    distributed.init_process_group = distributed.distributed_c10d.init_process_group = init
+    distributed.is_nccl_available = lambda: False  # so that a script asks NCCL nothing, such as its version
     torch.nn.parallel.DistributedDataParallel = _wrapper(torch)
     sys.modules["torch.nn.parallel.distributed"].DistributedDataParallel = torch.nn.parallel.DistributedDataParallel
 

@@ -11,7 +11,7 @@ from tuner_inside.tell import guarded
 
 
 def install():
-    """Listen to the parsers that the script imports. A process that `multiprocessing` starts tells nothing."""
+    """Listen to the parsers that the script imports. A process that `multiprocessing` starts reports nothing."""
     if is_spawned():
         return
     for module, listen in (

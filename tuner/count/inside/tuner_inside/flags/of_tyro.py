@@ -41,7 +41,7 @@ def _arguments(spec, values):
 
 
 def _options_of(argument, values):
-    """Return an argument as a list with its option; empty for a positional one."""
+    """Return a list with the option of an argument; an empty one for a positional argument."""
     lowered, action = argument.lowered, str(argument.lowered.action)
     names = lowered.name_or_flags if hasattr(lowered, "name_or_flags") else (lowered.name_or_flag,)
     if not names[0].startswith("-"):
