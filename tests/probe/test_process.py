@@ -360,7 +360,7 @@ def test_the_last_words_of_a_trainer_that_says_too_much_are_kept(tmp_path: Path)
 
 
 WAITS_FOR_ITS_LOG = """
-for number in range(100):
+for number in range(20):
     print(number, flush=True)
     while open(LOG).read().split()[-1:] != [str(number)]: pass
 """
@@ -372,7 +372,7 @@ def test_a_trainer_does_not_wait_for_a_reader_that_is_busy_for_a_while(tmp_path:
     process = Process(plan(tmp_path, f"LOG = {str(log)!r}\n{WAITS_FOR_ITS_LOG}"), MonotonicClock())
     while process.exit_code() is None:
         pass
-    assert [line.text for line in process.lines(0.0)] == [str(number) for number in range(100)]
+    assert [line.text for line in process.lines(0.0)] == [str(number) for number in range(20)]
 
 
 def test_a_flood_without_newlines_is_bounded_on_disk(tmp_path: Path) -> None:

@@ -220,8 +220,8 @@ class ProcessTree:
     def largest(self, peaks: Peaks) -> list[int]:
         """Return the pids of the processes with the most data memory, as many as there are ranks; update `peaks`.
 
-        Each process has a limit of its own, so the largest run out first. These need not be the ranks: at first, the
-        busiest process may be the one that starts them.
+        Each process has a limit of its own, so the largest run out first. They need not be the ranks of `ranks`, which
+        are told by their CPU time: at first that may be the process that starts them.
         """
         data_mib = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data_mib, key=data_mib.__getitem__))

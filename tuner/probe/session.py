@@ -179,9 +179,10 @@ class SessionRun:
         """
         if self._is_under_way():
             self._session.requests.send("stop", at_once=True)
+            # the current iteration may be longer than any before
             until_s = self._clock.now() + max(self._stop_s, 3 * self._longest_iteration_s)
             while self._is_under_way() and self._clock.now() < until_s:
-                self.lines(0.05)
+                self.lines(0.05)  # the trainer's message that it is done ends the run
         if not self._is_done:
             return self.end()
         self._log.close()

@@ -191,20 +191,19 @@ class History:
         return dict(standing.trials[-1].config) if standing else None
 
     def contradictory(self, own: Config) -> Config | None:
-        """Return the user's own config or the best, where its readings are far apart; None where they agree.
+        """Return which of the user's own config and the best is to be measured again; None where neither is.
 
-        It is also returned where other programs were much busier beside it than beside the other of the two, once they
-        are calm. None also where `MOST_READINGS` of them disagree: which are right then stays unknown.
+        It is one whose readings are far apart, or one beside which other programs were much busier than beside the
+        other of the two, once they are calm. A config with `MOST_READINGS` readings is left as it is: which of them are
+        right stays unknown.
         """
         own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
         for standing, other in ((own_standing, best_standing), (best_standing, own_standing)):
             if standing is None or not self._may_be_repeated(standing):
                 continue
-            # the newest probe shows whether the machine is quiet enough now for a better reading
-            was_busier = other is not None and all(
-                much_busier(standing.trials, calmer) for calmer in (other.trials, self._ended[-1:])
-            )
-            if was_busier or far_apart(standing.trials):
+            was_busier = other is not None and bool(much_busier(standing.trials, other.trials))
+            is_calm_now = bool(much_busier(standing.trials, self._ended[-1:]))  # by the newest probe
+            if far_apart(standing.trials) or (was_busier and is_calm_now):
                 return standing.config
         return None
 

@@ -274,9 +274,8 @@ def _search(command: _Command, flag: str, knob: Knob, current: Value, added: _Ad
     if not knob.when.keys() <= added.space.keys():
         return
     parameter = flag if knob.switch else _parameter(flag)
-    is_given = knob.key or command.typed(flag) is not None
-    if knob.env:
-        is_given = flag in command.env
+    # a key of a file always has a value
+    is_given = flag in command.env if knob.env else bool(knob.key) or command.typed(flag) is not None
 
     # The space. A setting that counts only sometimes, and is not given, has no current value to begin with.
     choices = (False, True) if knob.switch else knob.choices
@@ -290,7 +289,7 @@ def _search(command: _Command, flag: str, knob: Knob, current: Value, added: _Ad
         added.files[parameter] = flag
         return
     if not (is_given or knob.switch):
-        added.unset[parameter] = current
+        added.unset[parameter] = current  # at this value the flag is left out
     if knob.env:
         command.env[flag] = f"{{{parameter}}}"
     elif knob.switch and (not is_given or command.is_bare(flag)):

@@ -226,7 +226,7 @@ def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
 def _member(kind: Any) -> Any:
     """Return the type of the members of a list, a mapping or a union.
 
-    Of several types, a model with fixed keys is preferred. Otherwise the last type is returned.
+    Of several types, a model with fixed keys is preferred. Otherwise it is the last: that of a mapping's values.
     """
     members = [member for member in get_args(kind) if member is not Ellipsis]
     models = [member for member in members if hasattr(member, "model_fields")]

@@ -1,6 +1,7 @@
 """What the waits for data tell of the speed of other configs, and which probes they save."""
 
 import math
+from functools import cache
 
 import numpy as np
 import optuna
@@ -100,6 +101,7 @@ def test_uncounted_waits_bound_nothing() -> None:
     assert (bounds(POOL, [probed(OWN)._replace(waited=None)]) == math.inf).all()
 
 
+@cache
 def searched(least: float, off: float | None, goal: Goal | None = None) -> list[Config]:
     """Return the configs that a search asks for; it ends with a config within 1 % of the best.
 

@@ -196,7 +196,7 @@ def factor_by_suspects(ran: Codes, failed: Codes, codes: Codes) -> Floats:
 
     Suspected is what explains most failures, then what explains most of the failures that are left. With each failure
     after the first, configs that have it run with a third of the probability. Where several values or pairs explain
-    the same failures, each may be innocent: a pair is the cause five times as seldom as a single value.
+    the same failures, each may be innocent, and they share the blame: a pair has a fifth of a single value's part.
 
     Args:
         ran: The configs that ran.
@@ -224,6 +224,7 @@ def factor_by_suspects(ran: Codes, failed: Codes, codes: Codes) -> Floats:
         suspects = np.triu(never_ran & (have_failed[explained].T @ have_failed[explained] == count))
         blame = suspects * weights
         share = ((have @ blame) * have).sum(axis=1) / blame.sum()  # of the blame, on what each config has
+        # a config with all of the blame runs a third as often with each failure after the first
         factors *= np.maximum(3.0 ** (1.0 - count), 1.0 - share)
         unexplained &= ~explained
 

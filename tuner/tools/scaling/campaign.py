@@ -117,7 +117,11 @@ def scaling_runs(
 
 
 def _sizes(scaled: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
-    """Return the sizes of a subject in order: those that were asked for, and its largest divided by each count."""
+    """Return the sizes of a subject in order; None alone for a subject without sizes.
+
+    These are the sizes that were asked for, and the largest divided by each number of devices: with that, all devices
+    together have the largest size on one device, as strong scaling needs it. Links alone have no such share.
+    """
     sizes = {size for size in scaled.sizes if size is not None}
     if not sizes:
         return [None]

@@ -33,8 +33,9 @@ KEEPERS: Mapping[DeviceKind, Keeper] = {
 def keeper_of_freed_memory(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
     """Return what keeps freed memory in a training with these environment variables; None where a variable changes it.
 
-    On an H100 with a limit of 2.5 GB, batches that last were 1.5 to 2.4 times as large with the setting. On the CPU,
-    twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
+    With `Keeper.value`, which gives the memory back, batches that lasted on an H100 with a limit of 2.5 GB were 1.5 to
+    2.4 times as large. On the CPU, twice as many environments of the reference trainer lasted
+    (`benchmarks/results/memory.md`).
     """
     usual = KEEPERS[kind]
     return None if any(name in variables for name in usual.variables) else usual

@@ -52,7 +52,7 @@ def _options_of(argument, values):
     value = words if isinstance(words, (str, bool)) else argument.field.default  # several words are no value to try
     # the action may be a text or a class: `boolean_optional_action`, `BooleanOptionalAction`
     off = [_negative(name) for name in names if name.startswith("--") and "oolean" in action]
-    return [option(names, value, "store" in action or bool(off), off, lowered.choices)]
+    return [option(names, value, switch="store" in action or bool(off), off=off, choices=lowered.choices)]
 
 
 def _negative(name):
