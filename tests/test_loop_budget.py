@@ -66,7 +66,7 @@ def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Pat
 def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
     (outcome,), _, budget = optimized(tmp_path, 3 * PROBE_S)
     assert (outcome.ending, outcome.probed) == (Ending.INTERRUPTED, 3)
-    assert out_of_time(budget) == "the time of 1 min 00 s is over; rerun to resume"
+    assert out_of_time(budget) == "the 1 min 00 s of --hours are over; rerun to resume"
 
 
 def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on(tmp_path: Path) -> None:

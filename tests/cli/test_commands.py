@@ -33,11 +33,11 @@ def test_optimize_resumes_and_then_has_nothing_left_to_do(tuner: Tuner, tmp_path
 def test_a_study_without_time_left_starts_nothing_and_loses_nothing(tuner: Tuner, tmp_path: Path) -> None:
     study = study_file(tmp_path)
     code, out, _ = tuner("optimize", "--study", study, "--hours", 0)
-    assert (code, out.splitlines()[-1]) == (0, "the time of 0.0 s is over; rerun to resume")
+    assert (code, out.splitlines()[-1]) == (0, "the 0.0 s of --hours are over; rerun to resume")
     tuner("optimize", "--study", study, "--n-trials", 1)
     before = tuner("status", "--study", study)[1]
     code, out, _ = tuner("optimize", "--study", study, "--hours", 0, "--quiet")
-    assert (code, "the time of 0.0 s is over" in out) == (0, True)
+    assert (code, "the 0.0 s of --hours are over" in out) == (0, True)
     assert tuner("status", "--study", study)[1] == before
 
 

@@ -61,7 +61,7 @@ def test_without_time_a_recording_says_what_is_left(tuner: Tuner, tmp_path: Path
     tuner("record", "--study", study, "--configs", 1)
     code, out, _ = tuner("record", "--study", study, "--hours", 0)
     assert (code, "walk: 1 config recorded, 2 of 3 left" in out) == (0, True)
-    assert "the time of 0.0 s is over; rerun to resume" in out
+    assert "the 0.0 s of --hours are over; rerun to resume" in out
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -74,7 +74,7 @@ def test_without_time_a_recording_that_has_not_begun_says_so(tuner: Tuner, tmp_p
     code, out, err = tuner("record", "--study", study, "--hours", 0, "--storage", storage)
     assert (code, err) == (0, "")
     assert out.splitlines()[-3:] == [
-        "the time of 0.0 s is over; rerun to resume",
+        "the 0.0 s of --hours are over; rerun to resume",
         "walk: nothing recorded yet, 3 configs left",
         "run: nothing recorded yet, 3 configs left",
     ]

@@ -1,4 +1,4 @@
-"""The report of a study: what it says, and that it is one file which asks the network for nothing."""
+"""The report of a study: what it says, and that it is one file which fetches nothing."""
 
 import json
 import re

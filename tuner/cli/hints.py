@@ -231,11 +231,11 @@ def script_of_best(
     return f"train with the best{whose}: `{command}` prints a script"
 
 
-def out_of_time(budget: "Budget") -> str:
-    """Return a line that says that the time of `--hours` is over, or that the rest is too short for a probe."""
+def out_of_time(budget: "Budget", option: str = "--hours") -> str:
+    """Return a line that says that the time of `option` is over, or that the rest is too short for a probe."""
     limit = duration(budget.total_s)
     if budget.shortage is None:
-        return f"the time of {limit} is over; rerun to resume"
+        return f"the {limit} of {option} are over; rerun to resume"
     probe, left = map(duration, budget.shortage)
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
 

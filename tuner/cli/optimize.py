@@ -177,7 +177,7 @@ def _with_changes(console: Console, study: str, settings: list[str], max_seconds
         return study
     run = changed_study(load(study), settings, max_seconds)
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
-    console.print(f"other values than {study} has make a study of their own: {run.name}; see `--study {run.name}`")
+    console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
     return str(options.beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
 

@@ -103,7 +103,7 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
     yield from _start_ups(own, view.best, name)
     if not pause_notes:
-        yield f"neither {name} nor the best paused for an evaluation or a save; a whole training may gain more or less"
+        yield "no evaluation or save was seen, so a whole training may gain more or less"
 
 
 def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -> Iterator[str]:

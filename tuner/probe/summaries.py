@@ -398,7 +398,7 @@ def notes(
     """Yield notes for a reader of the window's numbers; `doubt` says why its samples may be wrong."""
     if (last_level := window.last_level) is not None:
         before_s, after_s = (part.trained_s / part.iterations for part in (window.before_change, last_level))
-        yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s, and the error holds the difference"
+        yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
     if doubt:
         yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
     yield from _pause_costs(window)
