@@ -198,9 +198,7 @@ def test_a_config_that_ends_in_returns_that_are_not_finite_does_not_win(job: Job
     assert places[-1].mean is None
     assert rungs(runs).count(8) == 1
     said = " ".join(verdict(places))
-    assert (
-        "num_envs=8 agent_variant=default (8) left the race: diverged: no finite number" in said
-    )
+    assert "num_envs=8 agent_variant=default (8) left the race: diverged: no finite number" in said
     assert "num_envs=32 agent_variant=default (32) learns most" in said
 
 

@@ -184,9 +184,9 @@ def test_the_case_that_gains_most_comes_first_and_one_without_a_best_last(
 def test_a_page_begins_with_the_gain_the_line_to_copy_and_the_best_so_far(study: StudyFacts) -> None:
     command = "tuner plan --study pi_plus --best"
     page = render(study, form="html", commands={study.cases[0].summary.case: command})
-    assert result(study.cases[0]).text == "Utilisation +27.1 points"  # the values are those of sessions
+    assert result(study.cases[0]).text == "Utilisation +27.2 points"  # the values are those of sessions
     assert result(study.cases[0]).below.startswith("It makes 0.19 times the samples/s of the default, as ")
-    places = [page.index(words) for words in ("Utilisation +27.1", command, ">Copy<", "The best so far", "<h2>Cases")]
+    places = [page.index(words) for words in ("Utilisation +27.2", command, ">Copy<", "The best so far", "<h2>Cases")]
     assert places == sorted(places)
 
 
@@ -317,7 +317,7 @@ def test_text_of_a_trainer_stays_text(study: StudyFacts) -> None:
 def test_the_markdown_form_says_the_same(study: StudyFacts, cases: dict[str, CaseFacts]) -> None:
     text = render(study, form="md", commands=dict.fromkeys(cases, "tuner plan --best"))
     assert all(markdown(verdict(case)) in text for case in study.cases)
-    assert text.index("Utilisation +27.1") < text.index("safe for all cases") < text.index("| case |")
+    assert text.index("Utilisation +27.2") < text.index("safe for all cases") < text.index("| case |")
     assert len(re.findall(r"^\| \w+_pi_plus", text, re.MULTILINE)) == len(study.cases)
 
 

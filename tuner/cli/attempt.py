@@ -134,9 +134,7 @@ def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
         return f"{matched_lines} matched `progress`"
     if plan.is_counted:
         return "iterations are counted inside the training"
-    return (
-        "iterations are in `progress_file`" if plan.progress_file else "the trainer reports iterations"
-    )
+    return "iterations are in `progress_file`" if plan.progress_file else "the trainer reports iterations"
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
