@@ -56,7 +56,7 @@ def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_f
     assert unlike(later(32, 10, 1.0), [counting(1, 32, change=Change(50, 8.0, 1.2))]) is None
 
 
-def reading(number: int, speed: float, *, others_pct: float = 0.0) -> TrialRecord:
+def reading(number: int, speed: float, *, others_pct: float | None = 0.0) -> TrialRecord:
     device = DeviceSummary(
         device="cpu:0", source="process_cpu", window_s=9.0, util_mean_pct=50.0, others_mean_pct=others_pct
     )
@@ -102,10 +102,11 @@ def test_a_speed_beside_much_busier_programs_cannot_be_compared(
         ([4.0, 59.0, 3.0], 2),
         ([20.0, 4.0], None),
         ([59.0, 5.0, 4.0, 3.0], 0),
+        ([59.0, 4.0, 70.0, None], None),  # of the newest it is not known
     ],
 )
 def test_what_ran_beside_busy_programs_is_measured_again_once_they_are_calm(
-    others_pct: list[float], wanted: int | None
+    others_pct: list[float | None], wanted: int | None
 ) -> None:
     space = Space((Parameter(name="workers", values=(0, 2, 4, 8)),))
     study = optuna.create_study(direction="maximize")

@@ -39,7 +39,8 @@ class Marks:
 
         Iterations between two marks therefore count, too: a trainer may print only every tenth.
         """
-        self._ranks, self._samples_per_iteration = ranks, samples_per_iteration
+        self._ranks = ranks
+        self._given_samples = self._samples_per_iteration = samples_per_iteration
         self._reported: dict[int, list[Progress]] = {}
         """Iteration → the reports of its ranks."""
         self.complete: list[Mark] = []
@@ -51,7 +52,7 @@ class Marks:
                 self._append(_mark([report], 1))
         elif report.rank < self._ranks:
             if not self._reported:  # the first report of a rank: those without a rank count no more
-                self.complete = []
+                self.complete, self._samples_per_iteration = [], self._given_samples
             reports = self._reported.setdefault(report.iteration, [])
             reports.append(report)
             if len(reports) == self._ranks:

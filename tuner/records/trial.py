@@ -251,14 +251,14 @@ class TrialRecord:
         return (over(max, (device.delayed_mean_pct for device in self.devices)) or 0.0) / 100.0
 
     @property
-    def others_pct(self) -> float:
-        """The share of the processors that other programs used meanwhile, in percent; 0 if unknown."""
-        return over(max, (device.others_mean_pct for device in self.devices)) or 0.0
+    def others_pct(self) -> float | None:
+        """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
+        return over(max, (device.others_mean_pct for device in self.devices))
 
     @property
     def is_disturbed(self) -> bool:
         """Whether other programs used so much of the processors that the probe has a note about it."""
-        return self.others_pct >= BUSY_PCT
+        return (self.others_pct or 0.0) >= BUSY_PCT
 
     @property
     def failed(self) -> bool:

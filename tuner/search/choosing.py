@@ -202,7 +202,8 @@ class History:
             if standing is None or not self._may_be_repeated(standing):
                 continue
             was_busier = other is not None and bool(much_busier(standing.trials, other.trials))
-            is_calm_now = bool(much_busier(standing.trials, self._ended[-1:]))  # by the newest probe
+            newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]
+            is_calm_now = bool(much_busier(standing.trials, newest))
             if far_apart(standing.trials) or (was_busier and is_calm_now):
                 return standing.config
         return None

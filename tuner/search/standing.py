@@ -593,14 +593,20 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
 def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return a sentence if other programs were much busier beside the first config than beside the second.
 
-    The quietest reading of each counts. None if they were not.
+    The quietest reading of each counts. None if they were not, or if it is not known, as on GPUs.
     """
-    busy, calm = (min(trials, key=lambda trial: trial.others_pct) for trials in (first, second))
-    if busy.others_pct - calm.others_pct < 30.0:  # percent of the processors (chosen)
+    known = [
+        [(trial.others_pct, trial.number) for trial in trials if trial.others_pct is not None]
+        for trials in (first, second)
+    ]
+    if not all(known):
+        return None
+    (busy_pct, busy_number), (calm_pct, calm_number) = map(min, known)
+    if busy_pct - calm_pct < 30.0:  # percent of the processors (chosen)
         return None
     return (
-        f"other programs used {busy.others_pct:.0f} % of the processors beside #{busy.number}, and "
-        f"{calm.others_pct:.0f} % beside #{calm.number}; {AGAIN}"
+        f"other programs used {busy_pct:.0f} % of the processors beside #{busy_number}, and {calm_pct:.0f} % beside "
+        f"#{calm_number}; {AGAIN}"
     )
 
 

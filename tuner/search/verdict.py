@@ -183,7 +183,9 @@ class _LiveProbe:
         is_speed = probe.full(objective) == math.inf  # the full value of a share is 100 %
         window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
         trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
-        if is_speed and trained_s >= max(120.0, 3.0 * start_up_s):  # beside other programs it may never settle (chosen)
+        others_pct = probe.over(max, (device.others_mean_pct for device in self.so_far.devices)) or 0.0
+        is_disturbed = others_pct >= probe.BUSY_PCT  # then it may never settle
+        if is_speed and is_disturbed and trained_s >= max(120.0, 3.0 * start_up_s):  # chosen
             return True
         is_long = window_s >= max(30.0, start_up_s)
         # after a long window, one more probe takes no longer than going on, and also shows how much two runs differ

@@ -14,8 +14,6 @@ from tuner.study import grouped
 
 LOADER = re.compile(r"(?:.*[._])?(?:workers|prefetch_factor|persistent_workers)|j")
 """The parameters that change how long a batch takes to load, by their names. All others change the rest of a step."""
-BATCH = re.compile(r"(?:.*[._])?(?:batch|bs|batch_size)")
-"""The parameters that may change both: a larger batch may take less time to load for each sample."""
 SLACK = 1.25
 """The longest wait for data, as a multiple of the counted one (chosen)."""
 LEAST_WAIT = 0.1
@@ -41,29 +39,26 @@ def bounds(pool: Pool, known: Sequence[Parts]) -> Floats:
     """Return the logarithm of a speed that each config does not exceed; infinite where no part tells.
 
     Configs that differ in settings of the loader alone are no faster than the rest of their steps. Configs that differ
-    in none of these settings are no faster than their batches are loaded; from a single size of batch, this holds of
-    this size alone. Where a measured config is faster than its bound by more than twice its error, parts are wrong: the
-    largest such excess is added to all bounds.
+    in none of these settings are no faster than their batches are loaded. Both hold only for those values of a
+    parameter that were measured, unless two of them were: a cache in memory may save loading, and more workers may take
+    the training's cores. Where a measured config is faster than its bound by more than twice its error, parts are
+    wrong: the largest such excess is added to all bounds.
     """
     most = np.full(len(pool.configs), math.inf)
     counted = [parts for parts in known if parts.waited is not None]
-    of_loader, of_batch = _named(pool, LOADER), _named(pool, BATCH)
+    of_loader = np.array([LOADER.fullmatch(name) is not None for name in pool.space.names], dtype=bool)
     has = [codes == np.arange(codes.max() + 1)[:, None] for codes in pool.codes.T] if counted else []
     """For each parameter, whether each config has a value: value by config."""
     for columns, bound in ((~of_loader, _by_rest), (of_loader, _by_load)):
         for alike in () if columns.all() else _groups(pool, counted, columns):
             codes = pool.codes[[parts.place for parts in alike]]
-            shared = columns | (of_batch & (codes == codes[0]).all(axis=0))
+            # what has only one value here may act on what is bounded, whatever its name
+            shared = columns | (codes == codes[0]).all(axis=0)
             same = np.logical_and.reduce([has[at][codes[0, at]] for at in np.flatnonzero(shared)], axis=0)
             _, speeds, errors, waits = map(np.array, zip(*alike, strict=True))
             most[same] = np.minimum(most[same], bound(speeds, errors, waits))
     excess = [parts.speed - most[parts.place] - 2.0 * parts.error for parts in known]
     return most + max([0.0, *excess])
-
-
-def _named(pool: Pool, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Return whether the name of each parameter has a pattern."""
-    return np.array([pattern.fullmatch(name) is not None for name in pool.space.names], dtype=bool)
 
 
 def _groups(pool: Pool, known: Sequence[Parts], columns: NDArray[np.bool_]) -> Iterable[Sequence[Parts]]:
