@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tuner.probe.probe_plan import ProbePlan
     from tuner.records.schema import ERROR as ERROR_ATTRIBUTE
     from tuner.records.schema import MEMORY as MEMORY_CONSTRAINT
-    from tuner.records.schema import WAITED as WAITED_ATTRIBUTE
     from tuner.replay import ReplayedProber
     from tuner.search.gain.chooser import GainSampler
     from tuner.search.trials import suggest
@@ -40,7 +39,6 @@ _HOMES = {
     "Table": "tuner.export.recorded_table:Table",
     "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
-    "WAITED_ATTRIBUTE": "tuner.records.schema:WAITED",
     "check_trainer": "tuner.trainers.trainer_check:check_trainer",
     "load_study": "tuner.study.study_file:load",
     "open_trainer": "tuner.trainers.registry:open_trainer",
@@ -52,7 +50,6 @@ _HOMES = {
 __all__ = [
     "ERROR_ATTRIBUTE",
     "MEMORY_CONSTRAINT",
-    "WAITED_ATTRIBUTE",
     "Case",
     "GainSampler",
     "Parameter",

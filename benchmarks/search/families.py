@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from benchmarks.search import kernel_tables, ladders, launches, scripts, surfaces, ties
 from benchmarks.search.searching import Ground
@@ -68,20 +68,10 @@ def _of_file(name: str) -> Ground:
     return Ground(Table.load(Path(name)))
 
 
-def _script_with_parts(name: str, parts: scripts.Parts) -> Ground:
-    return scripts.ScriptGround(scripts.script(_seed(name)), parts)
-
-
 FAMILIES = {
     "scripts": Family(
         tables=_drawn("script"), ground=lambda name: scripts.ScriptGround(scripts.script(_seed(name))), probes=60
     ),
-    **{
-        f"scripts, parts {parts}": Family(
-            tables=_drawn("script"), ground=partial(_script_with_parts, parts=parts), probes=60
-        )
-        for parts in get_args(scripts.Parts)
-    },
     "launches": Family(tables=_drawn("launch"), ground=lambda name: launches.launch(_seed(name)), probes=60),
     "kernels": Family(tables=_kernels, ground=_kernel, probes=60),
     "ladders": Family(

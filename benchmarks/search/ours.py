@@ -10,7 +10,7 @@ from optuna.trial import Trial
 
 from benchmarks.search.searching import Probing, Step
 from tuner.probe.metrics import full
-from tuner.records.schema import COST, ERROR, FAILURE, WAITED, WARM
+from tuner.records.schema import COST, ERROR, FAILURE, WARM
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
@@ -72,8 +72,6 @@ def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
         facts[FAILURE] = result.failure.kind
     else:
         facts[COST] = took(step, step.gpu_s / probing.ground.devices - step.row.run_s)
-    if step.waited is not None and not result.failure:
-        trial.set_user_attr(WAITED, step.waited)
     for name, fact in facts.items():
         if fact:
             trial.set_user_attr(name, fact)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import Literal
 
 from benchmarks.search.script_kinds import CARDS, KINDS, cause, compiled, listed, space_of
 from benchmarks.search.searching import LIMITS, Ground, Row, invented_header
@@ -42,28 +41,15 @@ class Script:
     """The choice that fails for a reason that is not memory."""
     scatter: Mapping[str, Callable[[random.Random], float]]
     """Digest of a config → what a probe reads, as a multiple of the value."""
-    waits: Mapping[str, float]
-    """Digest of a config → the share of its steps in which it waits for its next batch; empty without a loader."""
-
-
-Parts = Literal["right", "missing", "wrong"]
-"""How the wait for data is counted: within 3 %, the same in three of five probes, or off by 20 %."""
 
 
 class ScriptGround(Ground):
     """A script's table as a benchmark reads it. Each probe starts the script; readings have heavy tails."""
 
-    def __init__(self, script: Script, parts: Parts | None = None) -> None:
-        """`parts`: how the parts of a step are counted; None where they are not."""
+    def __init__(self, script: Script) -> None:
         super().__init__(script.table)
         self.own = script.own
-        self._scatter, self._waits, self._parts = script.scatter, script.waits, parts
-
-    def waited(self, row: Row, draw: random.Random) -> float | None:
-        waited, off, unlucky = self._waits.get(config_digest(row.result.config)), draw.gauss(0.0, 1.0), draw.random()
-        if waited is None or self._parts is None or (self._parts == "missing" and unlucky < 0.4):
-            return None
-        return min(1.0, waited * math.exp(off * (0.2 if self._parts == "wrong" else 0.03)))
+        self._scatter = script.scatter
 
     def reading(self, row: Row, draw: random.Random) -> float | None:
         value = row.verdict.value
@@ -78,12 +64,7 @@ def script(seed: int) -> Script:
         found = drawn.table.find(drawn.own)
         if found and found.result.ok:
             return Script(
-                table=drawn.table,
-                kind=drawn.name,
-                own=drawn.own,
-                cause=drawn.cause_name,
-                scatter=drawn.scatter,
-                waits=drawn.waits,
+                table=drawn.table, kind=drawn.name, own=drawn.own, cause=drawn.cause_name, scatter=drawn.scatter
             )
     raise AssertionError
 
@@ -142,7 +123,6 @@ class _Drawn:
         self.cause_name, self.fails = cause(draw, self.space, self.name)
         self.own = self._own(draw)
         self.scatter: dict[str, Callable[[random.Random], float]] = {}
-        self.waits: dict[str, float] = {}
         self.table = self._table(seed)
 
     def _own(self, draw: random.Random) -> Config:
@@ -179,8 +159,6 @@ class _Drawn:
         error = spread * math.exp(self._own_draw("error", config).gauss(-0.05, 0.35))
         rate = size / step_s
         self.scatter[config_digest(config)] = self._scatter(spread, self.epoch / rate)
-        if self.decode_s:
-            self.waits[config_digest(config)] = max(0.0, 1.0 - self._busy_s(config) / self._step_s(config))
         value = 1.0 / (1.0 / rate + self.end_s / self.epoch)
         stalls_s = self._own_draw("stall", config).uniform(5.0, 30.0) if self.recompiles and compiled(config) else 0.0
         run_s = max(7.0, (_ITERATIONS + 1) * step_s, min(6.0 * (100.0 * error) ** 2, 45.0))
@@ -233,7 +211,10 @@ class _Drawn:
     def _step_s(self, config: Config) -> float:
         """Return the seconds of a step: those of the device, the host or the loader, and those in which all wait."""
         size, workers = float(config["batch_size"]), float(config.get("num_workers", 0))
-        step_s = self._busy_s(config)
+        device_s, host_s = self._device_s(config, size), self._host_s(config)
+        if self.decode_s and workers >= self.cores - 1:
+            host_s *= 1.0 + 0.15 * min(workers / self.cores, 2.0)
+        step_s = _slower(device_s, host_s, 4.0) + self.sync_s + self._copy_s(config, size)
         if not self.decode_s:
             return step_s
         one_s = self.decode_s + self.wait_s
@@ -244,14 +225,6 @@ class _Drawn:
         serving = _slower(workers, busiest, -6.0) / (1.0 + 0.05 * max(0.0, workers / self.cores - 1.0))
         ahead = workers * float(config.get("prefetch_factor", 2))
         return _slower(step_s, size * one_s / serving, 2.5 + 1.3 * math.log2(ahead))
-
-    def _busy_s(self, config: Config) -> float:
-        """Return the seconds of a step that finds its data ready."""
-        size, workers = float(config["batch_size"]), float(config.get("num_workers", 0))
-        device_s, host_s = self._device_s(config, size), self._host_s(config)
-        if self.decode_s and workers >= self.cores - 1:
-            host_s *= 1.0 + 0.15 * min(workers / self.cores, 2.0)
-        return _slower(device_s, host_s, 4.0) + self.sync_s + self._copy_s(config, size)
 
     def _device_s(self, config: Config, size: float) -> float:
         half, fused = config.get("dtype", "fp32") != "fp32", compiled(config)

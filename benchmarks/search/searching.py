@@ -118,10 +118,6 @@ class Ground:
         value = row.verdict.value
         return None if value is None else value + draw.gauss(0.0, row.verdict.error or 0.0)
 
-    def waited(self, row: Row, draw: random.Random) -> float | None:
-        """Draw the share of its steps in which a probe waits for its next batch; None where it is not counted."""
-        return None
-
     def _read(self, config: Mapping[str, Value]) -> Row:
         recorded = self._table.find(config)
         if recorded is None:
@@ -155,8 +151,6 @@ class Step:
     row: Row
     reading: float | None
     """The objective as the search saw it; None where it saw none."""
-    waited: float | None
-    """The share of its steps in which it waited for its next batch, as the search saw it; None where it saw none."""
     gpu_s: float
     repeat: bool
     """Whether the config had been probed before."""
@@ -192,7 +186,6 @@ class Probing:
         self.ended: str | None = None
         """Why the search says that it has ended; None while it goes on, and where nothing but its budget ended it."""
         self._noise = random.Random(seed)
-        self._parts_noise = random.Random(f"parts {seed}")
         self._sessions = sessions
         self._most = most
         self._probed: set[str] = set()
@@ -211,7 +204,6 @@ class Probing:
             digest=digest,
             row=row,
             reading=self.ground.reading(row, self._noise),
-            waited=self.ground.waited(row, self._parts_noise),
             gpu_s=seconds * self.ground.devices,
             repeat=digest in self._probed,
             warm=warm,

@@ -1,12 +1,9 @@
 """What the search reads of a trial: the record of the probe and the attributes that replace it give the same."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests_counts import COUNTED_TRAINING
 
-from tuner.count.signature import Shares
 from tuner.records.schema import (
     COST,
     ERROR,
@@ -16,7 +13,6 @@ from tuner.records.schema import (
     MEASURED_ON,
     MEMORY,
     PROBE,
-    WAITED,
     WARM,
 )
 from tuner.records.trial import FAIL, MEMORY_SHARE, RUN_S, RUNNING, START_S, ProbeRecord, attributes, read
@@ -78,27 +74,6 @@ def test_a_number_that_nothing_measures_is_unknown(huge: float) -> None:
     record = {"status": "ok", "total_s": huge, "start_up_s": huge, "samples_per_s": huge}
     trial = read({PROBE: record, ERROR: huge})
     assert (trial.total_s, trial.cost, trial.samples_per_s, trial.error) == (None, {}, None, None)
-
-
-@pytest.mark.parametrize(
-    ("passes", "shares", "waited"),
-    [
-        (0, Shares(data=0.3, evaluation=0.25, saves=0.15), pytest.approx(0.5)),
-        (None, Shares(data=0.0, evaluation=0.0, saves=0.0), None),  # no loader of torch feeds it
-        (0, Shares(data=0.0, evaluation=1.0, saves=0.0), None),
-        (0, None, None),
-    ],
-)
-def test_a_wait_for_data_is_a_share_of_the_steps_without_pauses(
-    passes: int | None, shares: Shares | None, waited: object
-) -> None:
-    probe = ProbeRecord(status="ok", training=replace(COUNTED_TRAINING, passes=passes, shares=shares))
-    assert read(attributes(probe, retry=False, error=None)).waited == waited
-
-
-@pytest.mark.parametrize(("kept", "waited"), [(0.3, 0.3), (0, 0.0), (1.5, None), (-0.1, None), ("long", None)])
-def test_a_wait_that_another_program_tells_is_a_share(kept: object, waited: float | None) -> None:
-    assert read({WAITED: kept}).waited == waited
 
 
 def test_a_trial_that_runs_says_nothing() -> None:

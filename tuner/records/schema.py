@@ -46,9 +46,6 @@ FAILURE = "failure"
 COST = "cost"
 """Trial attribute in place of a probe record: what the probe took, as `trial.cost` returns it."""
 
-WAITED = "waited"
-"""Trial attribute in place of a probe record: the share of its steps in which a training waited for its next batch."""
-
 CASE = "case"
 """Study attribute: the record of the case, as `case_record.encode` writes it."""
 IDENTITY = "identity"

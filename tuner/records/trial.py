@@ -168,8 +168,6 @@ class TrialRecord:
     """Whether the trial's config must not be the best although it ran."""
     took: Mapping[str, float] | None = None
     """The attribute `COST` of a trial without a record, in the form that `cost` returns."""
-    waited: float | None = None
-    """The share of its steps in which the training waited for its next batch, from 0 to 1; None where it is unknown."""
     started: datetime | None = None
     """UTC, naive."""
     completed: datetime | None = None
@@ -334,7 +332,6 @@ def read(
         missing_gib=missing_gib,
         is_barred=probe.ineligible is not None or bool(is_barred),
         took=None if record else _amounts(attributes.get(schema.COST)),
-        waited=_waited(record) if record else _share(attributes.get(schema.WAITED)),
         **facts,
     )
 
@@ -373,19 +370,6 @@ def cost(probe: ProbeRecord) -> dict[str, float]:
         RUN_S: None if start_s is None or probe.total_s is None else probe.total_s - start_s,
     }
     return _amounts(took)
-
-
-def _waited(probe: ProbeRecord) -> float | None:
-    """Return the share of its steps in which a training waited for its next batch; None where none was counted.
-
-    Pauses are no part of a step.
-    """
-    training = probe.training
-    if training is None or training.shares is None or training.passes is None:  # no loader of torch is known
-        return None
-    shares = training.shares
-    steps = 1.0 - shares.evaluation - shares.saves
-    return min(1.0, shares.data / steps) if steps > 0.0 else None
 
 
 def mostly_ran(took: Mapping[str, float]) -> bool:
@@ -449,12 +433,6 @@ def _amounts(attribute: object) -> dict[str, float]:
 def _text(value: object) -> str | None:
     """Return a text; None for anything else."""
     return value if isinstance(value, str) else None
-
-
-def _share(value: object) -> float | None:
-    """Return a number from 0 to 1; None for anything else."""
-    number = _number(value)
-    return number if number is not None and 0.0 <= number <= 1.0 else None
 
 
 def _number(value: object) -> float | None:

@@ -65,8 +65,6 @@ class MeasuredValue(NamedTuple):
     """The standard error; None where it is unknown."""
     devices: str = ""
     """The devices that measured the value; empty where they are unknown."""
-    waited: float | None = None
-    """The share of its steps in which the training waited for its next batch; None where it is unknown."""
 
 
 @dataclass(slots=True)
@@ -143,7 +141,7 @@ class Observed:
             return
         self.closed.discard(digest)
         measured = self.measured.setdefault(digest, Measured(config))
-        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on, trial.waited))
+        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on))
         self.newest_devices, self.warm = trial.measured_on, trial.warm
         if trial.cost:
             self._costs.append((config, trial.cost))

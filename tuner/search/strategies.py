@@ -8,7 +8,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, full
+from tuner.probe import full
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
@@ -59,11 +59,7 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
     """Return the strategy that the study file names. `resumed_at`: the number of trials so far."""
     cases = siblings()
     if spec.sampler == "gain":
-        goal = Goal(
-            training_hours=spec.search.training_hours,
-            ceiling=full(spec.objectives[0]),
-            is_speed=spec.objectives[0] in {SAMPLES_PER_S, ITERATIONS_PER_S},
-        )
+        goal = Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
         return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=cases), cases)
     return by_drawing(space, spec.search, cases, resumed_at=resumed_at)
 

@@ -35,7 +35,7 @@ def rivals(
         known=known,
         errors=np.full(len(mean), error),
         freedom=4.0,
-        ceiling=np.full(len(mean), ceiling),
+        ceiling=ceiling,
         scale=100.0,
     )
 

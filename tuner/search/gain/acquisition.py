@@ -283,7 +283,7 @@ class Acquisition:
             known=np.isin(places, outlook.rivals),
             errors=outlook.errors[places],
             freedom=1.0 + outlook.surrogate.measured,  # what is assumed beforehand counts as one measurement
-            ceiling=outlook.ceilings[places],
+            ceiling=outlook.goal.ceiling,
             scale=outlook.scale,
         )
         return Compared(places, np.searchsorted(places, promising), rivals)
@@ -314,7 +314,7 @@ class Acquisition:
         """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
         outlook = self._outlook
         gain = expected_gain.knowledge_gradient(
-            *outlook.predictions, errors, outlook.rivals, ceiling=outlook.ceilings, tie=WITHIN * outlook.scale
+            *outlook.predictions, errors, outlook.rivals, ceiling=outlook.goal.ceiling, tie=WITHIN * outlook.scale
         )
         return np.where(outlook.open, gain * runs, 0.0)
 
@@ -325,5 +325,4 @@ class Acquisition:
         (mean, deviation), best = outlook.predictions, outlook.best or 0
         threat = outlook.runs * (1.0 - expected_gain.below(mean[best] + WITHIN * outlook.scale, mean, deviation))
         threat[best] = 0.0
-        threat[~outlook.may_gain] = 0.0
         return np.where(outlook.open, threat, 0.0)

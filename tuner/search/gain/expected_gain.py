@@ -41,8 +41,8 @@ class Rivals:
     The sizes of the model are fitted to a few measurements. So a value lies far off more often than a normal variable.
     Measurements of similar cases count where the model uses them.
     """
-    ceiling: Floats
-    """A bound that each value does not exceed."""
+    ceiling: float
+    """A bound that no value exceeds."""
     scale: float
     """The amount of which shares are given: see `Readings.scale`."""
 
@@ -58,7 +58,7 @@ class Rivals:
         """
         tails = np.sqrt(self.freedom / random.chisquare(self.freedom, _DRAWS))
         away = root @ (random.standard_normal((root.shape[1], _DRAWS)) * tails)
-        return np.minimum(self.mean[:, None] + away, np.maximum(self.ceiling, self.mean[self.best])[:, None])
+        return np.minimum(self.mean[:, None] + away, max(self.ceiling, self.mean[self.best]))
 
 
 class Series(NamedTuple):
@@ -192,7 +192,7 @@ def knowledge_gradient(
     error: Floats | float,
     eligible: list[int],
     *,
-    ceiling: Floats | float = math.inf,
+    ceiling: float = math.inf,
     tie: float = 0.0,
 ) -> Floats:
     """Return by how much one more measurement of each config raises, on average, the highest eligible mean.
@@ -205,7 +205,7 @@ def knowledge_gradient(
         deviation: The standard deviation of each value.
         error: The standard error of one measurement of each config.
         eligible: The places of the configs that may be the best. Without any, gains are over the lowest mean.
-        ceiling: A bound that no value exceeds, or of each value its own; infinite where there is none.
+        ceiling: A bound that no value exceeds.
         tie: A config gains nothing over the best by no more than this: see `expected_gain`.
     """
     shift = deviation**2 / np.hypot(deviation, error)  # the standard deviation by which a measurement moves a mean
@@ -215,9 +215,8 @@ def knowledge_gradient(
     lead = mean - mean[best]
     lead[behind] -= tie
     gain = expected_improvement(lead, shift)
-    bound = np.isfinite(np.broadcast_to(ceiling, mean.shape))  # what would lie above a ceiling is no gain
-    above = expected_improvement((mean - np.maximum(ceiling, mean[best]))[bound], shift[bound])
-    gain[bound] = np.maximum(gain[bound] - above, 0.0)
+    if math.isfinite(ceiling):  # what would lie above the ceiling is no gain
+        gain = np.maximum(gain - expected_improvement(mean - max(ceiling, mean[best]), shift), 0.0)
     gain[best] = expected_improvement(lead[behind[0]], shift[best]) if behind else 0.0
     return gain
 
@@ -245,8 +244,6 @@ class Goal:
     """
     ceiling: float = float("inf")
     """A bound that no value of the objective exceeds: 100 for an objective in percent."""
-    is_speed: bool = True
-    """Whether the objective is a speed, which no part of a step lets grow further than the other allows."""
 
     @property
     def training_s(self) -> float:

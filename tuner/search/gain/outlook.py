@@ -2,15 +2,12 @@
 
 import math
 from functools import cached_property
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.probe import over
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.expected_gain import WITHIN, Goal
-from tuner.search.gain.parts import Parts, bounds
+from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
@@ -71,29 +68,6 @@ class Outlook:
         return None if self.best is None else self.pool.configs[self.best]
 
     @cached_property
-    def ceilings(self) -> Floats:
-        """What the value of each config cannot exceed, by the bound of the objective and the parts of its steps."""
-        return np.minimum(self._bounds, self.goal.ceiling)
-
-    @cached_property
-    def _bounds(self) -> Floats:
-        """What the value of each config cannot exceed by the parts of its steps; infinite where no part tells."""
-        if not (self.in_logarithms and self.goal.is_speed):
-            return np.full(len(self.pool.configs), math.inf)
-        known = list[Parts]()
-        for place, entry in zip(self.measured_places, self.measured, strict=True):
-            error = float(self.errors[place]) / math.sqrt(len(entry.values))
-            waited = over(fmean, [value.waited for value in entry.values])
-            known.append(Parts(place, fmean(value.number for value in entry.values), error, waited))
-        return bounds(self.pool, known)
-
-    @cached_property
-    def may_gain(self) -> NDArray[np.bool_]:
-        """Whether the parts of its steps allow each config to be better than the best by more than `WITHIN`."""
-        least = -math.inf if self.best is None else self.mean[self.best] + WITHIN * self.scale
-        return self._bounds > least
-
-    @cached_property
     def is_unmeasured(self) -> NDArray[np.bool_]:
         """Whether each config may be probed and has not been measured."""
         unmeasured = self.open.copy()
@@ -102,8 +76,8 @@ class Outlook:
 
     @cached_property
     def is_new(self) -> NDArray[np.bool_]:
-        """Whether each config probably runs, may gain, and has not been measured."""
-        return self.is_unmeasured & (self.runs > LIKELY) & self.may_gain
+        """Whether each config probably runs and has not been measured."""
+        return self.is_unmeasured & (self.runs > LIKELY)
 
     @property
     def scale(self) -> float:
@@ -175,9 +149,8 @@ class Outlook:
 
     @property
     def is_rough(self) -> bool:
-        """Whether predictions are off by more than a tenth of the best, and parts do not show that no config gains."""
-        is_settled = not (self.may_gain.all() or self.may_gain[self.is_unmeasured].any())
-        return bool(self.rivals) and self.usual_error > 0.1 and not is_settled
+        """Whether predictions are off by more than a tenth of the best."""
+        return bool(self.rivals) and self.usual_error > 0.1
 
     @cached_property
     def newest_error(self) -> float:

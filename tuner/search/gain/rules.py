@@ -116,8 +116,7 @@ class Rules:
         Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
         """
         outlook = self._outlook
-        possible = [place for place in outlook.rivals if outlook.open[place]]
-        possible = [place for place in possible if outlook.may_gain[place] or place == outlook.best]
+        possible = (place for place in outlook.rivals if outlook.open[place])
         order = sorted(possible, key=lambda place: -outlook.mean[place])
         is_known = outlook.readings.error < 0.02 * outlook.scale or self.repeats >= MOST_REPEATS
         if outlook.best is None or len(order) < 2 or order[0] != outlook.best or is_known:
@@ -164,27 +163,23 @@ class Rules:
             return column == ladder or codes[place, column] not in measured[:, column]
 
         neighbours = (place for place in outlook.pool.neighbours(outlook.best) if place not in outlook.measured_places)
-        is_worth = outlook.open & (outlook.runs > LIKELY) & outlook.may_gain
+        is_worth = outlook.open & (outlook.runs > LIKELY)
         return [place for place in neighbours if is_worth[place] and has_new_value(place)]
 
     def new_value(self, gain: Floats) -> int | None:
         """Return the config that shows a value that no measured config has; None where nothing is `untried`.
 
-        The values of a study's first parameter come first, unless a change of this parameter has changed little. What
-        may gain less than a steep step, by the parts of the steps, comes last.
-
+        The values of a study's first parameter come first, unless a change of this parameter has changed little.
         `gain`: the expected gain per second of each config.
         """
         columns = {place: self._column(place) for place in self.untried}
         if not columns:
             return None
-        outlook = self._outlook
-        is_slight = outlook.ceilings - outlook.mean[outlook.best or 0] < STEEP
 
-        def urgency(place: int) -> tuple[bool, bool, int, float]:
+        def urgency(place: int) -> tuple[bool, int, float]:
             """Return a key that is smallest for the most urgent neighbour: False comes before True."""
             column = columns[place]
-            return is_slight[place], self._is_flat[column], column, -gain[place]
+            return self._is_flat[column], column, -gain[place]
 
         neighbour = min(columns, key=urgency)
         return max(self._with_beyond(neighbour), key=lambda place: gain[place])
@@ -249,7 +244,7 @@ class Rules:
                 is_shared[column] = False
                 differs = (codes[:, is_shared] != failures[0, is_shared]).all(axis=1) & is_shared.any()
                 rare += (codes[:, column] == value) & differs
-        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY) & outlook.may_gain
+        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY)
         mean, deviation = outlook.predictions
         promise = mean + deviation + np.log(np.maximum(outlook.costs.runs, LEAST_CHANCE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
@@ -264,7 +259,7 @@ class Rules:
         outlook = self._outlook
         if not outlook.in_logarithms:  # then no rule asks for rare values: see `rarely_tried`
             return 0
-        codes_left = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY) & outlook.may_gain]
+        codes_left = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY)]
         probes = 0
         for column, value, ran, failures in self._few_values():
             wanted = 2 - len(ran) - len(failures)
@@ -287,8 +282,8 @@ class Rules:
         """The best config with the next value of a range whose end leads it; None where no range can grow."""
         outlook = self._outlook
         places = beyond_ends(outlook.pool, outlook.ends, outlook.best_config or {})
-        possible = outlook.possible & (outlook.costs.possible > LIKELY) & outlook.may_gain
-        return next((place for place in places if possible[place] and self.lead(place) > WITHIN), None)
+        possible = (place for place in places if outlook.possible[place] and outlook.costs.possible[place] > LIKELY)
+        return next((place for place in possible if self.lead(place) > WITHIN), None)
 
     def lead(self, neighbour: int) -> float:
         """Return the share by which the best leads the configs that differ from it only in what a neighbour changes.
