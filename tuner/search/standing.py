@@ -559,6 +559,10 @@ def _averaged(ran: Sequence[TrialRecord]) -> Standing:
     )
 
 
+AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
+"""What to do about readings that other programs have disturbed."""
+
+
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
 
@@ -608,10 +612,6 @@ def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> 
         f"other programs used {busy_pct:.0f} % of the processors beside #{busy_number}, and {calm_pct:.0f} % beside "
         f"#{calm_number}; {AGAIN}"
     )
-
-
-AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
-"""What to do about readings that other programs have disturbed."""
 
 
 def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:

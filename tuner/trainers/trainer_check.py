@@ -35,8 +35,8 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     digests = {plan.digest for plan in plans}
     _require(len(digests) == len(configs) >= 2, "different configs have plans with different digests")
     for gpu in (False, True):
-        one, two = (trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (1, 2))
-        _require(one.digest != two.digest, "the digest depends on every device")
+        on_ranks = [trainer.plan(trained, configs[0], make_slot(out_dir, gpu=gpu, ranks=ranks)) for ranks in (1, 2)]
+        _require(on_ranks[0].digest != on_ranks[1].digest, "the digest depends on every device")
     _check_sessions(trainer, trained, plans)
     _require(not out_dir.exists(), "planning writes nothing")
 
