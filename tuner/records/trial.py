@@ -423,9 +423,9 @@ def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | 
 
 
 def _amounts(attribute: object) -> dict[str, float]:
-    """Return the positive numbers of a mapping, by name; empty for anything else."""
+    """Return the positive numbers of a mapping, by name; empty for anything else. A number alone is that of `run_s`."""
     if not isinstance(attribute, dict):
-        return {}
+        attribute = {RUN_S: attribute}
     numbers = {name: _number(amount) for name, amount in attribute.items()}
     return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
 

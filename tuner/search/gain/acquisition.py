@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.search.choosing import Price
+from tuner.search.choosing import ALL_PROBED, Price
 from tuner.search.gain import expected_gain
 from tuner.search.gain.expected_gain import WITHIN
 from tuner.search.gain.outlook import RIVALS, Outlook
@@ -65,7 +65,7 @@ class Acquisition:
         """
         outlook = self._outlook
         if not outlook.open.any():
-            return self._with_causes("every config has been probed")
+            return self._with_causes(ALL_PROBED)
         if self._must_go_on(price):
             return None
         prospect = self._prospect(price)

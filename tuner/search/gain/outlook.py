@@ -81,8 +81,14 @@ class Outlook:
 
     @property
     def scale(self) -> float:
-        """The amount of which shares are given: the best's value, or 1 for logarithms, whose differences are shares."""
-        return 1.0 if self.in_logarithms else max(abs(float(self.mean[self.best or 0])), 1e-9)
+        """The amount of which shares are given: the best's value, or 1 for logarithms, whose differences are shares.
+
+        Of a best near 0, such as that of a loss, no share says anything. Then it is a hundredth of the measured range.
+        """
+        if self.in_logarithms:
+            return 1.0
+        measured_range = float(np.ptp(self.mean[self.measured_places])) if self.measured_places else 0.0
+        return max(abs(float(self.mean[self.best or 0])), 0.01 * measured_range, 1e-9)
 
     @property
     def mean(self) -> Floats:
