@@ -71,11 +71,20 @@ def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
 
 def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on(tmp_path: Path) -> None:
     optimized(tmp_path, 2 * PROBE_S)
-    (outcome,), watcher, _ = optimized(tmp_path, 0.5 * PROBE_S)
+    (outcome,), watcher, budget = optimized(tmp_path, 0.5 * PROBE_S)
     assert (outcome.ending, outcome.probed, watcher.launched) == (Ending.INTERRUPTED, 0, [])
+    assert out_of_time(budget).endswith("more than the 10.0 s of --hours; rerun with --hours 0.01")
     (outcome,), watcher, _ = optimized(tmp_path, 100 * PROBE_S)
     assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 3)
     assert states(tmp_path) == {"COMPLETE": 5}
+
+
+def test_the_first_probe_of_a_run_may_take_the_whole_time_although_its_preparation_took_some() -> None:
+    clock = FakeClock()
+    budget = Budget(clock, PROBE_S / HOUR_S)
+    clock.advance(1.0)
+    assert budget.grant(PROBE_S)
+    assert not budget.grant(PROBE_S)  # only the first
 
 
 def test_with_nothing_left_to_do_no_time_is_missed(tmp_path: Path) -> None:
