@@ -37,7 +37,7 @@ from tuner.records.urls import database_url
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import changed_study, load
+from tuner.study import changed_study, globs_of, load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -94,7 +94,7 @@ def optimize(
     console = options.open_console(quiet=quiet, stderr=as_json)
     is_changed = bool(settings) or max_seconds is not None
     study = _study(console, command, study, wanted, is_changed=is_changed, launcher=launcher)
-    study = _with_changes(console, study, settings or [], max_seconds, runs)
+    study = _with_changes(console, study, settings or [], max_seconds, cases or [], runs)
     devices = None if command else devices  # the study has those that the command has really used
     # what each worker is told, also in a job of SLURM
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
@@ -171,11 +171,16 @@ def _study(
     return study
 
 
-def _with_changes(console: Console, study: str, settings: list[str], max_seconds: float | None, runs: Path) -> str:
-    """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes."""
+def _with_changes(
+    console: Console, study: str, settings: list[str], max_seconds: float | None, cases: list[str], runs: Path
+) -> str:
+    """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes.
+
+    The new study is about the `cases` that were named, so that it resumes with these alone.
+    """
     if not settings and max_seconds is None:
         return study
-    run = changed_study(load(study), settings, max_seconds)
+    run = changed_study(load(study), settings, max_seconds, globs_of(cases))
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
     console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
