@@ -14,6 +14,7 @@ from tests_counts import COUNTED_TRAINING
 
 from tuner.count import Flag
 from tuner.drafting.asking import searches
+from tuner.drafting.command_lines import retyped
 from tuner.drafting.draft import Draft, draft, python_beside, with_searches
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
@@ -325,3 +326,10 @@ def test_a_config_file_replaces_the_options_before_it_as_the_script_does(
         "lr": ("0.1", True),
         "steps": ("40", False),
     }
+    for line in ("python train.py --batch_size=8 big.py", "python train.py big.py"):
+        made = drafted(line, COUNTED, ("batch_size=64,128",))
+        words = shlex.split(line)
+        assert list(made.template.words) == [*words, "--batch_size={batch_size}"]
+        assert (made.searched[0].values, made.unset) == ((64, 128), {"batch_size": 64})
+        copied = retyped(words, made.template.words, {"batch_size": 128}, {"batch_size": 64}, {})
+        assert copied == (*words, "--batch_size=128")

@@ -89,15 +89,19 @@ def _global_settings(command: TypedCommand) -> Iterator[Flag]:
     A word without dashes is such a file, as in `train.py config/train_gpt2.py`. The script takes the words in their
     order, so that a file replaces what the options before it say.
     """
-    flags = {name: Flag(names=(name,), value=str(value)) for name, value in _constants(command.source)}
+    flags = _in_order(command.source)
     for word in command.words:
         name, equals, value = word.lstrip("-").partition("=")
         if word.startswith("--") and equals and name in flags:
-            flags[name] = Flag(names=(name,), value=value, typed=True)
+            flags[name] = replace(flags[name], value=value, typed=True)
         elif word.endswith(".py") and not word.startswith("-") and word != command.script:
-            in_file = {name: Flag(names=(name,), value=str(value)) for name, value in _constants(text_of(word))}
-            flags |= {name: flag for name, flag in in_file.items() if name in flags}
+            flags |= {name: flag for name, flag in _in_order(text_of(word)).items() if name in flags}
     yield from flags.values()
+
+
+def _in_order(source: str) -> dict[str, Flag]:
+    """Return the settings at the top of a source, as flags of a script that takes them in their order, by name."""
+    return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in _constants(source)}
 
 
 def _constants(source: str) -> Iterator[tuple[str, Value]]:
