@@ -122,8 +122,8 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> 
     """Return the flags with values that are worth a probe by how the devices were used.
 
     Sizes that may grow double; the first that would need more than all memory is still among them. Where all devices
-    are less than half busy, two and four times as many workers may help, 64 at most. Then the flags of the loader come
-    first, because a search tries the first flags first.
+    are less than half busy, two and four times as many workers may help, within `most`. Then the flags of the loader
+    come first, because a search tries the first flags first.
     """
     waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
@@ -138,7 +138,7 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> 
         largest = max(sizes)
         if Role.WORKERS.has(search.flag):
             if waits:
-                sizes += [size for size in (2 * largest, 4 * largest) if size <= 64]
+                sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
         elif isinstance(typed := search.typed, int):
             doublings_of_typed = (typed << power for power in range(12))
             sizes += [size for size in doublings_of_typed if largest < size <= 2 * room * typed]
