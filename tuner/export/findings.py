@@ -17,6 +17,7 @@ class Topic(StrEnum):
 
     REPLAY = "replay"
     RESULT = "result"
+    STOPPED = "stopped"
     CHOICE = "choice"
     FASTER = "faster"
     LIMIT = "limit"
@@ -55,6 +56,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
     return [
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
         result(row),
+        *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
         *_choice(row),
         *_faster(row),
         *_limit(row),

@@ -225,12 +225,15 @@ def restore(store: Path) -> None:
 def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield the files of folders with their status, except those of the tuner, of environments, and of cached data."""
     for top in folders:
-        # `runs` of `runs/STUDY/PROBE`: other tuners may write there, too
-        our_folder = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
+        # `runs` of `runs/STUDY/PROBE`, which the training may have for its own results, too
+        results = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
         for folder, subfolders, names in os.walk(top):
             skipped = {name for name in subfolders if _CACHE_NAME.fullmatch(name)} | _SKIPPED
+            if results and Path(folder) == results:
+                names.clear()  # the database of several studies may lie there
+                skipped |= {name for name in subfolders if _is_study(results / name, out_dir)}
             # `os.walk` goes on with what is left in this list
-            subfolders[:] = [name for name in subfolders if name not in skipped and Path(folder, name) != our_folder]
+            subfolders[:] = [name for name in subfolders if name not in skipped]
             for path in (Path(folder, name) for name in names):
                 try:
                     status = path.lstat()
@@ -238,6 +241,11 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
                     continue
                 if stat.S_ISREG(status.st_mode):
                     yield path, status
+
+
+def _is_study(folder: Path, out_dir: Path) -> bool:
+    """Return whether a folder holds the study of this probe, or a study into which another tuner may write."""
+    return out_dir.is_relative_to(folder) or (folder / "study.db").exists() or (folder / "probes").is_dir()
 
 
 def _state(status: os.stat_result) -> list[int]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind
-from tuner.records.case_record import FOLDER, CaseRecord, changes, is_of_another
+from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_another
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
@@ -99,9 +99,14 @@ class CaseWork:
                 return self._outcome(ending, probed, result.failure)
 
         # nothing is left to ask for: why?
+        keeps_ending = self._job.purpose.stores_ending
         if self._job.interrupted():
+            if keeps_ending:
+                self.study.stop(STOPPED_EARLY)
             return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.history().finished >= target
+        if is_reached and keeps_ending:
+            self.study.stop(f"the search stopped at its budget of {target} trials; a larger `--n-trials` resumes it")
         if self.study.awaited:
             ending = events.Ending.ELSEWHERE
         elif not probed:
@@ -109,7 +114,7 @@ class CaseWork:
         else:
             ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
         outcome = self._outcome(ending, probed)
-        return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
+        return outcome if is_reached else replace(outcome, why=self.study.end(keep=keeps_ending))
 
     def _ask(self, target: int | None) -> Asked | None:
         """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers.

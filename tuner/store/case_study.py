@@ -402,8 +402,9 @@ class CaseStudy:
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
-            if stored.ended:
-                self._study.set_user_attr(schema.ENDED, None)
+            for name, has_text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
+                if has_text:
+                    self._study.set_user_attr(name, None)
             return trial, asked_for(trial, self._space, choice, history)
 
         answer = self._transact(begin, alone=True)
@@ -446,6 +447,10 @@ class CaseStudy:
             return reason
 
         return self._transact(ended, alone=True)
+
+    def stop(self, how: str) -> None:
+        """Keep how the search has stopped, and how it goes on, until its next trial begins."""
+        self._transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
