@@ -34,11 +34,19 @@ def calibration_rungs(doublings: Sequence[int]) -> list[int]:
 def make_rungs(
     doublings: Sequence[int], *, safe: Expects, possible: Expects, tried: Iterable[int] = ()
 ) -> tuple[int, ...]:
-    """Return the possible doublings, the finer rungs where safety ends between two doublings, and all rungs `tried`.
+    """Return the rungs of an `auto` ladder, in rising order.
 
-    There are up to two finer rungs: the largest safe number, and the number half-way from the last safe doubling to
-    it. Each must be at least 1.25 times that doubling: on two H200s, 34,816 and 36,864 environments differed by less
-    than their errors, and a probe of either took seven minutes. The smallest doubling is always a rung.
+    1. All doublings that are possible, without a gap. The smallest doubling is always a rung.
+    2. Up to two finer rungs where safety ends between two doublings: the largest safe number, and the number half-way
+       from the last safe doubling to it. Each must be at least 1.25 times that doubling: on two H200s, 34,816 and
+       36,864 environments differed by less than their errors, and a probe of either took seven minutes.
+    3. All rungs that were tried.
+
+    Args:
+        doublings: The numbers that may be rungs, each twice the one before.
+        safe: Says of a number whether it is expected to leave enough memory free.
+        possible: Says of a number whether it may run at all.
+        tried: The rungs of all trials so far.
     """
     possible_doublings = [doublings[0], *takewhile(possible, doublings)]
     return tuple(sorted({*possible_doublings, *_finer_rungs(doublings, safe), *tried}))
