@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSample, DeviceSummary
 from tuner.probe.summaries import memory_parts, rises
-from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, Expected, Rising, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, RecordPrior, Rising, lasts
 
 TOTAL_MIB = 1000.0
 values = st.lists(st.floats(1.0, TOTAL_MIB), min_size=3, max_size=40)
@@ -240,9 +240,11 @@ def validating(epochs: int, *, at: int = 53, grows: float = 0.0, heights: float 
     )
 
 
-@pytest.mark.parametrize("expected", [PROVOKED, PILING_UP])
-def test_the_climb_to_what_comes_in_each_epoch_is_one_jump_and_neither_records_nor_growth(expected: Expected) -> None:
-    found = lasts((validating(4),), 24.0, expected)
+@pytest.mark.parametrize("prior", [PROVOKED, PILING_UP])
+def test_the_climb_to_what_comes_in_each_epoch_is_one_jump_and_neither_records_nor_growth(
+    prior: RecordPrior,
+) -> None:
+    found = lasts((validating(4),), 24.0, prior)
     assert found is not None
     assert (found.rising.kind, found.chance > 0.95) == ("flat", True)
     assert 777.0 <= found.most_mib < 1100.0

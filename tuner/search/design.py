@@ -68,12 +68,17 @@ def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
 def distance(space: Space, config: Config, second: Config) -> float:
     """Return how far two configs are apart: the sum of the distances of their values, each at most 1."""
     return sum(
-        _apart(parameter, config.get(parameter.name), second.get(parameter.name)) for parameter in space.parameters
+        _value_distance(parameter, config.get(parameter.name), second.get(parameter.name))
+        for parameter in space.parameters
     )
 
 
-def _apart(parameter: Parameter, value: Value | None, second: Value | None) -> float:
-    """Return 0 for equal values, 1 for different words, and for numbers the distance of their ranks, at most 1."""
+def _value_distance(parameter: Parameter, value: Value | None, second: Value | None) -> float:
+    """Return the distance between two values of a parameter, from 0 to 1.
+
+    It is 0 for equal values, 1 for different words, and for numbers the share of the ranks that lie between them. None
+    stands for a config that does not use the parameter, which has the distance 1 to any value.
+    """
     if value == second:
         return 0.0
     if value is None or second is None or any(isinstance(number, str) for number in parameter.values):

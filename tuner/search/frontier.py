@@ -94,8 +94,11 @@ class Frontier:
     def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
         """Yield, for each known failure, which values of each parameter of a space need at least as much.
 
-        A config is beyond the failure if all its values need as much. After its values, each parameter has a last entry
-        for configs that do not use it.
+        So many configs can be checked at once: a config is beyond a failure if all its values need as much.
+
+        Yields:
+            For each parameter, whether each of its values needs as much. The last entry is for configs that do not use
+            the parameter.
         """
         for need, alike in self._failures.items():
             for failure in itertools.chain.from_iterable(alike.values()):

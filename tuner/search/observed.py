@@ -47,9 +47,9 @@ class Sibling:
 
 
 def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
-    """Return the configs of which the part `name` of the cost is known, and these amounts.
+    """Return the measured amounts of one part of the cost, such as `start_s`, with their configs.
 
-    Configs of a variant outside the space are left out.
+    Configs of a variant outside the space are left out, because a variant may need quite another amount.
     """
     variants = space.values(VARIANT) or (None,)
     known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]

@@ -122,8 +122,8 @@ def ask_for(study: Study, space: Space, config: Config) -> Trial:
     return study.ask()
 
 
-def seeded(space: Space, per_variant: int) -> Chooser:
-    """Return the chooser of the first configs of a search, in their order: see `Space.seeds`."""
+def seeds_first(space: Space, per_variant: int) -> Chooser:
+    """Return the chooser of the configs with which a search begins before anything is known: see `Space.seeds`."""
     configs = space.seeds(per_variant)
 
     def choose(history: History, price: Price) -> Choice | None:

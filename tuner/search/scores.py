@@ -141,9 +141,9 @@ def ahead(first: Mean, second: Mean) -> Lead | None:
 
 
 def are_constant(curves: Sequence[Curve]) -> bool:
-    """Return whether the scores of a race show no learning.
+    """Return whether the scores of a race never change, so that they cannot tell which config learns fastest.
 
-    All runs have the same score throughout, or each run keeps its first score over several points.
+    Either all runs have the same score throughout, or each run keeps its first score over several points.
     """
     if len({score for curve in curves for _, score in curve}) == 1:
         return True
