@@ -1,4 +1,7 @@
-"""Reads one study from the study database with SQL, once, on SQLite and PostgreSQL; and its exported tables."""
+"""Reads one study from the study database with SQL, once, on SQLite and PostgreSQL; and its exported tables.
+
+Commands that only look at a study read it here, without Optuna. A search reads and writes through `store`.
+"""
 
 import math
 from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
-from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
+from tuner.store.case_study import Asked, CaseStudy, probe_record, write_unstored
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
@@ -169,11 +169,14 @@ class Probing:
     def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
         """Store a result, and tell the watcher. If it cannot be stored, a file in the probe's folder keeps it."""
         folder, expected = self._job.bench.folder, asked.choice.left
-        record = kept_probe(result, verdict, plan, folder=folder)
+        record = probe_record(result, verdict, plan, folder=folder)
         try:
             self._study.tell(asked, verdict, record)
-        except StoreError as lost:
-            raise set_aside(lost, asked.number, verdict, record, folder) from lost
+        except StoreError as error:
+            if (file := write_unstored(asked.number, verdict, record, folder)) is None:
+                raise
+            kept = f"the result of the last probe is kept in {file}; the next run stores it if the trial is still open"
+            raise StoreError(f"{error}\n{kept}") from error
         history = self._study.history()
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
         probes_left = self._left(expected_after, history.finished)
@@ -287,5 +290,5 @@ class Probing:
         if is_hopeless and is_competing and self._has_window(so_far):
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
-        rival = self._study.rival() if is_competing else None
-        return next_answer(so_far, objectives, self._spec.probe, rival)
+        incumbent = self._study.incumbent() if is_competing else None
+        return next_answer(so_far, objectives, self._spec.probe, incumbent)

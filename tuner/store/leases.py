@@ -1,6 +1,6 @@
 """Says which process runs a trial, and whether that process still lives, by the clock of the database.
 
-Signs of life are compared on that clock, because the clocks of two hosts may differ.
+Liveness of life are compared on that clock, because the clocks of two hosts may differ.
 """
 
 import os
@@ -66,7 +66,7 @@ class Lease:
         return self.boot == _boot() if self.boot else self.host in {this_host(), platform.node()}
 
     def held(self, lives: "Callable[[Lease], bool]") -> bool:
-        """Return whether the process lives: on this host by pid and start, elsewhere by what `lives` says.
+        """Return whether the process lives: on this host by its id and start, elsewhere by what `lives` says.
 
         Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
         process whose start is unknown. A zombie does not live.
@@ -77,7 +77,7 @@ class Lease:
         return _boot() == self.boot and process is not None and process == _Running(self.ticks, is_zombie=False)
 
 
-class Signs:
+class Liveness:
     """Watches the signs of life of processes on other hosts; says of a lease whether its process lives.
 
     A process is gone when its last sign of life is old on the database's clock, and none has come while this process

@@ -72,7 +72,7 @@ class _Cache:
     """The largest id."""
 
 
-class Neighbour(NamedTuple):
+class RunningProbe(NamedTuple):
     """A probe that a living process runs now."""
 
     trial: int
@@ -95,7 +95,10 @@ def _by_optuna(method: Callable[..., Any]) -> Any:
 
 
 class _Decoded(dict[str, Any]):
-    """Attributes that have just been decoded. Nobody else holds them, so Optuna's copy for its caller may be these."""
+    """Attributes that have just been decoded, which no deep copy copies.
+
+    Optuna copies attributes before it returns them. That takes long, and nobody else holds these.
+    """
 
     def __deepcopy__(self, _: dict[int, Any]) -> "_Decoded":
         return self
@@ -166,7 +169,7 @@ class TrialStorage(BaseStorage):
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
             found = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
-        trial = _trial(*found[0], None) if found else None
+        trial = _frozen_trial(*found[0], None) if found else None
         if trial is None:
             raise KeyError(NO_RECORD)
         return trial
@@ -191,7 +194,7 @@ class TrialStorage(BaseStorage):
             cache.last = max(cache.last, row.trial_id)
             if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
                 cache.open.append(row.trial_id)  # read again next time
-            if (trial := _trial(row, details, objectives)) is None:
+            if (trial := _frozen_trial(row, details, objectives)) is None:
                 continue
             trials[row.trial_id] = trial
             if trial.state.is_finished():
@@ -221,16 +224,18 @@ class TrialStorage(BaseStorage):
             cases[row.study_name] = row.study_id, StudyAttributes(facts)
         return cases
 
-    def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:
+    def running_probes(self, study: str, lives: Callable[[Lease], bool]) -> list[RunningProbe]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.
 
-        `lives`: returns whether a process on another host lives.
+        Args:
+            study: The name of the study, which begins the names of its cases.
+            lives: Returns whether a process on another host lives, by its lease.
         """
         rows = self.rows(_running(study))
         confirming = {row.trial_id for row in rows if row.key == schema.CONFIRMS}
         leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == schema.LEASE]
         return [
-            Neighbour(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
+            RunningProbe(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
             for row, lease in leases
             if lease and lease.held(lives)
         ]
@@ -248,10 +253,13 @@ class TrialStorage(BaseStorage):
             yield lambda query, **values: connection.execute(query, values).all()
 
 
-def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
-    """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
+def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
+    """Return Optuna's form of a stored trial; None where the trial is not the tuner's, or damaged.
 
-    `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
+    Args:
+        row: The row of the trial.
+        details: Its rows of each of `_TABLES`.
+        objectives: The number of values that a complete trial has; None accepts any trial that can be read.
     """
     parameters, values, steps, attributes, constraints = details
     try:
