@@ -30,7 +30,7 @@ def numeral(line: str, begin: int, end: int) -> str:
 
 
 def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | None:
-    """Return a number that may be printed as `12,800`, `12 800`, `1.28e+04`, `12.8K` or `1.2M`.
+    """Read a number that a trainer has printed or sent: a number, or a text such as `12,800`, `1.28e+04` or `12.8K`.
 
     Returns None for a value that is not a number, is not finite, or is not between `least` and `most`.
     """

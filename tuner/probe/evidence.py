@@ -131,23 +131,24 @@ class RootCauses:
             self._consequence = None
 
     @property
-    def root(self) -> Clue | None:
-        """The earliest exception that did not follow from the end of another process; None without one.
+    def root_cause(self) -> Clue | None:
+        """The exception that began the crash: the earliest that no end of another process has caused.
 
-        The last exception of each process counts, because the process has survived its earlier ones. It has survived
-        that one, too, if the next exception of any process came more than `SURVIVED_S` later.
+        Only the last exception of each process may be it, because the process has survived its earlier ones. It has
+        survived that one, too, if the next exception of any process came more than `SURVIVED_S` later. None without
+        such an exception.
         """
-        root: Clue | None = None
+        earliest: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
         for cause in sorted(causes, key=lambda cause: cause.t_s, reverse=True):  # backwards, up to the first long gap
-            if root is None or root.t_s - cause.t_s <= self.SURVIVED_S:
-                root = cause
-        return root
+            if earliest is None or earliest.t_s - cause.t_s <= self.SURVIVED_S:
+                earliest = cause
+        return earliest
 
     @property
     def best_known(self) -> Clue | None:
-        """The root, or else the last exception."""
-        return self.root or self._consequence
+        """The root cause, or else the last exception that followed from the end of another process."""
+        return self.root_cause or self._consequence
 
     def _stream(self, key: str) -> _Stream:
         """Return the stream of a key: a writer, and the child process that it has announced, if any."""
@@ -310,7 +311,7 @@ class Evidence:
     @property
     def cause(self) -> Clue | None:
         """The trainer's own report, or else the exception that began a crash; None if neither is known."""
-        return self.reported[0] if self.reported else self._printed_causes.root
+        return self.reported[0] if self.reported else self._printed_causes.root_cause
 
     def last_words(self) -> str:
         """Return the line that best explains an unknown crash."""

@@ -280,7 +280,11 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders that saving flags name, as `--out DIR` or `--out=DIR`; for a new path, the folder around it."""
+    """Yield the folders into which flags of a command let it write, as `--out DIR` or `--out=DIR`.
+
+    Only flags count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is the folder
+    around it.
+    """
     for previous_word, word in pairwise(("", *command)):
         flag, value = word.split("=", 1) if "=" in word else (previous_word, word)
         is_saving_flag = flag.startswith("-") and _SAVES.search(flag)

@@ -220,7 +220,7 @@ class _Probe:
         )
 
     def _without_window(self, total_s: float) -> ProbeResult:
-        """Return the part of the result that needs no window."""
+        """Return the result so far with the numbers that need no window. `total_s`: the seconds that the probe took."""
         marks = self._watch.marks
         return replace(
             self._blank,

@@ -152,7 +152,7 @@ class SessionRun:
         """Return new console lines and progress records; a breach of the protocol appears as a console line."""
         has_exited = self._session.process.exit_code() == 0  # read first: `done` may be the last line before the exit
         shift_s = self._session.origin_s - self._origin_s  # from the session's clock to that of this run
-        lines = [self._take(replace(line, t_s=line.t_s + shift_s)) for line in self._session.lines(timeout_s)]
+        lines = [self._checked(replace(line, t_s=line.t_s + shift_s)) for line in self._session.lines(timeout_s)]
         if has_exited and not (self._is_done or self._session.failed):
             lines.append(self._breach("exit code 0 in the middle of a run"))
         self._log.write(line.text for line in lines if line.stream == "console")
@@ -198,8 +198,12 @@ class SessionRun:
         """Return whether the run goes on in a session that works."""
         return not self._is_done and self._session.is_healthy
 
-    def _take(self, line: OutputLine) -> OutputLine:
-        """Take a message of the trainer into account, and return its line; a breach of the protocol replaces it."""
+    def _checked(self, line: OutputLine) -> OutputLine:
+        """Return a line of the trainer; a message is taken into account, and a breach of the protocol is named.
+
+        A line of the console stays as it is. The line of a message that the protocol does not allow is replaced by a
+        console line about the breach.
+        """
         if line.stream == "console":
             return line
         match record(line.text).get("type"):

@@ -134,7 +134,10 @@ class Watch:
         return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
     def end(self, now_s: float) -> ProbeEnd | None:
-        """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
+        """Return why the probe is over at the time `now_s`, whatever it measures; None while it may go on.
+
+        A rank died, no line is progress, the time is up or nearly so, or nothing comes any more.
+        """
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
         if now_s >= self._limits.longest_start_s and self.unmatched_lines:

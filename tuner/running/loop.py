@@ -112,9 +112,10 @@ class CaseWork:
         return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
     def _ask(self, target: int | None) -> Asked | None:
-        """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers.
+        """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
-        A job with `wait` waits for the probes of other workers, and takes over what they leave.
+        While other workers run the last probes of the case, another probe may still be needed. A job with `wait` waits
+        for these probes, and takes over what the workers leave.
         """
         while not self._job.interrupted():
             awaited_before = self.study.awaited  # the probes of other workers
@@ -170,9 +171,9 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
 
 
 def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
-    """Return an outcome, or if other workers run the rest of its case, the outcome after more work on it.
+    """Return to a case whose last trials other workers ran, and return its outcome after more work on it.
 
-    This work waits for the probes of the others, and takes over what they leave.
+    This work waits for their probes, and takes over what they leave. The outcome of any other case stays as it is.
     """
     if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
         return outcome
@@ -208,8 +209,8 @@ def prepare(job: Job, case: Case) -> Prepared:
     return _calibrate(job, case) if job.bench.calibrates(case) else Prepared(job)
 
 
-def _probe_small(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
-    """Announce small probes by an event, run them, and return how they ended."""
+def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
+    """Tell the watcher by an event that small probes begin, run them, and return how they ended."""
     job.watcher(event)
     return work.run()
 
@@ -218,7 +219,7 @@ def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
     """Return the job with the case's batch size; small probes run if the case's study has none."""
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
     work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
-    outcome = _probe_small(work, job, started) if work.study.attributes.batch is None else None
+    outcome = _announce_and_run(work, job, started) if work.study.attributes.batch is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     fitted = work.study.fix_batch(batch.fit)
@@ -236,7 +237,7 @@ def _calibrate(job: Job, case: Case) -> Prepared:
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work = CaseWork(replace(job, purpose=CALIBRATE), case)
-    outcome = _probe_small(work, job, started) if work.study.attributes.rungs is None else None
+    outcome = _announce_and_run(work, job, started) if work.study.attributes.rungs is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))

@@ -100,7 +100,7 @@ class Probing:
 
         # tell how much is left
         case = self._case.name
-        left = None if asked.confirms else self._left(asked.choice.left, history.finished)
+        left = None if asked.confirms else self._probes_left(asked.choice.left, history.finished)
         left_s = self._duration_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
@@ -179,7 +179,7 @@ class Probing:
             raise StoreError(f"{error}\n{kept}") from error
         history = self._study.history()
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
-        probes_left = self._left(expected_after, history.finished)
+        probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
         self._job.watcher(
             ProbeEnded.of(
@@ -195,12 +195,14 @@ class Probing:
             )
         )
 
-    def _left(self, expected: float | None, finished: int) -> float | None:
-        """Return the probes until the search probably ends; None if nothing tells, as before its first value.
+    def _probes_left(self, expected: float | None, finished: int) -> float | None:
+        """Return how many probes are left until the search probably ends; None if nothing tells.
+
+        The search ends by itself, or at its target number of finished trials, whichever comes first.
 
         Args:
             expected: the probes until the search ends by itself; None if the sampler does not say.
-            finished: the trials that have finished, of those after which the search ends.
+            finished: the trials that have finished, of those that count towards the target.
         """
         target = self._job.target(self._spec)
         if target is None:
@@ -211,9 +213,9 @@ class Probing:
         return min(until_target, expected)
 
     def _duration_s(self, probes: float | None, history: History, workers: int) -> float | None:
-        """Return the seconds in which workers make so many usual probes, at most those of the budget.
+        """Return how many seconds some workers need for so many usual probes, at most those of the budget.
 
-        Returns None if that is unknown, or if probes take no time.
+        Returns None if the number of probes or their usual length is unknown, or if probes take no time.
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
