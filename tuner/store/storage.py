@@ -18,7 +18,7 @@ from sqlalchemy import Row, String, bindparam, cast, or_, select
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
-from tuner.records.trial import RUNNING, stored_facts, was_stored_by_tuner
+from tuner.records.trial import RUNNING, is_whole, stored_facts
 from tuner.store.leases import Lease
 from tuner.study import grouped
 
@@ -268,13 +268,11 @@ def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectiv
         distributions = {parameter.param_name: _distribution(parameter.distribution_json) for parameter in in_order}
         numbers = {parameter.param_name: float(parameter.param_value) for parameter in parameters}
         objective_values = [float(value.value) for value in sorted(values, key=lambda value: value.objective)]
-        is_whole = isinstance(row.number, int) and all(map(math.isfinite, objective_values))
-        if not is_whole:
+        if not isinstance(row.number, int) or not all(map(math.isfinite, objective_values)):
             return None
         facts = stored_facts(attributes)
-        has_all_values = state != TrialState.COMPLETE or len(objective_values) == objectives
-        is_of_tuner = has_all_values and was_stored_by_tuner(facts, finished=state.is_finished())
-        if objectives is not None and not is_of_tuner:
+        count = len(objective_values)
+        if objectives is not None and not is_whole(facts, state=row.state, values=count, objectives=objectives):
             return None
         return FrozenTrial(
             number=row.number,
