@@ -23,6 +23,7 @@ class CaseWork:
     """The work on one case."""
 
     def __init__(self, job: Job, case: Case) -> None:
+        """Open the study of a case for a job. Raises StoreError if it was begun with other settings."""
         bench = job.bench
         self._job = job
         self._case = case
@@ -66,7 +67,9 @@ class CaseWork:
         return defaults_first(strategy, self._space) if compares else strategy
 
     def run(self, probed: int = 0) -> events.CaseOutcome:
-        """Work on the case, and return how that ended; `probed` counts earlier trials of this command.
+        """Probe one config after another until the case is over, and return how that ended.
+
+        `probed`: the number of probes that this command has made for the case before, such as small ones.
 
         Raises StudyError if the study was measured with another script of the same name.
         """

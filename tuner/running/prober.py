@@ -147,7 +147,7 @@ class RealProber:
         )
 
     def _leaks(self) -> bool:
-        """Return whether the open session holds more memory than after its first run; True if a card is silent."""
+        """Return whether the open session leaks memory: it holds more than after its first run, or a card is silent."""
         try:
             occupancy = self._occupied() if self.open_session else []
         except DeviceError:

@@ -50,7 +50,15 @@ class Probing:
     """After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
 
     def __init__(self, job: Job, case: Case, study: CaseStudy, *, spec: StudySpec, space: Space) -> None:
-        """`spec` and `space` are those of the case."""
+        """Prepare the probes of a case.
+
+        Args:
+            job: The bench, the prober, the watcher, and what may stop the work.
+            case: The case.
+            study: The study that gives the configs and stores the results.
+            spec: The study's settings for this case.
+            space: The parameters of this case.
+        """
         self._job = job
         self._case = case
         self._study = study
@@ -138,9 +146,10 @@ class Probing:
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)
 
     def _training_change(self, result: probe.ProbeResult) -> str | None:
-        """Return how a config changes the training of the person's own config, in the parts that the trainer must keep.
+        """Return in words how a config changes what the person's own command trains; None if it does not.
 
-        None if it changes nothing, or if that is not known.
+        What was counted inside the two trainings is compared, in the parts that the trainer must keep. None also if
+        one of the two is not known, or if this is the own config.
         """
         keeps = self._job.bench.trainer.keeps
         if not keeps or result.training is None or self._space.own is None:

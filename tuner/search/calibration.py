@@ -162,9 +162,16 @@ Expectation = Callable[[Config], tuple[float, float]]
 
 
 def _expectation(observed: Observed, space: Space, name: str, *, error: float, choices: float) -> Expectation:
-    """Return what a model of the measured amounts expects; 0 for each config before any amount is measured.
+    """Fit a model to one part of the measured cost, and return what it expects of a config.
 
-    `name`: a part of the cost, such as `MEMORY_SHARE`. `error` and `choices`: see `Growth`.
+    Before anything is measured, 0 is expected of each config.
+
+    Args:
+        observed: What the trials show.
+        space: The parameters and their values.
+        name: The part of the cost, such as `MEMORY_SHARE`.
+        error: The standard error of a measured amount, as a logarithm.
+        choices: How far a choice usually changes the amount, as a logarithm.
     """
     growth = inherited(space, observed.known_amounts(name, space), error=error, choices=choices)
     if growth is None:
@@ -217,7 +224,10 @@ class BatchToFit:
         return fit(self._tried(trials), total_mib=self.total_mib, samples=self.samples, most=self.most)
 
     def _tried(self, trials: Iterable[FrozenTrial]) -> list[Tried]:
-        """Return the newest result of each size, from trials that differ from the usual config in the size alone."""
+        """Return the newest result of each batch size: whether it fits into memory, and how much it used.
+
+        Only trials count that differ from the usual config in the size alone.
+        """
         tried: dict[int, Tried] = {}
         for trial in trials:
             size = trial.params.get(self.parameter)

@@ -69,7 +69,7 @@ class Frontier:
     """Knows which configs must run out of memory: those that need at least as much as a config that did."""
 
     def __init__(self, failures: Iterable[OutOfMemory] = (), *, ladder: str | None = LADDER) -> None:
-        """`ladder`: the parameter whose values are the rungs."""
+        """Sort failures by what they can be compared with. `ladder`: the parameter whose values are the rungs."""
         self._ladder = ladder
         self._failures: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
         """Need → what configs must share to be compared → the failures that share it."""

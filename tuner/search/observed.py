@@ -91,9 +91,13 @@ class Observed:
         siblings: Sequence[Sibling] = (),
         ladder: str | None = LADDER,
     ) -> None:
-        """`sign` is -1 if the study minimises its objective. `siblings`: the most similar one first.
+        """Take the trials into account, in their order.
 
-        `ladder`: the parameter whose values are the rungs.
+        Args:
+            trials: The trials of the study.
+            sign: -1 if the study minimises its objective, otherwise 1.
+            siblings: Similar cases, the most similar one first.
+            ladder: The parameter whose values are the rungs.
         """
         self._siblings = siblings
         self.measured: dict[str, Measured] = {}

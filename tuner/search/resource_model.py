@@ -40,7 +40,10 @@ class Terms:
     """
 
     def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
-        """`ignored`: parameters that do not change the amount."""
+        """Sort the parameters of a space into sizes, which scale the growing part of an amount, and choices.
+
+        `ignored`: the parameters that do not change the amount.
+        """
         self.ladder = ladder_of(space)
         self.sizes: list[str] = []
         """The parameters whose numbers scale the growing part."""
@@ -291,9 +294,10 @@ def _means_above(least: float, normal: Prediction) -> Floats:
 
 
 def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
-    """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
+    """Fit the memory or time that configs of a case need, with what similar cases have measured as the prior.
 
-    None where nothing was measured in any case, and the last case has no config that is over.
+    The cases are fitted in turn. Each case has the model of the case before as its prior, and the model of the last
+    case is returned. None where nothing was measured in any case, and the last case has no config that is over.
 
     Args:
         space: The space of the last case.

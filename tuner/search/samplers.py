@@ -162,7 +162,13 @@ class Drawn:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
     def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
-        """`resumed_at`: the number of trials so far. It changes the seed: a resumed search draws new numbers."""
+        """Make the chooser of a search.
+
+        Args:
+            space: The parameters and their values.
+            search: Which sampler draws, and its seed.
+            resumed_at: The number of trials so far. It changes the seed: a resumed search draws new numbers.
+        """
         self._space = space
         self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
         self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography

@@ -28,7 +28,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """
 
     def choose(history: History, price: Price) -> Choice | None:
-        """Choose the first new config, by session and by rung."""
+        """Choose a new config: one of the open session, else one of a rung where no other worker is, else the first."""
         new = list(filter(history.is_new, configs))
         if not new:
             return None

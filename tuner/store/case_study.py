@@ -213,6 +213,7 @@ class CaseStudy:
       front and no probe is pruned.
     - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
       source of utilisation.
+    - `case` is the record of the case, which other tools read.
     - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
 
     Raises StoreError that names what differs from the study in the database.
@@ -234,6 +235,8 @@ class CaseStudy:
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
+        """Open the study of a case, or begin it, and store the record of the case. For the arguments see the class."""
+
         def opened() -> tuple[Study, int]:
             """Return the study with the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
@@ -364,7 +367,7 @@ class CaseStudy:
         """
 
         def end_dropped() -> tuple[int, list[Path]]:
-            """End them in one transaction; return their number, and the files with results that are now stored."""
+            """End the trials in one transaction; return their number, and the files with results that are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
             results = _read_unstored(probes) if dropped else {}

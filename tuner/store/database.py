@@ -108,7 +108,15 @@ class Transactions:
         sleep: Callable[[float], None] = time.sleep,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`away_s` is how long lost connections are replaced before the error is raised."""
+        """Let all sessions of a storage join the transactions that this object runs.
+
+        Args:
+            engine: The engine of the storage.
+            sessions: Its sessions.
+            away_s: For how many seconds lost connections are replaced before the error is raised.
+            sleep: Waits for a number of seconds.
+            now_s: Returns the time in seconds.
+        """
         self._engine, self._sessions, self._away_s = engine, sessions, away_s
         self._sleep, self._now_s = sleep, now_s
         self._transaction: sql.RootTransaction | None = None
@@ -196,7 +204,7 @@ class Transactions:
         return connection.scalar(sql.select(sql.func.txid_current_if_assigned())) if is_numbered else None
 
     def _has_committed(self, number: int) -> bool:
-        """Return what PostgreSQL says of a transaction, as soon as it is no more in progress."""
+        """Return whether a transaction was committed. PostgreSQL says it as soon as the transaction is over."""
         while True:
             with suppress(ConnectionLostError), self._engine.connect() as connection:
                 status = connection.scalar(sql.select(sql.func.txid_status(number)))

@@ -41,10 +41,19 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
 def open_study(
     database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
 ) -> optuna.Study:
-    """Return the study called `name`, which maximises each of the objectives, for work in a transaction.
+    """Begin the study called `name`, or resume it with unchanged settings; for work in a transaction.
 
-    A study that has measured nothing yet takes over the new identity, because its set-up was at fault.
-    Raises StoreError that names what differs from the identity with which the study was begun.
+    A study that has measured nothing yet takes over new settings, because its set-up was at fault: see `_mends`.
+
+    Args:
+        database: The database.
+        name: The name of the study.
+        objectives: The names of the values that it maximises, in their order.
+        pruner: The pruner of its trials.
+        identity: The settings that must not change while the study goes on.
+
+    Raises:
+        StoreError: The settings differ from those with which the study was begun; the error names them.
     """
     # Begin the study where there is none.
     directions = [StudyDirection.MAXIMIZE] * len(objectives)

@@ -20,6 +20,7 @@ class RaceRuns:
     """
 
     def __init__(self, database: Database, study: str) -> None:
+        """Find the study of a case in the database. `study`: its name. Raises StoreError if it is not there."""
         self._database = database
         self._claimed: tuple[int, Claim] | None = None
         """The number of the run that this process has claimed, and its claim."""

@@ -35,6 +35,7 @@ class Levels:
     """
 
     def __init__(self, space: Space) -> None:
+        """Give each value of each parameter of a space a code and, if it is a number, a position from 0 to 1."""
         self._names = space.names
         self._codes = [
             {value: code for code, value in enumerate((*parameter.values, None))} for parameter in space.parameters
@@ -105,7 +106,7 @@ class Pool:
     """All configs of a space, or a part of a large one. The place in the list names a config."""
 
     def __init__(self, space: Space) -> None:
-        """The pool has all configs of the space; of a space with more than `MOST`, it draws `DRAWN`.
+        """List all configs of a space; of a space with more than `MOST`, draw `DRAWN` of them.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
