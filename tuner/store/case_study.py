@@ -367,7 +367,7 @@ class CaseStudy:
         """
 
         def end_dropped() -> tuple[int, list[Path]]:
-            """End the trials in one transaction; return their number, and the files with results that are now stored."""
+            """End the trials in one transaction; return their number, and the files whose results are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
             results = _read_unstored(probes) if dropped else {}

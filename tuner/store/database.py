@@ -63,7 +63,7 @@ def retry_connecting(engine: sql.Engine, away_s: float, sleep: Callable[[float],
 
     @event.listens_for(engine, "do_connect")
     def connect(dialect: sql.Dialect, record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
-        """Return the driver's connection, at the latest when the server has been away for too long."""
+        """Return a connection of the driver; raise its error once the server has been away for too long."""
         end_s = time.monotonic() + away_s
         logged = False
         while True:
