@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import tests_loop
 from tests_loop import CASE, Quiet, WithSessions, bench, busy, failed, measured, opened, spec, states, watched
+from tests_replays import FakeClock
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.running.events import CaseOutcome, Ending
-from tuner.running.job import RECOVER, Job
+from tuner.probe.units import HOUR_S
+from tuner.running.events import CaseOutcome, Ending, ProbeEnded
+from tuner.running.job import RECOVER, Budget, Job, within
 from tuner.running.loop import optimize
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -32,6 +34,7 @@ def optimized(
     open_session: Callable[[], str | None] = lambda: None,
     interrupted: Callable[[], bool] = lambda: False,
     recover: bool = False,
+    budget: Budget | None = None,
 ) -> tuple[CaseOutcome, Quiet, Probed]:
     """Run a study; return the probed configs, and whether a session probed each."""
     probed: Probed = []
@@ -52,6 +55,7 @@ def optimized(
             interrupted=interrupted,
             open_session=open_session,
         )
+        job = within(job, budget) if budget else job
         (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE])
     return outcome, watcher, probed
 
@@ -67,6 +71,32 @@ def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
     assert [warm for _, warm in probed] == [True] * 5 + [False]
     assert probed[-1][0] == probed[0][0]
     assert best(tmp_path)["warm"] is False
+
+
+def test_the_time_left_holds_the_confirmation_which_starts_as_slowly_as_a_session(tmp_path: Path) -> None:
+    launched: list[ProbePlan] = []
+
+    def slow_to_open(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        launched.append(plan)
+        return replace(busy(plan, stop), total_s=300.0 if len(launched) == 1 else 20.0)
+
+    _, watcher, _ = optimized(tmp_path, slow_to_open)
+    *_, before_last, last_of_search, confirmation = [event.left_s for event in watcher.of(ProbeEnded)]
+    assert (before_last, last_of_search, confirmation) == (320.0, 300.0, None)
+
+
+def test_the_end_of_a_limited_time_is_kept_for_a_confirmation_that_starts_anew(tmp_path: Path) -> None:
+    clock = FakeClock()
+
+    def slow_to_start(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        is_new = plan.request is None or clock.now() == 0.0
+        result = replace(busy(plan, stop), total_s=300.0 if is_new else 20.0)
+        clock.advance(result.total_s)
+        return result
+
+    study = spec(search={"trials": 60, "seeds_per_variant": 4, "sampler": "tpe"})
+    _, _, probed = optimized(tmp_path, slow_to_start, study=study, budget=Budget(clock, 730.0 / HOUR_S))
+    assert [warm for _, warm in probed][:7] == [True] * 6 + [False]  # the rest of the time holds a seventh in a session
 
 
 def test_a_study_that_asks_for_it_has_no_sessions(tmp_path: Path) -> None:

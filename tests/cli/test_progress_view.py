@@ -70,6 +70,10 @@ def test_another_reading_of_the_best_has_its_mean_and_is_not_called_the_best_so_
     line = told(result, leads=True, best=BestSoFar(value=61.5, error=0.2, trial=7, readings=2))
     assert "61.5 ± 0.2 of 2 (" in line
     assert "best so far" not in line
+    assert "confirmed" not in line  # a session measured it
+    confirmed = told(result, leads=True, confirms=True, best=BestSoFar(value=61.5, error=0.2, trial=7, readings=2))
+    assert "confirmed by the plain command" in confirmed
+    assert "61.5 ± 0.2 of 2 (" in confirmed
     assert "best so far" in told(result, leads=True, best=BestSoFar(value=61.25, error=0.2, trial=7))
 
 

@@ -89,7 +89,8 @@ def _standing(event: events.ProbeEnded) -> str:
     """Return in words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
-        return f", confirmed: mean {with_error(best.value, best.error)} of {best.readings}"
+        how = "confirmed by the plain command" if event.confirms else "measured again"
+        return f", {how}: mean {with_error(best.value, best.error)} of {best.readings}"
     if event.leads and event.confirms and best and best.trial == event.trial:  # sessions may have measured more
         return ", confirmed by the plain command"
     return ", best so far" if event.leads else ""

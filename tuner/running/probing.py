@@ -200,7 +200,7 @@ class Probing:
                 best=BestSoFar.of(self._study.case, history.records),
                 finished=history.finished,
                 target=self._job.target(self._spec),
-                left_s=self._duration_s(probes_left, history, workers),
+                left_s=None if asked.confirms else self._duration_s(probes_left, history, workers),
             )
         )
 
@@ -224,12 +224,14 @@ class Probing:
     def _duration_s(self, probes: float | None, history: History, workers: int) -> float | None:
         """Return how many seconds some workers need for so many usual probes, at most those of the budget.
 
-        Returns None if the number of probes or their usual length is unknown, or if probes take no time.
+        The confirmation of the best by the plain command is added. Returns None if the number of probes or their usual
+        length is unknown, or if probes take no time.
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
             return None
-        return max(0.0, min(probes * usual_s / workers, self._job.left_s()))
+        confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
+        return max(0.0, min(probes * usual_s / workers + confirmation_s, self._job.left_s()))
 
     def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
         """Return whether a running probe has measured for the study's `window_seconds`."""

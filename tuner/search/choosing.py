@@ -96,6 +96,14 @@ class History:
         return over(median, (trial.total_s for trial in self.complete))
 
     @property
+    def confirmation_s(self) -> float:
+        """The seconds of a probe by the plain command, where sessions serve the search; 0 where none does.
+
+        The plain command starts anew, so it takes about as long as the slowest probe, which opened a session.
+        """
+        return over(max, (trial.total_s for trial in self.complete if trial.warm)) or 0.0
+
+    @property
     def facts(self) -> Mapping[str, str]:
         """What is known of the newest measurement beside its config: see `ProbeNumbers.facts`; empty without any."""
         return self.complete[-1].probe.facts if self.complete else {}

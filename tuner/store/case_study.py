@@ -197,7 +197,7 @@ def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> 
     next_s, usual_s = _expected_s(choice, history), history.usual_s
     if history.finished < 4 or next_s is None or usual_s is None:
         return True
-    confirmations_s = 2 * usual_s
+    confirmations_s = usual_s + max(usual_s, history.confirmation_s)
     return left_s >= next_s + confirmations_s
 
 
