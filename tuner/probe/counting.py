@@ -82,9 +82,10 @@ class EpochCounter:
     """A count has come to its end from this share of it on: the last steps may not be printed."""
 
     def __init__(self, *, restart_drop: float = 5) -> None:
-        """A count that falls by `restart_drop`, to its first value or below, has started again.
+        """Begin before the first count.
 
-        A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
+        `restart_drop`: a count that falls by this much, to its first value or below, has started again. A smaller drop
+        is no restart, because ranks that print the same count lag behind each other by an iteration or two.
         """
         self._restart_drop = restart_drop
         self.epoch_lengths: list[float] = []

@@ -98,7 +98,10 @@ class RootCauses:
         """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
-        """Add one line of the output; `rank` is the rank that wrote it, None if that is not known."""
+        """Add one line of the output: follow the tracebacks in it, and keep the exception at the end of each.
+
+        `rank` is the rank that wrote the line; None if that is not known.
+        """
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
         line = text[len(prefix) :].rstrip()
@@ -239,7 +242,10 @@ class Evidence:
         self._add(REPORTED, Clue(t_s, last_words(causes, texts), rank, is_fatal=True, is_certain=True, kind=kind))
 
     def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
-        """Add one line of the output; `rank` is the rank that wrote it, None if that is not known."""
+        """Add one line of the output; keep it as a clue if a rule matches it, or if it shows that a rank may be dying.
+
+        `rank` is the rank that wrote the line; None if that is not known.
+        """
         self._tail.append(Clue(t_s, text))
         self._printed_causes.feed(text, t_s, rank)
         kind, rule = next(((kind, rule) for kind, rule in RULES if rule.pattern.search(text)), (None, None))

@@ -102,9 +102,13 @@ class View:
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
-        """`out_dir` is no part of the view, and neither are file systems that are mounted below the folders.
+        """Prepare a view of some folders. Raises OSError if the machine allows none.
 
-        Raises OSError if the machine allows no such view.
+        Args:
+            folders: The folders.
+            out_dir: The folder of the probe, which stays outside of the view, although it may lie in a folder. So do
+                file systems that are mounted below the folders.
+            keeping: The folders for temporary files, and what may be tried.
         """
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")

@@ -77,6 +77,7 @@ class _Probe:
     """Later, an iteration gives a result once the training is so many times as long as at the last one (chosen)."""
 
     def __init__(self, plan: ProbePlan, recorder: protocols.Recorder, clock: protocols.Clock) -> None:
+        """Prepare a probe; its time begins now."""
         self._plan = plan
         self._recorder = recorder
         self._clock = clock
@@ -181,7 +182,7 @@ class _Probe:
                 return _Ending(ProbeEnd.EXITED)
 
     def _result(self, *, ran_out: bool, is_over: bool = False) -> ProbeResult:
-        """Return the result as far as the marks and samples so far show it.
+        """Return the result as far as the marks and samples so far show it; without a window, only what needs none.
 
         Args:
             ran_out: whether the trainer ended by itself.

@@ -37,7 +37,14 @@ class SamplingRecorder:
     """The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
 
     def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = 1.0) -> None:
-        """The end of a recording waits at most `stop_s` for the running sample, because a sample may hang."""
+        """Prepare a recording.
+
+        Args:
+            source: The devices.
+            clock: Says when a sample is due.
+            interval_s: The seconds from one sample to the next.
+            stop_s: The seconds that the end of the recording waits for a running sample, because a sample may hang.
+        """
         self.source = source
         """The devices that are sampled."""
         self._clock, self._interval_s, self._stop_s = clock, interval_s, stop_s

@@ -68,7 +68,13 @@ class Sessions:
     """
 
     def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
-        """`start` starts a process, by default on this machine; `stop_s` is the least time a trainer has to stop."""
+        """Begin without a session.
+
+        Args:
+            clock: Times the sessions.
+            start: Starts a process; None for a process on this machine.
+            stop_s: The least time in seconds that a trainer has to end its run after a `stop` request.
+        """
         self._clock = clock
         self._start = start or partial(Process, clock=clock)
         self._stop_s = stop_s
@@ -124,10 +130,14 @@ class SessionRun:
     """One run of a session; a `RunningTrainer`."""
 
     def __init__(self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float) -> None:
-        """Send the request for the run; the run's time 0 is `origin_s` on the clock.
+        """Send the request for the run. Raises OutputError when the run's console log cannot be opened.
 
-        `stop_s` is the least time that the trainer has to end the run when it is asked to.
-        Raises OutputError when the run's console log cannot be opened.
+        Args:
+            plan: The plan of the run, with its request.
+            session: The session that serves it.
+            clock: Times the run.
+            origin_s: The time on the clock at which the run's time is 0.
+            stop_s: The least time in seconds that the trainer has to end the run when it is asked to.
         """
         self._stop_s = stop_s
         self.pid: int = session.process.pid

@@ -93,7 +93,7 @@ def summarise(
     """Return a summary of each device over the window. Peaks of memory and power cover the whole probe.
 
     Args:
-        samples: sorted by time.
+        samples: the samples of all devices, sorted by time.
         window: the iterations that count.
         devices: in the order of `DeviceSample.device`.
         source: the name of what measures utilisation.

@@ -35,9 +35,12 @@ class Marks:
     """
 
     def __init__(self, ranks: int, samples_per_iteration: float | None = None) -> None:
-        """If the trainer counts no samples, a mark has `samples_per_iteration` times its iteration.
+        """Begin without marks.
 
-        Iterations between two marks therefore count, too: a trainer may print only every tenth.
+        Args:
+            ranks: The number of ranks that must report an iteration.
+            samples_per_iteration: If the trainer counts no samples, a mark has so many samples times its iteration. So
+                iterations between two marks count, too: a trainer may print only every tenth. None if this is unknown.
         """
         self._ranks = ranks
         self._given_samples = self._samples_per_iteration = samples_per_iteration
@@ -46,7 +49,7 @@ class Marks:
         self.complete: list[Mark] = []
 
     def add(self, report: Progress) -> None:
-        """Take a report into account."""
+        """Take the report of an iteration into account; it makes a mark once all ranks have reported the iteration."""
         if report.rank is None:
             if not self._reported:
                 self._append(_mark([report], 1))
