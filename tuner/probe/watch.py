@@ -67,7 +67,7 @@ class Watch:
     """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
-        """Begin to follow a probe of so many ranks. `limits`: its longest times. `reader`: finds iterations in lines."""
+        """Begin to follow a probe of so many ranks. `limits`: its longest times. `reader`: finds its iterations."""
         self._limits, self._reader, self._ranks = limits, reader, ranks
         self._first_line_s: float | None = None
         """When the first line came; None before it."""

@@ -325,34 +325,26 @@ class CaseStudy:
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._stored_or_made(schema.RUNGS, lambda attributes: attributes.rungs, make, tuple)
+        return self._stored_or_made(schema.RUNGS, make)
 
     def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
         """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._stored_or_made(schema.BATCH, lambda attributes: attributes.batch, make, asdict)
+        return self._stored_or_made(schema.BATCH, make)
 
-    def _stored_or_made(
-        self,
-        name: str,
-        read: Callable[[StudyAttributes], Answer | None],
-        make: Callable[[Sequence[FrozenTrial]], Answer],
-        to_json: Callable[..., object],
-    ) -> Answer:
+    def _stored_or_made(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
         """Return what the study stores as an attribute. If it stores nothing, make it from the trials and store it.
 
         Args:
-            name: The name of the attribute.
-            read: Returns what is stored; None if nothing is.
+            name: The name of the attribute, and of the property of `StudyAttributes` that reads it.
             make: Makes it from the trials. None, which is not stored, if they do not suffice.
-            to_json: Returns what was made as JSON.
         """
 
         def stored_or_made() -> Answer:
             """Return what is stored or made, in one transaction."""
-            if (stored := read(self.attributes)) is not None:
+            if (stored := getattr(self.attributes, name)) is not None:
                 return stored
             if (made := make(self.history().trials)) is not None:
-                self._study.set_user_attr(name, to_json(made))
+                self._study.set_user_attr(name, asdict(made) if isinstance(made, BatchFit) else made)
             return made
 
         return self._transact(stored_or_made, alone=True)
