@@ -207,8 +207,8 @@ _PREPARES = re.compile(
 """The first words of bars before the training. Their steps are no iterations."""
 
 
-def is_aside(name: str, after: str) -> bool:
-    """Return whether a bar belongs to a preparation or an evaluation, and not to the training.
+def is_of_other_work(name: str, after: str) -> bool:
+    """Return whether a progress bar is that of a preparation or an evaluation, whose steps are no iterations.
 
     Args:
         name: the text before the count. More than three words may tell of an evaluation that is over.

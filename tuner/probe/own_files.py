@@ -120,7 +120,7 @@ class View:
     @property
     def prefix(self) -> tuple[str, ...]:
         """The words that start a command in the view."""
-        return _starter(_layers(self._store.path, self._folders), self._shown)
+        return _view_starter(_layers(self._store.path, self._folders), self._shown)
 
     def close(self) -> None:
         """Remove all files that the command has written, except new files in caches. Harmless to repeat."""
@@ -328,7 +328,7 @@ def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
     }
 
 
-def _starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
+def _view_starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
     """Return the words that start a command in a view; see `private_view`."""
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
     return (sys.executable, "-I", "-S", private_view.__file__, view)
@@ -349,7 +349,7 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
     for parent in parents:
         store = Store(parent, folders)
         try:
-            starter = _starter(_layers(store.path, folders), ())
+            starter = _view_starter(_layers(store.path, folders), ())
             trial = subprocess.run([*starter, "true"], capture_output=True, check=False)
         finally:
             store.close()

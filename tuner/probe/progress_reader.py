@@ -167,6 +167,7 @@ class ProgressReader:
             self.pause = Pause("a checkpoint")
 
     def _note_score(self, t_s: float, printed: object) -> None:
+        """Keep the score of a line as the newest one, if the line has one."""
         if (score := _score(printed)) is not None:
             self.score = Score(t_s, score)
 
@@ -235,7 +236,7 @@ class ProgressReader:
             is_iteration = count == "iteration"
             epochs_before = len(counter.epoch_lengths)
             is_before_first_step = printed == 0 and "?" in after  # tqdm draws its bar so
-            does_not_train = end is not None and counting.is_aside(bar_name, after)
+            does_not_train = end is not None and counting.is_of_other_work(bar_name, after)
             is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
             if counter.doubt:

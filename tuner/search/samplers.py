@@ -107,7 +107,7 @@ class GivenSampler(StrategySampler):
 
 
 def allowed(kind: BaseDistribution, value: Value) -> bool:
-    """Return whether a call of `suggest_…` may give a value."""
+    """Return whether a value is one of those that a call of `trial.suggest_…` allows."""
     if isinstance(kind, CategoricalDistribution):
         return value in kind.choices
     return isinstance(kind, IntDistribution | FloatDistribution) and kind.low <= float(value) <= kind.high

@@ -48,7 +48,7 @@ _FACTS, _SYSTEM_FACTS = (
 
 
 @cache
-def _running(study: str) -> Any:
+def _running_query(study: str) -> Any:
     """Return the query of the leases of a study's running trials, and of which of them confirm."""
     return (
         select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
@@ -231,7 +231,7 @@ class TrialStorage(BaseStorage):
             study: The name of the study, which begins the names of its cases.
             lives: Returns whether a process on another host lives, by its lease.
         """
-        rows = self.rows(_running(study))
+        rows = self.rows(_running_query(study))
         confirming = {row.trial_id for row in rows if row.key == schema.CONFIRMS}
         leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == schema.LEASE]
         return [
