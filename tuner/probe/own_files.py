@@ -73,7 +73,13 @@ class Keeping:
 
 
 def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
-    """Return what a person should know before the first probe; None if a view keeps all files as they are."""
+    """Return which files of a training a probe may change, as a person should know; None if a view keeps all of them.
+
+    Args:
+        folders: The folders into which the command may write: see `folders_of`.
+        out_dir: The folder of the probe.
+        keeping: How files are kept; None for the means of this machine.
+    """
     keeping, folders = keeping or Keeping(), _not_inside(folders, out_dir)
     if not folders:
         return None

@@ -138,7 +138,7 @@ class Process:
             raise unwritable(plan.slot.console, error) from error
 
     def _started_pid(self, plan: ProbePlan) -> int:
-        """Return the id of the trainer's process, as the guard tells it. Raises LaunchError where it did not start."""
+        """Wait until the guard tells the id of the trainer's process, and return it. Raises LaunchError without one."""
         message = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
         if "error" not in message:
             return message["pid"]

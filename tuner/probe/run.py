@@ -256,7 +256,7 @@ class _Probe:
         return summaries.with_busy_shares(measured, shares) if is_reported and is_cpu else measured
 
     def _alloc_retries(self) -> int | None:
-        """Return the allocator retries of all ranks, as they report them or else as they were counted inside."""
+        """Return the allocator retries of all ranks so far, as they report them or else as they were counted inside."""
         newest: dict[int | None, int] = {}
         for report in self._watch.progress:
             if report.alloc_retries is not None:

@@ -16,7 +16,7 @@ from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.opening import siblings
-from tuner.study import Case, compare_with_default
+from tuner.study import Case, Space, compare_with_default
 
 
 class CaseWork:
@@ -39,21 +39,7 @@ class CaseWork:
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
-            case=CaseRecord(
-                case=case.name,
-                method=case.method,
-                robot=case.robot,
-                mode=case.mode,
-                files={name: case.options.get(name, "") for name in case.files},
-                trainer=identity["trainer"],
-                source=bench.source.label,
-                devices=bench.device_names,
-                objective=self._spec.objective,
-                ladder=space.ladder,
-                defaults=tuple(space.defaults()),
-                learning=tuple(sorted(bench.trainer.learning)),
-                recording=job.recording,
-            ),
+            case=_case_record(job, case, self._spec.objective, space),
             confirm=job.purpose.competing,
         )
         self._confirmed = 0
@@ -147,6 +133,26 @@ class CaseWork:
         )
 
 
+def _case_record(job: Job, case: Case, objective: str, space: Space) -> CaseRecord:
+    """Return what the database keeps of a case beside its trials, for tables, reports and similar cases."""
+    bench = job.bench
+    return CaseRecord(
+        case=case.name,
+        method=case.method,
+        robot=case.robot,
+        mode=case.mode,
+        files={name: case.options.get(name, "") for name in case.files},
+        trainer=bench.trainer.fingerprint(),
+        source=bench.source.label,
+        devices=bench.device_names,
+        objective=objective,
+        ladder=space.ladder,
+        defaults=tuple(space.defaults()),
+        learning=tuple(sorted(bench.trainer.learning)),
+        recording=job.recording,
+    )
+
+
 def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     """Work on one case after another, and return how each ended.
 
@@ -219,7 +225,11 @@ def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.C
 
 
 def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
-    """Return the job with the case's batch size; small probes run if the case's study has none."""
+    """Work out the case's batch size that is `auto`, by small probes unless the case's study has it already.
+
+    Returns the job with the batch size. If fewer than two sizes ran, it is the job as it was, and an outcome that says
+    what to repair.
+    """
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
     work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
     outcome = _announce_and_run(work, job, started) if work.study.attributes.batch is None else None
@@ -236,7 +246,10 @@ def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
 
 
 def _calibrate(job: Job, case: Case) -> Prepared:
-    """Return the job with the rungs of a case's `auto` ladder; small probes run if the case's study has none."""
+    """Make the rungs of a case's `auto` ladder, by small probes unless the case's study has them already.
+
+    Returns the job with the rungs.
+    """
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work = CaseWork(replace(job, purpose=CALIBRATE), case)

@@ -109,7 +109,8 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
     if prepared_job is not recording_job:  # the values that were `auto` are known now
         recording = plan_recording(prepared_job.bench, case, recording.count)
     space = prepared_job.bench.space_for(case)
-    limited = space.auto_bounds is None and space.auto_batch is None  # a number would count the small probes, too
+    # Without `auto` values, the number of configs ends the recording; with them, it would count the small probes, too.
+    limited = space.auto_bounds is None and space.auto_batch is None
     purpose = purpose_of_recording(recording.configs, limited=limited)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
     return CaseRecording(recording, next(iter(optimize(job, [case])), None))

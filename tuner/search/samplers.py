@@ -223,9 +223,9 @@ class _HistoryStorage(InMemoryStorage):
 
 
 def _next_trial(history: History) -> tuple[Study, FrozenTrial]:
-    """Return a study of the history's trials, and the trial that will be next.
+    """Return a study with the history's trials and a trial that stands for the next one, for Optuna's samplers.
 
-    Optuna's samplers draw for a trial that has begun. Here the config is chosen before its trial begins.
+    They draw for a trial that has begun. Here the config is chosen before its trial begins.
     """
     study = optuna.create_study(
         storage=_HistoryStorage(history.trials), directions=history.study.directions, sampler=RandomSampler()

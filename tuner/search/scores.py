@@ -89,7 +89,10 @@ class RaceStanding(Generic[Key]):
 
 
 def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the runs of a config that count: the longest complete run of each seed; none where a run has failed."""
+    """Return the runs of a config whose scores count: the longest complete run of each seed; none if a run has failed.
+
+    A run is complete if it has trained as long as it was to train.
+    """
     longest: dict[int, RunRecord] = {}
     for run in runs:
         if run.failure is not None:

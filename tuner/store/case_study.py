@@ -476,9 +476,12 @@ class CaseStudy:
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
 
-        Optuna takes no reports in studies with several objectives, and one report per iteration. A window that begins
-        anew after a change of level has fewer iterations; nothing is reported until it has more than were reported.
-        Nothing is reported either while another program locks the file of the database.
+        Nothing is reported, and False returned, in three cases:
+
+        - The study has several objectives, for which Optuna takes no reports.
+        - The iteration was reported before: Optuna takes one report per iteration. A window that begins anew after a
+          change of level has fewer iterations than the window before it.
+        - Another program locks the file of the database.
         """
         if self._has_front or iteration <= self._reported.get(asked.number, 0):
             return False

@@ -91,7 +91,7 @@ class Liveness:
         """Lease → when it was first and last seen, on this process's own clock."""
 
     def __call__(self, lease: Lease) -> bool:
-        """Return whether the process lives."""
+        """Return whether the process of a lease lives, as far as its signs of life tell: see the class."""
         at_s = self._elapsed_s()
         first_s, _ = self._seen.get(lease, (at_s, at_s))
         self._seen[lease] = first_s, at_s
