@@ -245,7 +245,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 def _measured(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives as text."""
     metrics = pooled(member.trials).metrics
-    errors = (member.told_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    errors = (member.widened_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     mean_of = f", mean of {member.readings}" if member.readings > 1 else ""

@@ -157,14 +157,16 @@ def template(
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
 
 
-def retyped(
+def command_with_values(
     words: Sequence[str],
     literal: Sequence[str],
     values: Mapping[str, object],
     own: Mapping[str, object],
     facts: Mapping[str, object],
 ) -> tuple[str, ...] | None:
-    """Return a typed command with the values of a config: as typed, but for the values that are searched.
+    """Return the command that a person typed, with the values of a config in place of the typed ones.
+
+    All other words stay as typed. A flag that was not typed is added only if the config changes its value.
 
     Args:
         words: the words as typed.

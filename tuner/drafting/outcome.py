@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
-from tuner.drafting.command_lines import literal_text, retyped
+from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.export import SPEEDS, BestGain, CaseView, doubts, figure, gain, in_words, with_error
 from tuner.probe import Quantity, over, reserved_port
@@ -163,7 +163,7 @@ def command_line(
     """
     # the words
     typed = typed_command(command)
-    line = retyped(typed.words, template, values, own, facts)
+    line = command_with_values(typed.words, template, values, own, facts)
     if not line:
         return None
     # the variables before them: typed with a placeholder, searched by their name, or as typed
@@ -252,7 +252,7 @@ def _speed(config: Standing | None, view: CaseView) -> str:
     if config is None:
         return "not measured"
     if view.objective in SPEEDS:
-        return f"{with_error(config.value, config.told_error)} {SPEEDS[view.objective]}{_readings(config)}"
+        return f"{with_error(config.value, config.widened_error)} {SPEEDS[view.objective]}{_readings(config)}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}{_readings(config)}"
 

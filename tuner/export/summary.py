@@ -143,7 +143,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     return ConfigRow(
         trial=standing.trial,
         value=standing.value,
-        error=standing.told_error,
+        error=standing.widened_error,
         readings=standing.readings,
         config=standing.config,
         samples_per_s=standing.samples_per_s,

@@ -73,7 +73,13 @@ class Keeping:
 
 
 def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
-    """Return what a person should know before the first probe; None if a view keeps all files as they are."""
+    """Return which files of a training a probe may change, as a person should know; None if a view keeps all of them.
+
+    Args:
+        folders: The folders into which the command may write: see `folders_of`.
+        out_dir: The folder of the probe.
+        keeping: How files are kept; None for the means of this machine.
+    """
     keeping, folders = keeping or Keeping(), _not_inside(folders, out_dir)
     if not folders:
         return None
@@ -102,9 +108,13 @@ class View:
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
-        """`out_dir` is no part of the view, and neither are file systems that are mounted below the folders.
+        """Prepare a view of some folders. Raises OSError if the machine allows none.
 
-        Raises OSError if the machine allows no such view.
+        Args:
+            folders: The folders.
+            out_dir: The folder of the probe, which stays outside of the view, although it may lie in a folder. So do
+                file systems that are mounted below the folders.
+            keeping: The folders for temporary files, and what may be tried.
         """
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
@@ -116,7 +126,7 @@ class View:
     @property
     def prefix(self) -> tuple[str, ...]:
         """The words that start a command in the view."""
-        return _starter(_layers(self._store.path, self._folders), self._shown)
+        return _view_starter(_layers(self._store.path, self._folders), self._shown)
 
     def close(self) -> None:
         """Remove all files that the command has written, except new files in caches. Harmless to repeat."""
@@ -288,7 +298,11 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders that saving flags name, as `--out DIR` or `--out=DIR`; for a new path, the folder around it."""
+    """Yield the folders into which flags of a command let it write, as `--out DIR` or `--out=DIR`.
+
+    Only flags count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is the folder
+    around it.
+    """
     for previous_word, word in pairwise(("", *command)):
         flag, value = word.split("=", 1) if "=" in word else (previous_word, word)
         is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
@@ -328,7 +342,7 @@ def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
     }
 
 
-def _starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
+def _view_starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
     """Return the words that start a command in a view; see `private_view`."""
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
     return (sys.executable, "-I", "-S", private_view.__file__, view)
@@ -349,7 +363,7 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
     for parent in parents:
         store = Store(parent, folders)
         try:
-            starter = _starter(_layers(store.path, folders), ())
+            starter = _view_starter(_layers(store.path, folders), ())
             trial = subprocess.run([*starter, "true"], capture_output=True, check=False)
         finally:
             store.close()

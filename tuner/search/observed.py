@@ -46,9 +46,9 @@ class Sibling:
 
 
 def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
-    """Return the configs of which the part `name` of the cost is known, and these amounts.
+    """Return the measured amounts of one part of the cost, such as `start_s`, with their configs.
 
-    Configs of a variant outside the space are left out.
+    Configs of a variant outside the space are left out, because a variant may need quite another amount.
     """
     variants = space.values(VARIANT) or (None,)
     known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]
@@ -90,9 +90,13 @@ class Observed:
         siblings: Sequence[Sibling] = (),
         ladder: str | None = LADDER,
     ) -> None:
-        """`sign` is -1 if the study minimises its objective. `siblings`: the most similar one first.
+        """Take the trials into account, in their order.
 
-        `ladder`: the parameter whose values are the rungs.
+        Args:
+            trials: The trials of the study.
+            sign: -1 if the study minimises its objective, otherwise 1.
+            siblings: Similar cases, the most similar one first.
+            ladder: The parameter whose values are the rungs.
         """
         self._siblings = siblings
         self.measured: dict[str, Measured] = {}

@@ -24,7 +24,7 @@ from sqlalchemy import Row, String, TableClause, TextClause, bindparam, cast, or
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
-from tuner.records.trial import RUNNING, stored_facts, was_stored_by_tuner
+from tuner.records.trial import RUNNING, is_whole, stored_facts
 from tuner.store.leases import Lease
 from tuner.study import grouped
 
@@ -101,7 +101,7 @@ _SET_PARAMETER = _insertion(
 
 
 @cache
-def _running(study: str) -> Any:
+def _running_query(study: str) -> Any:
     """Return the query of the leases of a study's running trials, and of which of them confirm."""
     return (
         select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
@@ -125,7 +125,7 @@ class _Cache:
     """The largest id."""
 
 
-class Neighbour(NamedTuple):
+class RunningProbe(NamedTuple):
     """A probe that a living process runs now."""
 
     trial: int
@@ -148,7 +148,10 @@ def _by_optuna(method: Callable[..., Any]) -> Any:
 
 
 class _Decoded(dict[str, Any]):
-    """Attributes that have just been decoded. Nobody else holds them, so Optuna's copy for its caller may be these."""
+    """Attributes that have just been decoded, which no deep copy copies.
+
+    Optuna copies attributes before it returns them. That takes long, and nobody else holds these.
+    """
 
     def __deepcopy__(self, _: dict[int, Any]) -> "_Decoded":
         return self
@@ -239,7 +242,7 @@ class TrialStorage(BaseStorage):
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
             found = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
-        trial = _trial(*found[0], None) if found else None
+        trial = _frozen_trial(*found[0], None) if found else None
         if trial is None:
             raise KeyError(NO_RECORD)
         return trial
@@ -264,7 +267,7 @@ class TrialStorage(BaseStorage):
             cache.last = max(cache.last, row.trial_id)
             if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
                 cache.open.append(row.trial_id)  # read again next time
-            if (trial := _trial(row, details, objectives)) is None:
+            if (trial := _frozen_trial(row, details, objectives)) is None:
                 continue
             trials[row.trial_id] = trial
             if trial.state.is_finished():
@@ -294,16 +297,18 @@ class TrialStorage(BaseStorage):
             cases[row.study_name] = row.study_id, StudyAttributes(facts)
         return cases
 
-    def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:
+    def running_probes(self, study: str, lives: Callable[[Lease], bool]) -> list[RunningProbe]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.
 
-        `lives`: returns whether a process on another host lives.
+        Args:
+            study: The name of the study, which begins the names of its cases.
+            lives: Returns whether a process on another host lives, by its lease.
         """
-        rows = self.rows(_running(study))
+        rows = self.rows(_running_query(study))
         confirming = {row.trial_id for row in rows if row.key == schema.CONFIRMS}
         leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == schema.LEASE]
         return [
-            Neighbour(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
+            RunningProbe(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
             for row, lease in leases
             if lease and lease.held(lives)
         ]
@@ -329,10 +334,13 @@ class TrialStorage(BaseStorage):
             yield lambda query, **values: connection.execute(query, values).all()
 
 
-def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
-    """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
+def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
+    """Return Optuna's form of a stored trial; None where the trial is not the tuner's, or damaged.
 
-    `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
+    Args:
+        row: The row of the trial.
+        details: Its rows of each of `_TABLES`.
+        objectives: The number of values that a complete trial has; None accepts any trial that can be read.
     """
     parameters, values, steps, attributes, constraints = details
     try:
@@ -341,13 +349,11 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
         distributions = {parameter.param_name: _distribution(parameter.distribution_json) for parameter in in_order}
         numbers = {parameter.param_name: float(parameter.param_value) for parameter in parameters}
         objective_values = [float(value.value) for value in sorted(values, key=lambda value: value.objective)]
-        is_whole = isinstance(row.number, int) and all(map(math.isfinite, objective_values))
-        if not is_whole:
+        if not isinstance(row.number, int) or not all(map(math.isfinite, objective_values)):
             return None
         facts = stored_facts(attributes)
-        has_all_values = state != TrialState.COMPLETE or len(objective_values) == objectives
-        is_of_tuner = has_all_values and was_stored_by_tuner(facts, finished=state.is_finished())
-        if objectives is not None and not is_of_tuner:
+        count = len(objective_values)
+        if objectives is not None and not is_whole(facts, state=row.state, values=count, objectives=objectives):
             return None
         return FrozenTrial(
             number=row.number,
