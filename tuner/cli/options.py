@@ -231,14 +231,14 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 
     Each line begins with `mark`, such as that of a shell's comment.
     """
-    return "\n".join(f"{mark}{part}" for line in text.split("\n") for part in _parts(line, width - len(mark)))
+    return "\n".join(f"{mark}{part}" for line in text.split("\n") for part in _wrapped_lines(line, width - len(mark)))
 
 
-def _parts(line: str, width: int) -> list[str]:
-    """Return the parts of a line that is broken to fit a width; the later ones are indented by four more."""
+def _wrapped_lines(line: str, width: int) -> list[str]:
+    """Return a line broken into lines that fit a width; the later ones are indented by four more."""
     if len(line) <= width:
         return [line]
-    # where no line is broken, NUL stands for the space, which `textwrap` does not take for one
+    # what stays on one line has NULs in place of its spaces meanwhile, because `textwrap` breaks at spaces alone
     unbroken = _UNBROKEN.sub(lambda match: match[0].replace(" ", "\0"), line)
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     parts = textwrap.wrap(unbroken, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

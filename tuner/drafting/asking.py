@@ -274,7 +274,7 @@ def _value(flag: str, word: str, current: Value | None) -> Value:
     value of the flag, or looks like a misspelt number.
     """
     number = _number(word)
-    least = _least(flag)  # None for a flag that is no size
+    least = _least_allowed(flag)  # None for a flag that is no size
     if least is not None and (not isinstance(number, int) or number < least):
         raise StudyError(f"{flag}={_cut(word)}: write whole numbers of at least {least}, with commas between them")
     if not word.isprintable():
@@ -284,7 +284,7 @@ def _value(flag: str, word: str, current: Value | None) -> Value:
     return word if number is None else number
 
 
-def _least(flag: str) -> int | None:
+def _least_allowed(flag: str) -> int | None:
     """Return the smallest number that a size or a number of workers may have; None for any other flag."""
     if Role.WORKERS.has(flag):
         return 0
