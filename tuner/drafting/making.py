@@ -20,7 +20,7 @@ from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.typed_command import typed_command, variables
+from tuner.trainers.typed_command import split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
@@ -108,7 +108,7 @@ def make_study(
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
-    made_from = variables(tuple(command_of_file(file) or ()))
+    made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)

@@ -70,7 +70,7 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     Raises StudyError for a command without words, one that starts several trainings, and one that submits a job.
     """
     try:
-        env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+        env, words = split_variables(shlex.split(command[0]) if len(command) == 1 else command)
     except ValueError as error:  # such as a quote that is not closed
         problem = f"the command {command[0][:60]!r} cannot be read: {error}"
         raise StudyError(f"{problem}; give its words after `--`") from error
@@ -101,10 +101,11 @@ class SplitCommand(NamedTuple):
     """The rest."""
 
 
-def variables(words: Sequence[str]) -> SplitCommand:
-    """Return a command line split into the variables before its program, and the rest.
+def split_variables(words: Sequence[str]) -> SplitCommand:
+    """Return a command line split into the environment variables before its program, and the rest.
 
-    An `env` that only sets variables is no program: `env FOO=1 python train.py` is `FOO=1 python train.py`.
+    A shell's `FOO=1 python train.py` sets such a variable. An `env` that only sets variables is no program:
+    `env FOO=1 python train.py` is the same.
     """
     env: dict[str, str] = {}
     for place, word in enumerate(words):
