@@ -192,11 +192,12 @@ def scale(
         _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
         return
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
-    source, per_node = _devices_to_measure(bench, devices, shared=shared)
+    source, per_node = _open_devices(bench, devices, shared=shared)
     over_nodes = per_node is not None
     counts = _counts(gpus, source, per_node)
     if bench:
-        subjects = [_subject_of_case(bench, case, settings or [], chosen_sizes)]
+        chosen = chosen_cases(bench, [case] if case else None)[0]
+        subjects = [subject_of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
     # the runs, without those that an earlier call has measured already
@@ -245,9 +246,7 @@ def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str,
     console.print(f"submitted job {job}; its log in {folder / 'slurm'} shows the results")
 
 
-def _devices_to_measure(
-    bench: Workbench | None, devices: str | None, *, shared: bool
-) -> tuple[DeviceSource, int | None]:
+def _open_devices(bench: Workbench | None, devices: str | None, *, shared: bool) -> tuple[DeviceSource, int | None]:
     """Return the devices to measure, opened, and how many of them a node has; None if all are of this machine.
 
     They are those of several nodes for a study that wants nodes. Otherwise `devices` names them, by default all.
@@ -257,14 +256,6 @@ def _devices_to_measure(
     if shared:
         raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
     return bench.source, len(bench.source.devices) // bench.spec.slurm.nodes
-
-
-def _subject_of_case(
-    bench: Workbench, case: str | None, settings: Sequence[str], sizes: tuple[int, ...] | None
-) -> campaign.Scaled:
-    """Return what is measured of a study: the named case, or its first, with the config that it would probe first."""
-    chosen = chosen_cases(bench, [case] if case else None)[0]
-    return subject_of_study(bench, chosen, first_config(bench, chosen, settings), sizes)
 
 
 def _built_in(

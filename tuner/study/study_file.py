@@ -77,12 +77,6 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     return file
 
 
-def regular_content(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of a file. Raises the errors of `open_regular`."""
-    with open_regular(path) as file:
-        return file.read(most_bytes)
-
-
 def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
     """Return the keys and values of a YAML file.
 
@@ -108,7 +102,8 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
 
 def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
     """Return the keys and values of a YAML file. Raises StudyError, and the errors of file and parser."""
-    content = regular_content(path, MOST_BYTES + 1)
+    with open_regular(path) as file:
+        content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise _reading_error(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
     raw = deepcopy(_values(content.decode()))  # the cached values stay as they are

@@ -158,13 +158,8 @@ def imported_modules(script: str) -> tuple[str, ...]:
     own_folders = (Path(script).parent, Path())
 
     def is_foreign(package: str) -> bool:
-        """Return whether a package is neither Python's nor beside the script."""
-        is_own = any(_has_module(folder, package) for folder in own_folders)
-        return package not in sys.stdlib_module_names and not is_own
+        """Return whether a package is neither Python's nor beside the script, where a mere folder is no package."""
+        files = (folder / file for folder in own_folders for file in (f"{package}.py", f"{package}/__init__.py"))
+        return package not in sys.stdlib_module_names and not any(map(Path.is_file, files))
 
     return tuple(filter(is_foreign, packages))
-
-
-def _has_module(folder: Path, name: str) -> bool:
-    """Return whether a folder has a module or a package of this name; a mere folder, such as `datasets`, is neither."""
-    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
