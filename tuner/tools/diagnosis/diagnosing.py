@@ -123,7 +123,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> study_times
         setup=study_times.Setup(
             duty_pct=_duty(ended),
             cores=_cores(ended),
-            gpus_per_trial=_gpus(cases),
+            gpus_per_trial=_gpus_per_trial(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
         ),
@@ -162,8 +162,8 @@ def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
     return study_times.known(mean_pct, f"{DATABASE}; start-ups and failures count as idle")
 
 
-def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
-    """Return the GPUs of a probe, the most of all cases; None on the CPU."""
+def _gpus_per_trial(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
+    """Return how many GPUs a probe uses, the most of all cases; None where probes run on the CPU."""
     most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.known(most or None, DATABASE)
 
@@ -312,7 +312,14 @@ OPTIONS = {
 
 
 def rows(facts: study_times.Facts) -> Iterator[Row]:
-    """Yield the facts of a study, the unknown ones included."""
+    """Yield the facts of a study as rows of a table, the unknown ones included."""
+    yield from _rows_of_trials(facts)
+    yield from _rows_of_time(facts)
+    yield from _rows_of_setup(facts)
+
+
+def _rows_of_trials(facts: study_times.Facts) -> Iterator[Row]:
+    """Yield how many trials ended in each way, and how many have not ended."""
     for end, ended in facts.ended.items():
         if end is study_times.TrialEnd.INTERRUPTED and not ended.trials:
             continue
@@ -320,6 +327,10 @@ def rows(facts: study_times.Facts) -> Iterator[Row]:
         yield f"{end} trials", f"{ended.trials}, {ended.share:.0%}{took}", DATABASE
     if facts.running or facts.waiting:
         yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
+
+
+def _rows_of_time(facts: study_times.Facts) -> Iterator[Row]:
+    """Yield how long trials ran, how many at once, and how long they trained."""
     gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
     yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
     yield "time of all trials", duration(facts.trial_s), DATABASE
@@ -339,6 +350,10 @@ def rows(facts: study_times.Facts) -> Iterator[Row]:
         yield "start-up", share, DATABASE
     else:
         yield "start-up", *_cells("startup_s", startup, f"{{:.1f}} s, {share}")
+
+
+def _rows_of_setup(facts: study_times.Facts) -> Iterator[Row]:
+    """Yield what the trials ran with. On the CPU, facts of GPUs have no rows."""
     on_cpu = facts.is_ours and facts.setup.gpus_per_trial is None
     for name, label, form in (
         ("duty_pct", "duty of the ranks" if on_cpu else "duty of the GPUs", "{:.0f}%"),
