@@ -73,7 +73,7 @@ def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
     assert training is not None
     assert (running.usual, 1.5 < training.mean < 2.0) == (4, True)
     assert found.facts.setup.loader_workers == KnownFact(value=2.0, source="database")
-    assert [one.kind for one in found.causes] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+    assert [one.kind for one in found.causes] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
 
 
 def test_without_options_the_start_up_is_estimated_and_the_rest_is_unknown(url: str) -> None:
@@ -93,12 +93,10 @@ def test_the_page_of_a_starved_study(tuner: Tuner, url: str) -> None:
     assert (file.read_bytes(), sorted(path.name for path in file.parent.iterdir())) == (before, [file.name])
     lines = out.splitlines()
     begins = [line.partition(":")[0] for line in lines if line.startswith(("Cause", "Change"))]
-    causes = ["Cause 1, pruning with start-up", "Cause 2, few loader workers", "Cause 3, few parallel trials"]
+    causes = ["Cause 1, pruning with start-up", "Cause 2, few parallel trials", "Cause 3, few loader workers"]
     assert begins == [*causes, "Change 1", "Change 2", "Change 3"]
-    assert lines[lines.index(next(line for line in lines if line.startswith("Change 1"))) + 1] == (
-        "  At most 1.20 times as much training: if loading is the limit: 12 cores / 4 trials = 3 workers; 3 / 2 = 1.50 "
-        "times; GPUs that are 83% busy have room for 100 / 83 = 1.20 times."
-    )
+    told = "GPUs that are 83% busy have room for 100 / 83 = 1.20 times."
+    assert [line for line in lines if "1.20 times as much" in line and "storage may gain more" in line and told in line]
 
 
 def test_a_healthy_study_needs_no_change(tuner: Tuner, url: str) -> None:
@@ -188,7 +186,7 @@ def test_the_document_has_the_keys_of_the_page(tuner: Tuner, url: str) -> None:
     code, out, _ = tuner("diagnose", "--storage", url, "--study-name", "starved", *WATCHED, "--json")
     assert code == 0
     document = json.loads(out)
-    assert [one["kind"] for one in document["causes"]] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+    assert [one["kind"] for one in document["causes"]] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
     assert document["setup"]["duty_pct"] == {"value": 83.0, "source": "--duty"}
     shown = {piece.text for piece in of("diagnose.md", "inline")}
     parts = [document, *document["causes"], document["setup"]["duty_pct"].keys() - {"value"}]
@@ -203,7 +201,7 @@ def test_the_notebook_shows_the_same_causes(url: str, monkeypatch: pytest.Monkey
     for cell in notebook.cells:
         if cell.cell_type == "code":
             exec(compile(cell.source, cell.id, "exec"), names)  # noqa: S102 - the code of our own notebook
-    assert [one.kind for one in names["told"].causes] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+    assert [one.kind for one in names["told"].causes] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
     assert len(names["free_s"]) == 4  # the trials that run at once
     shares = names["shares"]
     assert shares[0] == pytest.approx(100 * (1 - names["found"].facts.startup_share))

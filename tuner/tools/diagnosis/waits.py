@@ -67,9 +67,9 @@ def cause(
     gain = factor
     if factor is not None:
         how += f" = {factor:.2f} times"
-        if factor > room:
-            gain = room
-            how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    if duty_pct and (factor is None or factor > room):
+        gain = room
+        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
     undo = _UNDO.get(kind, _NOTHING_LOST)
     if facts.is_ours:
         is_new_session = kind is Kind.STARTUP and not facts.has_sessions
@@ -135,10 +135,10 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
 
 def _threads(facts: Facts) -> Iterator[IdleCause]:
     """Yield that the trials at once are threads of one process."""
-    n_jobs, duty_pct = facts.setup.n_jobs, _duty(facts)
-    if n_jobs is None or n_jobs.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):  # the GPUs have no room
+    n_jobs = facts.setup.n_jobs
+    if n_jobs is None or n_jobs.value < 2:
         return
-    if duty_pct is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
+    if _duty(facts) is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
         return
     yield cause(
         Kind.THREADS,
@@ -155,8 +155,7 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
     gpus, per_trial, running = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once
     if gpus is None or per_trial is None or running is None or running.usual > 1 or per_trial.value < gpus.value:
         return
-    duty_pct = _duty(facts)
-    if gpus.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):  # the GPUs have no room
+    if gpus.value < 2:
         return
     how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
     yield cause(
@@ -260,12 +259,13 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     if not is_crowded and each >= wanted:
         return
     if is_crowded:
-        ratio, how = None, "no number of the study tells how much they slow each other down"
-    elif each >= 1.0:
-        share = f"{cores.value} cores / {at_once} trials = {wanted} workers"
-        ratio, how = (wanted, each), f"if loading is the limit: {share}; {wanted} / {each:g}"
-    else:  # without a worker, the trial loads its data itself
-        ratio, how = (2.0, 1.0), "if loading takes as long as training: side by side instead of in turn"
+        how = "no number of the study tells how much they slow each other down"
+    else:  # without a worker, the trial loads its data itself, in turn with the training
+        times = wanted / each if each >= 1.0 else wanted + 1.0
+        how = (
+            f"a worker per core gains up to {times:.2f} times if workers compute; workers that wait for storage may "
+            "gain more: `tuner optimize --search num_workers=…` measures it"
+        )
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
@@ -274,7 +274,6 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
         how=how,
-        ratio=ratio,
     )
 
 
