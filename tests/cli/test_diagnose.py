@@ -1,6 +1,7 @@
 """`tuner diagnose` on studies made by Optuna itself, on one of ours, and on what is no such study."""
 
 import json
+import re
 import shutil
 import sqlite3
 import threading
@@ -92,9 +93,9 @@ def test_the_page_of_a_starved_study(tuner: Tuner, url: str) -> None:
     assert (code, err) == (0, "")
     assert (file.read_bytes(), sorted(path.name for path in file.parent.iterdir())) == (before, [file.name])
     lines = out.splitlines()
-    begins = [line.partition(":")[0] for line in lines if line.startswith(("Cause", "Change"))]
+    blocks = [line.partition(":")[0].strip() for line in lines if line.startswith(("Cause", "  Change"))]
     causes = ["Cause 1, pruning with start-up", "Cause 2, few parallel trials", "Cause 3, few loader workers"]
-    assert begins == [*causes, "Change 1", "Change 2", "Change 3"]
+    assert blocks == [causes[0], "Change", causes[1], "Change", causes[2], "Change"]
     told = "GPUs that are 83% busy have room for 100 / 83 = 1.20 times."
     assert [line for line in lines if "1.20 times as much" in line and "storage may gain more" in line and told in line]
 
@@ -139,9 +140,9 @@ def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.M
     monkeypatch.setenv("MIMICKIT_ROOT", "x")
     code, out, err = tuner("diagnose", "--study", "pi_plus", "--storage", OURS)
     assert (code, err) == (0, "")
-    rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in cells_of(out)}
-    assert rows["start-up"] == ["40% of all trial time", "database"]
-    assert rows["complete trials"][0].startswith("49, 94%")
+    facts = facts_of(out)
+    assert facts["start-up"] == "40% of all trial time"
+    assert facts["complete trials"].startswith("49, 94%")
     one = diagnose(connect(OURS), "pi_plus/amp_pi_plus").facts
     assert (one.study, len(one.trials)) == ("pi_plus/amp_pi_plus", 21)
 
@@ -178,8 +179,20 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
     assert all(one.undo for one in found.causes)
 
 
-def cells_of(printed: str) -> list[list[str]]:
-    return [line.strip("│").split("│") for line in printed.splitlines() if line.startswith("│")]
+def facts_of(printed: str) -> dict[str, str]:
+    """Return the facts of a page: what each is about → the fact. Each has a line of its own."""
+    pairs = re.findall(r"^  +(\S+(?: \S+)*)  +(\S.*)$", printed, re.MULTILINE)
+    assert len({label for label, _ in pairs}) == len(pairs)
+    return {label: fact.strip() for label, fact in pairs}
+
+
+def test_facts_that_are_unknown_or_none_are_left_out(tuner: Tuner, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = tuner("diagnose", "--storage", url, "--study-name", "healthy", "--gpus", 2)[1]
+    facts = facts_of(out)
+    assert (facts["GPUs"], facts["complete trials"].partition(",")[0]) == ("2 (--gpus)", "40")
+    assert facts.keys().isdisjoint({"cores", "duty of the GPUs", "interrupted trials", "they run"})
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_the_document_has_the_keys_of_the_page(tuner: Tuner, url: str) -> None:
@@ -283,11 +296,11 @@ def test_a_journal_is_read_and_tells_threads_from_processes(
     before = file.read_bytes()
     code, out, err = tuner("diagnose", "--storage", file, "--study-name", "mine")
     assert (code, err) == (0, "")
-    rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in cells_of(out)}
-    assert rows["they run"] == [said, "journal"]
-    assert rows["complete trials"][0].startswith("4, 100%")
-    assert rows["not ended"] == ["1 running, 0 waiting", "database"]
-    assert rows["loader workers of a trial"][1] == "journal"
+    facts = facts_of(out)
+    assert facts["they run"] == f"{said} (journal)"
+    assert facts["complete trials"].startswith("4, 100%")
+    assert facts["not ended"] == "1 running, 0 waiting"
+    assert facts["loader workers of a trial"].endswith("(journal)")
     assert (file.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (before, [file.name])
 
 

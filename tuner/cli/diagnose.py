@@ -5,15 +5,16 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tuner.cli import options
-from tuner.cli.case_tables import print_tables
 from tuner.errors import StudyError
 from tuner.export import connect
+from tuner.probe import number_of
 from tuner.records.urls import checked_url, shown
-from tuner.tools.diagnosis.diagnosing import OPTIONS, diagnose_journal, rows, sentences, studies_in, unknown
+from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, studies_in
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
+from tuner.tools.diagnosis.saying import OPTIONS, rows, sentences, unknown
 from tuner.tools.diagnosis.study_times import Setup, known
 
 
@@ -77,11 +78,12 @@ def diagnose(
         document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}
         options.print_document({**document, "causes": diagnosis.causes, "unknown": unknown(facts)})
         return
-    title = f"study {facts.study}: {len(facts.trials)} ended trials"
-    table = Table("fact", "value", "from", title=title, title_justify="left")
-    for row in rows(facts):
-        table.add_row(*row)
-    print_tables(console, table)
+    console.print(f"study {facts.study}: {number_of(len(facts.trials), 'ended trial')}")
+    table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
+    for label, fact, source in rows(facts):
+        who = source.removeprefix(DATABASE).lstrip("; ")
+        table.add_row(f"  {label}", f"{fact} ({who})" if who else fact)
+    console.print(table)
     for line in sentences(diagnosis):
         console.print(line)
 
