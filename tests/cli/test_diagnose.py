@@ -287,7 +287,9 @@ def journal(file: Path, *, n_jobs: int) -> None:
     study.ask()
 
 
-@pytest.mark.parametrize(("n_jobs", "said"), [(1, "in processes"), (2, "in threads of one process, n_jobs=2")])
+@pytest.mark.parametrize(
+    ("n_jobs", "said"), [(1, "one in each process, n_jobs=1"), (2, "2 in threads of one process, n_jobs=2")]
+)
 def test_a_journal_is_read_and_tells_threads_from_processes(
     tuner: Tuner, tmp_path: Path, n_jobs: int, said: str
 ) -> None:

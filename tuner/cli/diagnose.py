@@ -36,7 +36,7 @@ Duty = Annotated[float | None, _number("--duty", 1, "Mean utilisation of the GPU
 Workers = Annotated[float | None, _number("--loader-workers", 0, "Processes of one trial that load data.")]
 Cores = Annotated[int | None, typer.Option(min=1, help="CPU cores of the machine.")]
 Jobs = Annotated[
-    int | None, typer.Option("--n-jobs", min=1, help="Trials that run in threads of one process (Optuna's n_jobs).")
+    int | None, typer.Option("--n-jobs", min=1, help="Trials that each process runs at once, as threads (n_jobs).")
 ]
 Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of the machine.")]
 PerTrial = Annotated[int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs that one trial uses.")]

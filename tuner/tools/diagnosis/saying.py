@@ -63,8 +63,8 @@ def _rows_at_once(facts: Facts) -> Iterator[Row]:
         yield "trials at once", _at_once(running), DATABASE
         yield "  over time", " ".join(f"{mean:.1f}" for mean in running.tenths), DATABASE
     if n_jobs:
-        threads = f"in threads of one process, n_jobs={n_jobs.value}"
-        yield "  they run", threads if n_jobs.value > 1 else "in processes", n_jobs.source
+        in_each = "one in each process" if n_jobs.value == 1 else f"{n_jobs.value} in threads of one process"
+        yield "  they run", f"{in_each}, n_jobs={n_jobs.value}", n_jobs.source
     if running and running.most > 1 and training:
         none = f"; none for {training.none_share:.0%} of the time"
         yield "of these, training", f"{_at_once(training)}{none}", DATABASE
