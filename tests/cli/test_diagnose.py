@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 from tests_cli import Tuner
+from tests_counts import COUNTED_TRAINING
 from tests_database import empty_database
 from tests_docs import ROOT, of
 from tests_later import Later
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from notebooks.studies import HEALTHY, STARVED, add
+from tuner.count.signature import Shares
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import State, Verdict
@@ -150,13 +153,15 @@ def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.M
 def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(tmp_path: Path) -> None:
     file = tmp_path / "study.db"
     file.write_bytes(empty_database())
+    waiting = replace(COUNTED_TRAINING, shares=Shares(data=0.2, evaluation=0.0, saves=0.0))
     with opened(f"sqlite:///{file}") as database:
         study, summary = (
             case_study(database),
             DeviceSummary(device="cuda:0", source="nvml", window_s=10.0, util_mean_pct=30.0),
         )
         for _ in range(4):
-            tell(study, ask(study), ok(30.0), start_up_s=40.0, total_s=100.0, devices=(summary,), warm=True)
+            times = {"start_up_s": 40.0, "total_s": 100.0, "window_s": 50.0}
+            tell(study, ask(study), ok(30.0), **times, devices=(summary,), warm=True, training=waiting)
         tell(study, ask(study), Verdict(state=State.FAIL, status="interrupted", retry=True), total_s=100.0)
         tell(study, ask(study), CRASH, total_s=100.0)
         workers = [trial.params["num_workers"] for trial in stored(database)]
@@ -175,7 +180,8 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
     assert found.facts.setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
     assert found.facts.setup.duty_pct
     assert found.facts.setup.duty_pct.value < 19
-    assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.FAILURES, Kind.GAPS]
+    assert found.facts.setup.data_wait == KnownFact(value=pytest.approx(0.2), source="database")
+    assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.LOADING, Kind.FAILURES, Kind.GAPS]
     assert all(one.undo for one in found.causes)
 
 

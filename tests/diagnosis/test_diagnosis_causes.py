@@ -84,6 +84,23 @@ def test_few_workers_gain_without_a_bound_because_some_wait_for_storage(workers:
     assert all(said in cause.how for said in (f"{times} if workers compute", "storage may gain more", "--search"))
 
 
+def test_a_measured_wait_for_data_tells_more_than_workers_cores_and_busy_gpus() -> None:
+    (cause,) = found(*LONG, data_wait=0.96, loader_workers=8, cores=12)
+    assert (cause.kind, cause.factor, cause.gain) == (Kind.LOADING, pytest.approx(25.0), pytest.approx(25.0))
+    assert "wait for the next batch for 96%" in cause.why
+    assert "loader workers" in cause.change
+    assert found(*LONG, data_wait=0.04, loader_workers=2, cores=12) == []
+    ours: dict[str, Any] = {"ours": True, "at_once": 1, "data_wait": 0.96, "duty_pct": 4.0}
+    assert kinds(found(*LONG, **ours)) == kinds(found(*LONG, **ours, gpus_per_trial=1)) == [Kind.LOADING]
+    loading, idle = found(*LONG, data_wait=0.5, duty_pct=4.9)
+    assert (loading.kind, idle.kind) == (Kind.IDLE, Kind.LOADING)
+    assert "do not wait for data, the GPUs are 10% busy" in loading.why
+
+
+def test_ranks_on_the_cpu_are_no_gpus_with_little_to_do() -> None:
+    assert found(*LONG, ours=True, duty_pct=11.0) == []
+
+
 def test_more_workers_than_cores_slow_each_other_down_by_an_unknown_factor() -> None:
     (cause,) = found(*LONG, loader_workers=8, cores=12)
     assert (cause.kind, cause.factor, cause.gain) == (Kind.CROWDED, None, None)
@@ -122,11 +139,12 @@ def test_long_start_ups_of_complete_trials() -> None:
 
 
 def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> None:
-    (cause,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=18.0)
+    on_gpus: dict[str, Any] = {"ours": True, "gpus_per_trial": 1}
+    (cause,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, **on_gpus, duty_pct=18.0)
     assert (cause.kind, cause.undo.partition(":")[0]) == (Kind.IDLE, "nothing")
     assert cause.gain == pytest.approx(5.0)
     assert "20% busy" in cause.why
-    (rounded,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=1.23)
+    (rounded,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, **on_gpus, duty_pct=1.23)
     assert "1.23% busy / 0.9" in rounded.how
     assert rounded.how.endswith("100 / 1.37 = 73.17 times")
     assert kinds(found(*LONG, **MEMORY, duty_pct=19.0)) == [Kind.PARALLEL]

@@ -127,6 +127,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> study_times
             gpus_per_trial=_gpus(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
+            data_wait=_data_wait(ended),
         ),
         failures=Counter(str(trial.status) for trial in ended if _end(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
@@ -161,6 +162,20 @@ def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
             percent_s += util_pct * (probe.total_s - probe.start_up_s)
     mean_pct = percent_s / all_s if percent_s else None
     return study_times.known(mean_pct, f"{DATABASE}; start-ups and failures count as idle")
+
+
+def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
+    """Return the mean share of training that waits for the next batch, where it was counted; longer windows weigh more.
+
+    The share is that of the leading rank.
+    """
+    counted = [
+        (trial.probe.training.shares.data, trial.probe.window_s)
+        for trial in trials
+        if trial.probe.training and trial.probe.training.shares and trial.probe.window_s
+    ]
+    all_s = sum(window_s for _, window_s in counted)
+    return study_times.known(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
 
 
 def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:

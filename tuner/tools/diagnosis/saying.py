@@ -38,9 +38,9 @@ def rows(facts: Facts) -> Iterator[Row]:
     if facts.startup_share is not None:
         each = f"{startup.value:.1f} s, " if startup else ""  # else each trial's record has its own
         yield "start-up", f"{each}{facts.startup_share:.0%} of all trial time", startup.source if startup else DATABASE
-    on_cpu = facts.is_ours and facts.setup.gpus_per_trial is None
     for name, label, form in (
-        ("duty_pct", "duty of the ranks" if on_cpu else "duty of the GPUs", "{:.0f}%"),
+        ("data_wait", "waiting for the next batch", "{:.0%} of the training"),
+        ("duty_pct", "duty of the ranks" if facts.on_cpu else "duty of the GPUs", "{:.0f}%"),
         ("gpus", "GPUs", "{}"),
         ("gpus_per_trial", "GPUs of a trial", "{}"),
         ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
@@ -79,10 +79,10 @@ def _at_once(trials: AtOnce) -> str:
 def unknown(facts: Facts) -> list[str]:
     """Return sentences about what could not be judged, and which options tell what is missing."""
     needed_facts = {
-        "whether start-ups keep the GPUs waiting": () if facts.startup_share is not None else ("startup_s",),
-        "whether data loading has enough workers": ("loader_workers", "cores"),
+        "whether start-ups take much of the time": () if facts.startup_share is not None else ("startup_s",),
+        "whether data loading has enough workers": () if facts.setup.data_wait else ("loader_workers", "cores"),
         "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
-        "how much more the GPUs can do": ("duty_pct",),
+        "how much more the GPUs can do": () if facts.on_cpu else ("duty_pct",),
     }
     texts: list[str] = []
     for what, names in needed_facts.items():

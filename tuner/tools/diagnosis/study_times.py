@@ -59,6 +59,8 @@ class Setup:
     """The memory of one GPU that is in use while the usual number of trials runs."""
     duty_pct: KnownFact[float] | None = None
     """The mean utilisation of the GPUs over the whole study."""
+    data_wait: KnownFact[float] | None = None
+    """The share of training, from 0 to 1, that waits for the next batch of a loader, as counted inside the trials."""
 
     def or_else(self, fallback: "Setup") -> "Setup":
         """Return this setup, with the facts of `fallback` where this one has none."""
@@ -119,6 +121,11 @@ class StudyRecord:
     """Whether `tuner` ran the study: each probe then has its GPUs for itself."""
     has_sessions: bool = False
     """Whether a started trainer served several trials."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether `tuner` ran the study without GPUs."""
+        return self.is_ours and self.setup.gpus_per_trial is None
 
 
 class Timeline:

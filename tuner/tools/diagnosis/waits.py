@@ -15,6 +15,7 @@ class Kind(StrEnum):
 
     GAPS = "waits between trials"
     FAILURES = "failed trials"
+    LOADING = "waits for data"
     WORKERS = "few loader workers"
     CROWDED = "more loader workers than cores"
     PRUNING = "pruning with start-up"
@@ -86,7 +87,7 @@ LEAST_SHARE = 0.1
 
 def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
-    candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts), *_startup(facts)]
+    candidates = [*_gaps(facts), *_failures(facts), *_loading(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
     explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each tells already what idle GPUs wait for
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
@@ -248,6 +249,24 @@ def _seldom_training(facts: Facts) -> str:
     )
 
 
+def _loading(facts: Facts) -> Iterator[IdleCause]:
+    """Yield how much of the training waits for the next batch, from a tenth on; if not measured, as workers tell."""
+    wait = facts.setup.data_wait
+    if wait is None:
+        yield from _workers(facts)
+    elif wait.value >= LEAST_SHARE:
+        left = 1.0 - wait.value
+        yield cause(
+            Kind.LOADING,
+            facts,
+            why=f"While trials train, they wait for the next batch for {wait.value:.0%} of the time.",
+            change="search larger numbers of loader workers, also more than cores, as a worker that waits for storage "
+            "needs none; or make a sample cheaper to load",
+            how=f"all of the training / the {100 * left:.3g}% without waits",
+            ratio=(1.0, left),
+        )
+
+
 def _workers(facts: Facts) -> Iterator[IdleCause]:
     """Yield that the trials at once have fewer or more loader workers than the machine has cores."""
     workers, cores, running = facts.setup.loader_workers, facts.setup.cores, facts.running_at_once
@@ -345,14 +364,15 @@ def _room(facts: Facts) -> _Room:
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the GPUs are less than half busy while trials train."""
-    duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)  # of the time that trains
+    """Yield that the GPUs are less than half busy while trials train and do not wait for data."""
+    wait = facts.setup.data_wait.value if facts.setup.data_wait else 0.0
+    duty_pct, share = _duty(facts), (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time that trains
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
     yield cause(
         Kind.IDLE,
         facts,
-        why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
+        why=f"While trials train{' and do not wait for data' if wait else ''}, the GPUs are {busy_pct:.0f}% busy.",
         change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
         how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}",
         ratio=(100.0, busy_pct),
@@ -360,5 +380,5 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _duty(facts: Facts) -> float | None:
-    """Return the mean utilisation of the GPUs in percent; None where it is unknown."""
-    return facts.setup.duty_pct.value if facts.setup.duty_pct else None
+    """Return the mean utilisation of the GPUs in percent; None where it is unknown, or where there are none."""
+    return facts.setup.duty_pct.value if facts.setup.duty_pct and not facts.on_cpu else None
