@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import sqlite3
 import threading
@@ -23,6 +24,7 @@ from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from notebooks.studies import HEALTHY, STARVED, add
 from tuner.count.signature import Shares
+from tuner.devices.cpu import usable_cores
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import State, Verdict
@@ -108,9 +110,20 @@ def test_a_healthy_study_needs_no_change(tuner: Tuner, url: str) -> None:
     code, out, _ = tuner("diagnose", "--storage", url, "--study-name", "healthy", *machine)
     assert (code, out.splitlines()[-1]) == (0, "Nothing to change.")
     assert "40, 67%, 20 min" in out
-    out = tuner("diagnose", "--storage", url, "--study-name", "healthy")[1]
-    assert "Nothing to change, as far as is known.\n" in out
-    assert "Unknown is whether data loading has enough workers: --cores would tell.\n" in out
+
+
+def test_what_is_unknown_is_said_first_and_one_command_adds_it(tuner: Tuner, url: str) -> None:
+    out = tuner("diagnose", "--storage", url, "--study-name", "healthy", "--n-jobs", 1)[1]
+    assert facts_of(out)["cores"] == f"{usable_cores()} (a guess: those of this machine)"
+    assert "Nothing to change" not in out
+    lines = out.splitlines()
+    first = next(place for place, line in enumerate(lines) if not line.startswith(("study", "  ")))
+    assert "cannot be told yet" in lines[first]
+    *words, last = (word for word in shlex.split(lines[-1]) if word not in {"tuner", "--cores", str(usable_cores())})
+    told = [{"PERCENT": "96", "GIB": "24"}.get(word, word) for word in words]
+    asked = ["diagnose", "--study-name", "healthy", "--storage", url, "--duty", "96", "--n-jobs", "1"]
+    assert [*told, last] == [*asked, "--gpu-memory", "24", "--memory-used", "GIB"]
+    assert tuner(*told, 20, "--cores", 16)[1].splitlines()[-1] == "Nothing to change."
 
 
 def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) -> None:
@@ -197,8 +210,8 @@ def test_facts_that_are_unknown_or_none_are_left_out(tuner: Tuner, url: str, mon
     out = tuner("diagnose", "--storage", url, "--study-name", "healthy", "--gpus", 2)[1]
     facts = facts_of(out)
     assert (facts["GPUs"], facts["complete trials"].partition(",")[0]) == ("2 (--gpus)", "40")
-    assert facts.keys().isdisjoint({"cores", "duty of the GPUs", "interrupted trials", "they run"})
-    assert max(map(len, out.splitlines())) <= 80
+    assert facts.keys().isdisjoint({"duty of the GPUs", "interrupted trials", "they run"})
+    assert max(map(len, out.splitlines()[:-1])) <= 80  # the last is a command to copy
 
 
 def test_the_document_has_the_keys_of_the_page(tuner: Tuner, url: str) -> None:

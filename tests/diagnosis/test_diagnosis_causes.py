@@ -105,6 +105,7 @@ def test_more_workers_than_cores_slow_each_other_down_by_an_unknown_factor() -> 
     (cause,) = found(*LONG, loader_workers=8, cores=12)
     assert (cause.kind, cause.factor, cause.gain) == (Kind.CROWDED, None, None)
     assert "num_workers=3" in cause.change
+    assert "workers that wait for storage do not" in cause.how
 
 
 def test_memory_has_room_for_more_trials_as_far_as_cores_reach() -> None:

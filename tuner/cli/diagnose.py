@@ -1,5 +1,8 @@
 """`tuner diagnose`: why the GPUs of an Optuna study wait, be it ours or not, and what to change."""
 
+import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -8,14 +11,15 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tuner.cli import options
+from tuner.devices.cpu import usable_cores
 from tuner.errors import StudyError
 from tuner.export import connect
 from tuner.probe import number_of
 from tuner.records.urls import checked_url, shown
-from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, studies_in
+from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record, studies_in
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.saying import OPTIONS, rows, sentences, unknown
-from tuner.tools.diagnosis.study_times import Setup, known
+from tuner.tools.diagnosis.saying import OPTIONS, lacking, rows, sentences, unknown
+from tuner.tools.diagnosis.study_times import GUESS, Facts, Setup, known
 
 
 def _number(option: str, least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
@@ -73,6 +77,8 @@ def diagnose(
     else:
         engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
         diagnosis = diagnosed(engine, name, setup)
+    if diagnosis.facts.setup.cores is None:
+        diagnosis = diagnose_record(diagnosis.facts, Setup(cores=known(usable_cores(), GUESS)))
     facts = diagnosis.facts
     if as_json:
         document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}
@@ -86,6 +92,27 @@ def diagnose(
     console.print(table)
     for line in sentences(diagnosis):
         console.print(line)
+    if lacking(facts):
+        console.print("This command tells more, with your values in place of the capitals:")
+        options.print_to_copy(_command_again(given, facts), console)
+
+
+def _command_again(given: Mapping[str, Any], facts: Facts) -> str:
+    """Return the command of these options, with further ones for the facts that it lacks. A guess stands as a value."""
+    storage, runs = given["storage"], given["runs"]
+    if storage == os.environ.get(options.STORAGE_VARIABLE):
+        storage = None
+    elif storage and "://" in storage:
+        storage = shown(checked_url(storage))
+    study = {"study": given["study"], "study-name": given["study_name"], "storage": storage}
+    words = options.as_words({**study, "runs": None if runs == options.RUNS else runs})
+    units = {"s": "SECONDS", "pct": "PERCENT", "gib": "GIB"}
+    lacks = [name for names in lacking(facts).values() for name in names]
+    for name, option in OPTIONS.items():
+        fact = getattr(facts.setup, name)
+        if given[name] is not None or name in lacks:
+            words += [option, str(fact.value) if fact else units.get(name.rpartition("_")[2], "NUMBER")]
+    return shlex.join(["tuner", "diagnose", *words])
 
 
 class _StoredStudy(NamedTuple):

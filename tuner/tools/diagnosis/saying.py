@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tuner.probe import duration
 from tuner.tools.diagnosis.diagnosing import DATABASE, Diagnosis
-from tuner.tools.diagnosis.study_times import AtOnce, Facts, KnownFact
+from tuner.tools.diagnosis.study_times import GUESS, AtOnce, Facts, KnownFact
 from tuner.tools.diagnosis.waits import IdleCause
 
 OPTIONS = {
@@ -76,27 +76,42 @@ def _at_once(trials: AtOnce) -> str:
     return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
 
 
-def unknown(facts: Facts) -> list[str]:
-    """Return sentences about what could not be judged, and which options tell what is missing."""
+def lacking(facts: Facts) -> dict[str, list[str]]:
+    """Return what could not be judged for sure → the fields of `Setup` that are unknown or a guess, and would tell."""
     needed_facts = {
         "whether start-ups take much of the time": () if facts.startup_share is not None else ("startup_s",),
         "whether data loading has enough workers": () if facts.setup.data_wait else ("loader_workers", "cores"),
         "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
         "how much more the GPUs can do": () if facts.on_cpu else ("duty_pct",),
     }
+    lacks = {what: [name for name in names if _is_open(facts, name)] for what, names in needed_facts.items()}
+    return {what: names for what, names in lacks.items() if names}
+
+
+def _is_open(facts: Facts, name: str) -> bool:
+    """Return whether a fact of the setup is unknown, or only a guess."""
+    fact: KnownFact[float] | None = getattr(facts.setup, name)
+    return fact is None or fact.source == GUESS
+
+
+def unknown(facts: Facts) -> list[str]:
+    """Return sentences about what could not be judged for sure, and which options tell what is missing."""
     texts: list[str] = []
-    for what, names in needed_facts.items():
-        options = [OPTIONS[name] for name in names if getattr(facts.setup, name) is None]
-        if options:
-            texts.append(f"Unknown is {what}: {' and '.join(options)} would tell.")
+    for what, names in lacking(facts).items():
+        is_guessed = all(getattr(facts.setup, name) for name in names)
+        options = " and ".join(OPTIONS[name] for name in names)
+        texts.append(f"{'Guessed' if is_guessed else 'Unknown'} is {what}: {options} would tell.")
     return texts
 
 
 def sentences(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield each cause with its change, the largest first, then what could not be judged."""
+    """Yield whether all can be told, each cause with its change, the largest first, and what could not be judged."""
     missing = unknown(diagnosis.facts)
-    if not diagnosis.causes:
-        yield f"Nothing to change{', as far as is known' if missing else ''}."
+    what = "Whether these are all causes" if diagnosis.causes else "What to change"
+    if missing:
+        yield f"{what} cannot be told yet: facts that decide are unknown. The last lines name them."
+    elif not diagnosis.causes:
+        yield "Nothing to change."
     for place, cause in enumerate(diagnosis.causes, 1):
         yield from _block(place, cause)
     yield from missing

@@ -30,7 +30,11 @@ class KnownFact(Generic[Fact]):
 
     value: Fact
     source: str
-    """`database`, `estimated …`, or the option that told it."""
+    """`database`, `estimated …`, `GUESS`, or the option that told it."""
+
+
+GUESS = "a guess: those of this machine"
+"""Who says the number of cores where neither the database nor the user does."""
 
 
 def known(value: Fact | None, source: str) -> KnownFact[Fact] | None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tuner.probe import duration, number_of
-from tuner.tools.diagnosis.study_times import Facts, TrialEnd
+from tuner.tools.diagnosis.study_times import GUESS, Facts, KnownFact, TrialEnd
 
 
 class Kind(StrEnum):
@@ -278,7 +278,10 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     if not is_crowded and each >= wanted:
         return
     if is_crowded:
-        how = "no number of the study tells how much they slow each other down"
+        how = (
+            "workers that compute slow each other down, and workers that wait for storage do not: "
+            "`tuner optimize --search num_workers=…` measures which number is best"
+        )
     else:  # without a worker, the trial loads its data itself, in turn with the training
         times = wanted / each if each >= 1.0 else wanted + 1.0
         how = (
@@ -288,12 +291,18 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
-        why=f"Each trial has {each:g} loader workers: {each * at_once:g} for {at_once} trials, on {cores.value} cores.",
+        why=f"Each trial has {each:g} loader workers: {each * at_once:g} for {at_once} trials, "
+        f"on {_cores_text(cores)}.",
         change=f"let each trial have {wanted} loader workers in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
         how=how,
     )
+
+
+def _cores_text(cores: KnownFact[int]) -> str:
+    """Return a number of cores in words, marked if it is a guess."""
+    return f"{number_of(cores.value, 'core')}{' (a guess)' if cores.source == GUESS else ''}"
 
 
 def _parallel(facts: Facts) -> Iterator[IdleCause]:
@@ -308,7 +317,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     if workers and cores:
         each = max(workers.value, 1.0)  # a trial without workers loads its data itself
         by_cores = math.floor(cores.value / each)
-        how += f"; {cores.value} cores / {each:g} workers = {by_cores} trials"
+        how += f"; {_cores_text(cores)} / {each:g} workers = {by_cores} trials"
         most = min(most, by_cores)
     if most <= at_once:
         return
