@@ -210,15 +210,19 @@ def spaced(gaps_s: list[float], took_s: float = 100.0, **setup: Any) -> list[Idl
     return causes(gather(record))
 
 
-def test_a_study_that_stood_still_and_one_that_waits_after_each_trial() -> None:
-    (night,) = spaced([0.0, 0.0, 9360.0, 0.0])
-    assert (night.kind, night.gain) == (Kind.GAPS, pytest.approx(9860 / 500))
-    assert "No trial ran for 2 h 36 min of 2 h 44 min, in 1 gap." in night.why
-    assert "let the study go on by itself" in night.change
-    (each,) = spaced([30.0] * 9)
-    assert (each.kind, each.gain) == (Kind.GAPS, pytest.approx(1270 / 1000))
+@pytest.mark.parametrize("gaps_s", [[0.0, 0.0, 9360.0, 0.0], [9360.0], [2.0, 2.5, 3.0, 300.0, 2.0, 420.0, 1.0, 2.0]])
+def test_a_gap_far_longer_than_the_usual_one_is_a_pause_and_no_cause(gaps_s: list[float]) -> None:
+    assert spaced(gaps_s) == []
+
+
+def test_waits_after_each_trial_are_a_cause_and_pauses_are_set_apart() -> None:
+    (each,) = spaced([30.0] * 4 + [9360.0] + [30.0] * 5)
+    assert (each.kind, each.gain) == (Kind.GAPS, pytest.approx(1370 / 1100))
     assert "in 9 gaps, the longest for 30.0 s" in each.why
+    assert "2 h 36 min" in each.why
     assert "begin the next trial at once" in each.change
+    (third,) = spaced([0.0, 0.0, 120.0] * 5)  # a copy after each third trial
+    assert (third.kind, third.gain) == (Kind.GAPS, pytest.approx(2200 / 1600))
     assert spaced([5.0] * 9) == []
 
 

@@ -33,6 +33,8 @@ def rows(facts: Facts) -> Iterator[Row]:
         yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
     gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
     yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
+    if facts.pauses:
+        yield "pauses", f"{facts.pauses}, {duration(facts.paused_s)}, far longer than the usual gap", DATABASE
     yield from _rows_at_once(facts)
     startup = facts.setup.startup_s
     if facts.startup_share is not None:

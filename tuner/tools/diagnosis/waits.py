@@ -109,13 +109,11 @@ _UNDO = {
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how long no trial ran between the first and the last one."""
+    """Yield how long no trial ran between the first and the last one, without pauses."""
     if facts.covered_s <= 0.0:
         return
     span_s = facts.covered_s + facts.empty_s
-    if facts.longest_gap_s >= facts.empty_s / 2:  # the study stood still for once
-        change = "let the study go on by itself after a stop: a loop around its program, or a job that is requeued"
-    elif facts.is_ours:
+    if facts.is_ours and not facts.on_cpu:
         change = "give the study cards of its own: between its probes, tuner waits until the cards are idle"
     else:
         change = (
@@ -124,12 +122,13 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
         )
     gaps = number_of(facts.gaps, "gap")
     longest = f", the longest for {duration(facts.longest_gap_s)}" if facts.gaps > 1 else ""
+    left_out = f" Pauses of {duration(facts.paused_s)} are left out." if facts.pauses else ""
     yield cause(
         Kind.GAPS,
         facts,
-        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, in {gaps}{longest}.",
+        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, in {gaps}{longest}.{left_out}",
         change=change,
-        how=f"{duration(span_s)} from the first start to the last end / {duration(facts.covered_s)} with trials",
+        how=f"{duration(span_s)} with the gaps / {duration(facts.covered_s)} with trials",
         ratio=(span_s, facts.covered_s),
     )
 
