@@ -29,7 +29,7 @@ from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import State, Verdict
 from tuner.tools.diagnosis.diagnosing import diagnose
-from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd
+from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd, spread
 from tuner.tools.diagnosis.waits import Kind
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
     assert running is not None
     assert training is not None
     assert (running.usual, 1.5 < training.mean < 2.0) == (4, True)
-    assert found.facts.setup.loader_workers == KnownFact(value=2.0, source="database")
+    assert found.facts.setup.loader_workers == KnownFact(value=2.0, source="database", low=2.0, high=2.0)
     assert [one.kind for one in found.causes] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
 
 
@@ -146,7 +146,8 @@ def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) ->
     setup = found.facts.setup
     workers = [known for trial in study.trials if (known := trial.params["dataloader_num_workers"]) >= 0]
     assert 0 < len(workers) < 20  # with -1 the trainer takes a number of its own
-    assert setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
+    mean = pytest.approx(fmean(workers))
+    assert setup.loader_workers == KnownFact(value=mean, source="database", low=0.0, high=2.0)
     pruned = found.facts.ended[TrialEnd.PRUNED].trials
     assert 0 < pruned < 20
     assert found.facts.ended[TrialEnd.COMPLETE].trials == 20 - pruned
@@ -190,7 +191,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         "interrupted": 1,
     }
     assert found.facts.failures == {"crash": 1}
-    assert found.facts.setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
+    assert found.facts.setup.loader_workers == spread(workers, "database")
     assert found.facts.setup.duty_pct
     assert found.facts.setup.duty_pct.value < 19
     assert found.facts.setup.data_wait == KnownFact(value=pytest.approx(0.2), source="database")
@@ -219,7 +220,7 @@ def test_the_document_has_the_keys_of_the_page(tuner: Tuner, url: str) -> None:
     assert code == 0
     document = json.loads(out)
     assert [one["kind"] for one in document["causes"]] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
-    assert document["setup"]["duty_pct"] == {"value": 83.0, "source": "--duty"}
+    assert document["setup"]["duty_pct"] == {"value": 83.0, "source": "--duty", "low": None, "high": None}
     shown = {piece.text for piece in of("diagnose.md", "inline")}
     parts = [document, *document["causes"], document["setup"]["duty_pct"].keys() - {"value"}]
     assert {key for part in parts for key in part} <= shown

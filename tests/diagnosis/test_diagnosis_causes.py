@@ -14,6 +14,7 @@ from tuner.tools.diagnosis.study_times import (
     TrialEnd,
     TrialTimes,
     gather,
+    spread,
     with_n_jobs_by_starts,
 )
 from tuner.tools.diagnosis.waits import IdleCause, Kind, causes
@@ -82,6 +83,21 @@ def test_few_workers_gain_without_a_bound_because_some_wait_for_storage(workers:
     assert (cause.kind, cause.factor, cause.gain) == (Kind.WORKERS, None, None)
     assert "num_workers=3" in cause.change
     assert all(said in cause.how for said in (f"{times} if workers compute", "storage may gain more", "--search"))
+
+
+def test_numbers_of_workers_are_told_as_a_range_and_with_the_right_plural() -> None:
+    times = tuple(TrialTimes(end=TrialEnd.COMPLETE, began_s=at_s, ended_s=at_s + 9.0) for at_s in (0.0, 9.0))
+
+    def of(numbers: list[float], cores: int) -> IdleCause:
+        setup = Setup(loader_workers=spread(numbers, "database"), cores=KnownFact(value=cores, source="told"))
+        return causes(gather(StudyRecord(study="mine", trials=times, setup=setup)))[0]
+
+    assert of([0.0, 0.0, 2.0], 2).why == "A trial has 0 to 2 loader workers, 0.7 in the mean, on 2 cores."
+    assert of([1.0, 1.0], 2).why == "A trial has 1 loader worker, on 2 cores."
+    assert of([3.0], 1).why == "A trial has 3 loader workers, on 1 core."
+    assert "up to 5.00 times" in of([0.0, 2.0, 2.0], 4).how  # the trial without workers gains most
+    (cause,) = found(*LONG, loader_workers=2, cores=12)
+    assert "2 loader workers: 8 for 4 trials, on 12 cores" in cause.why
 
 
 def test_a_measured_wait_for_data_tells_more_than_workers_cores_and_busy_gpus() -> None:

@@ -87,7 +87,7 @@ def seconds(at: datetime | None) -> float | None:
 
 
 def loader_workers(connection: Connection, studies: Sequence[int]) -> study_times.KnownFact[float] | None:
-    """Return the mean over the trials of these studies of the parameter that names the workers of a data loader.
+    """Return the parameter that names the workers of a data loader, over the trials of these studies.
 
     A negative number, with which some trainers ask for a number of their own, tells nothing.
     """
@@ -95,7 +95,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> study_time
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))  # few rows for the pattern
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
     values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
-    return study_times.known(over(fmean, values), DATABASE)
+    return study_times.spread(values, DATABASE)
 
 
 def _value(row: sqlalchemy.Row[Any]) -> float | None:
@@ -250,7 +250,7 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
             by_process.setdefault(process, []).append(trial.running)
     n_jobs = max((study_times.Timeline(intervals).most for intervals in by_process.values()), default=None)
     setup = study_times.Setup(
-        loader_workers=study_times.known(over(fmean, workers), "journal"), n_jobs=study_times.known(n_jobs, "journal")
+        loader_workers=study_times.spread(workers, "journal"), n_jobs=study_times.known(n_jobs, "journal")
     )
     return _record(study, states, trials, setup)
 
@@ -292,7 +292,9 @@ def _read(engine: Engine, study: str) -> study_times.StudyRecord:
         return read_plain(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
     record = read_own(engine, name, case if exact else None)
     ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1
-    all_workers = workers and replace(workers, value=workers.value * ranks)  # the parameter is that of a rank
+    all_workers = workers and replace(  # the parameter is that of a rank
+        workers, **{name: getattr(workers, name) * ranks for name in ("value", "low", "high")}
+    )
     return replace(record, setup=record.setup.or_else(study_times.Setup(loader_workers=all_workers)))
 
 

@@ -48,11 +48,12 @@ def rows(facts: Facts) -> Iterator[Row]:
         ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
         ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
         ("cores", "cores", "{}"),
-        ("loader_workers", "loader workers of a trial", "{:g}"),
     ):
         fact: KnownFact[float] | None = getattr(facts.setup, name)
         if fact:
             yield label, form.format(fact.value), fact.source
+    if workers := facts.setup.loader_workers:
+        yield "loader workers of a trial", workers.span + workers.mean, workers.source
 
 
 def _rows_at_once(facts: Facts) -> Iterator[Row]:

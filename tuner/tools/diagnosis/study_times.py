@@ -31,6 +31,20 @@ class KnownFact(Generic[Fact]):
     value: Fact
     source: str
     """`database`, `estimated …`, `GUESS`, or the option that told it."""
+    low: Fact | None = None
+    """The smallest of several numbers, whose mean is the value; None for a single number."""
+    high: Fact | None = None
+    """The largest of them."""
+
+    @property
+    def span(self) -> str:
+        """The number, or the smallest and the largest of several, as in `0 to 2`."""
+        return f"{self.value:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+
+    @property
+    def mean(self) -> str:
+        """What follows `span` where there are several numbers, as in `, 0.7 in the mean`."""
+        return "" if self.low == self.high else f", {self.value:.1f} in the mean"
 
 
 GUESS = "a guess: those of this machine"
@@ -40,6 +54,13 @@ GUESS = "a guess: those of this machine"
 def known(value: Fact | None, source: str) -> KnownFact[Fact] | None:
     """Return a value as a fact; None where there is none."""
     return None if value is None else KnownFact(value=value, source=source)
+
+
+def spread(numbers: Sequence[float], source: str) -> KnownFact[float] | None:
+    """Return the mean of several numbers as a fact, with the smallest and the largest; None where there are none."""
+    if not numbers:
+        return None
+    return KnownFact(value=fmean(numbers), source=source, low=min(numbers), high=max(numbers))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

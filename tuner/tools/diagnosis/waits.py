@@ -282,17 +282,18 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
             "`tuner optimize --search num_workers=…` measures which number is best"
         )
     else:  # without a worker, the trial loads its data itself, in turn with the training
-        times = wanted / each if each >= 1.0 else wanted + 1.0
+        fewest = each if workers.low is None else workers.low
+        times = wanted / fewest if fewest >= 1.0 else wanted + 1.0
         how = (
             f"a worker per core gains up to {times:.2f} times if workers compute; workers that wait for storage may "
             "gain more: `tuner optimize --search num_workers=…` measures it"
         )
+    of_all = f": {each * at_once:.3g} for {at_once} trials" if at_once > 1 else ""
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
-        why=f"Each trial has {each:g} loader workers: {each * at_once:g} for {at_once} trials, "
-        f"on {_cores_text(cores)}.",
-        change=f"let each trial have {wanted} loader workers in all"
+        why=f"A trial has {number_of(workers.span, 'loader worker')}{workers.mean}{of_all}, on {_cores_text(cores)}.",
+        change=f"let each trial have {number_of(wanted, 'loader worker')} in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
         how=how,
@@ -316,7 +317,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     if workers and cores:
         each = max(workers.value, 1.0)  # a trial without workers loads its data itself
         by_cores = math.floor(cores.value / each)
-        how += f"; {_cores_text(cores)} / {each:g} workers = {by_cores} trials"
+        how += f"; {_cores_text(cores)} / {number_of(f'{each:.3g}', 'worker')} = {number_of(by_cores, 'trial')}"
         most = min(most, by_cores)
     if most <= at_once:
         return
@@ -353,21 +354,23 @@ class _Room(NamedTuple):
 def _room(facts: Facts) -> _Room:
     """Return how many trials fit on the GPUs: by the GPUs of a trial, else by memory, else one trial on each GPU."""
     at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
+    running = number_of(at_once, "trial")
     gpus, per_trial = facts.setup.gpus, facts.setup.gpus_per_trial
     if gpus and per_trial and (facts.is_ours or per_trial.value > 1):  # such trials share no GPU
         fits = gpus.value // per_trial.value
-        why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {per_trial.value}."
-        return _Room(fits, why, f"{gpus.value} GPUs / {per_trial.value} of a trial = {fits} trials")
+        why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}, and each uses {per_trial.value}."
+        how = f"{number_of(gpus.value, 'GPU')} / {per_trial.value} of a trial = {number_of(fits, 'trial')}"
+        return _Room(fits, why, how)
     used, memory = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib
     if used and memory:
         usable = 0.9  # of the memory, because the peaks of trials differ
         fits = math.floor(usable * memory.value / (used.value / at_once))
-        why = f"{at_once} trials at once use {used.value:g} of {memory.value:g} GiB of a GPU."
-        how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
+        why = f"The study uses {used.value:g} of {memory.value:g} GiB of a GPU, with {running} at once."
+        how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {number_of(fits, 'trial')}"
         return _Room(fits, why, how)
     if gpus:
-        why = f"{at_once} trials run at once on {gpus.value} GPUs."
-        return _Room(gpus.value, why, f"one trial on each of {gpus.value} GPUs")
+        why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}."
+        return _Room(gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}")
     return _Room()
 
 
