@@ -93,7 +93,7 @@ def diagnose(
     for line in sentences(diagnosis):
         console.print(line)
     if lacking(facts):
-        console.print("This command tells more, with your values in place of the capitals:")
+        console.print("This command tells more, with your values in place of capitals and guesses:")
         options.print_to_copy(_command_again(given, facts), console)
 
 

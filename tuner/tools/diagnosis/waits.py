@@ -37,7 +37,7 @@ class IdleCause:
     factor: float | None
     """The most by which training multiplies if only this changed and the GPUs had room; None where unknown."""
     gain: float | None
-    """`factor`, or the room that the GPUs have, whichever is smaller."""
+    """`factor`, or the room that the GPUs have, whichever is smaller; None where both are unknown."""
     how: str
     """The arithmetic of `gain`."""
     undo: str
