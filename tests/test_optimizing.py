@@ -8,6 +8,7 @@ from tests_cli import study_file
 import tuner
 from tuner.devices.cpu import CpuSource
 from tuner.devices.power import Rapl
+from tuner.drafting.writing import origin_line
 from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted
 from tuner.study import load
@@ -36,6 +37,23 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
 def test_one_of_command_and_study_is_named(named: dict[str, object]) -> None:
     with pytest.raises(tuner.TunerError, match="either a command or a study"):
         tuner.optimize(**named)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_study_has_a_space_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(tuner.TunerError, match="a study has its own space"):
+        tuner.optimize(study=str(study_file(tmp_path)), search={"num_envs": [8]})
+
+
+def test_force_makes_the_study_of_a_command_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["python", "gone.py", "--workers", "0"]
+    Path("studies").mkdir()
+    Path("studies/gone.yaml").write_text(f"{origin_line(command)}\nname: gone\n")
+    for force in (False, True):
+        said: list[str] = []
+        with pytest.raises(tuner.TunerError):
+            tuner.optimize(command, devices="cpu:1", force=force, say=said.append)
+        assert any("watching the command" in line for line in said) is force
 
 
 def test_a_study_that_needs_energy_is_refused_where_none_is_shown(tmp_path: Path) -> None:

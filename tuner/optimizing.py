@@ -176,6 +176,7 @@ def optimize(
     name: str | None = None,
     free_batch: bool = False,
     free_precision: bool = False,
+    force: bool = False,
     cases: Sequence[str] | None = None,
     trials: int | None = None,
     hours: float | None = None,
@@ -197,6 +198,7 @@ def optimize(
         name: the name of the command's study; None for that of its script.
         free_batch: whether batch and environments may grow, which changes what is learnt.
         free_precision: whether the precision may vary, which may change what is learnt.
+        force: whether the command's study file is made anew where there is one.
         cases: globs of cases; None for the study's.
         trials: the finished trials of each case; None for the study's number.
         hours: the longest time, in hours; None for no limit.
@@ -208,7 +210,8 @@ def optimize(
         watcher: gets every event of `tuner.running.events`.
 
     Raises:
-        StudyError: where both or neither of command and study are given, or the study cannot be used.
+        StudyError: where both or neither of command and study are given, the study cannot be used, or that of the
+            command has another space than `search`.
         TrainerError: where the trainer's command or files cannot be used.
         DeviceError: where devices cannot be used.
         StoreError: where the database cannot be used.
@@ -216,6 +219,10 @@ def optimize(
     """
     if bool(command) == bool(study):
         raise StudyError("name either a command or a study")
+    if study and (search or name or free_batch or free_precision or force):
+        raise StudyError(
+            "a study has its own space; search, name, free_batch, free_precision and force are for a command"
+        )
     runs = Path(runs)
     if command:
         searched = [f"{flag}={','.join(map(value_text, values))}" for flag, values in (search or {}).items()]
@@ -226,6 +233,7 @@ def optimize(
             free_batch=free_batch,
             free_precision=free_precision,
             yes=True,
+            force=force,
             runs=runs,
         )
         study = make_study(command, wanted, say, warn=say, to_search=True)
