@@ -30,7 +30,7 @@ from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
-from tuner.export import CaseSummary, export_study, write_files
+from tuner.export import CaseSummary, beside_here, export_study, failed_configs, merged_lines, write_files
 from tuner.optimizing import Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
@@ -179,7 +179,7 @@ def _with_changes(console: Console, study: str, settings: list[str], max_seconds
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
     console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
-    return str(options.beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
+    return str(beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
 
 
 def _tell(
@@ -226,6 +226,9 @@ def _show(
     print_tables(tables, *gains, *front_tables(reader))
     if not typed:
         for line in closing(bench, ready.cases, rows):
+            console.print(line)
+        failed = ((case.name, failed_configs(case, bench.folder)) for case in reader.cases)
+        for line in merged_lines((case, text) for case, text in failed if text):
             console.print(line)
     written = export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))
