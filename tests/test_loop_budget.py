@@ -9,12 +9,12 @@ from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec,
 from tests_replays import FakeClock
 from tests_table import MadeUp, study, workbench
 
-from tuner.cli.hints import out_of_time
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
+from tuner.running.event_lines import out_of_time
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize

@@ -16,7 +16,6 @@ from tuner.cli.ending import closing, gains_table, whereabouts
 from tuner.cli.hints import (
     command_for_larger,
     command_of_best,
-    out_of_time,
     progress_of_cases,
     script_of_best,
     stopped,
@@ -34,6 +33,7 @@ from tuner.export import CaseSummary, beside_here, export_study, failed_configs,
 from tuner.optimizing import Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
+from tuner.running.event_lines import out_of_time
 from tuner.running.events import CaseOutcome, StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE

@@ -75,7 +75,7 @@ class Wanted:
     def check_free(self, file: Path) -> None:
         """Raise StudyError where another file is in the way."""
         if file.exists() and not self.force:
-            raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
+            raise StudyError(f"{file} exists; give --force to overwrite it, or another --name")
 
 
 def make_study(
