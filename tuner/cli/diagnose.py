@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -115,20 +115,13 @@ def _command_again(given: Mapping[str, Any], facts: Facts) -> str:
     return shlex.join(["tuner", "diagnose", *words])
 
 
-class _StoredStudy(NamedTuple):
-    """A study in a database."""
-
-    name: str
-    url: str
-    """The URL of its database, or the path of a journal."""
-
-
 def _study_of_options(
     console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path
-) -> _StoredStudy:
-    """Return the study that the options name: `study` is one of tuner, `study_name` one of Optuna in `storage`.
+) -> tuple[str, str]:
+    """Return the name of the study that the options name, and the URL of its database or the path of its journal.
 
-    Raises StudyError where both or neither are given, or the study cannot be found.
+    `study` is a study of tuner, `study_name` one of Optuna in `storage`. Raises StudyError where both or neither are
+    given, or the study cannot be found.
     """
     if study is not None and study_name is None:
         try:
@@ -137,9 +130,9 @@ def _study_of_options(
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return _StoredStudy(spec.name, url)
+        return spec.name, url
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:
         raise StudyError("--study-name needs --storage, the URL of the study's database")
-    return _StoredStudy(study_name, storage)
+    return study_name, storage

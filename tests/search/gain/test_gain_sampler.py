@@ -18,7 +18,7 @@ from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.samplers import ask_for
-from tuner.search.trials import distribution, suggest
+from tuner.search.trials import distribution, suggest, typed_trial
 from tuner.study.space import PATIENCE, Config, Parameter, Space
 
 SPACE = Space(
@@ -596,6 +596,36 @@ def test_failures_of_two_choices_together_write_off_neither() -> None:
     assert (best["pp"], best["zero"]) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("power", "runs_beside", "is_sure"), [(0.3, (2, 3), True), (0.3, (4, 3), True), (1.0, (2, 3), False)]
+)
+def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
+    power: float, runs_beside: tuple[int, int], is_sure: bool
+) -> None:
+    """The best has `fp8`, which runs beside one pair of other choices only, and is given up after four failures."""
+    sizes = {"pp": (1, 2, 4), "zero": (0, 1, 2, 3), "micro": (1, 2, 4, 8), "fp8": (0, 1), "compile": (0, 1)}
+    space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
+
+    def speed(config: Config) -> float | None:
+        pp, zero, micro, fp8, compiles = (float(config[name]) for name in sizes)
+        fails = fp8 and (pp, zero) != runs_beside
+        return None if fails else micro**power * 1.7**fp8 * 1.1**compiles / (1.0 + 0.1 * zero) / (1.0 + 0.05 * pp)
+
+    search = probe_speeds(speed, space)
+    best, ended = search.sampler.best(search.study), search.sampler.ended(search.study) or ""
+    assert best is not None
+    lost = 1.0 - (speed(best) or 0.0) / max(speed(config) or 0.0 for config in space.configs())
+    failures = sum(speed(config) is None for config in search.asked)
+    assert failures >= 4
+    assert lost > 0.1
+    assert f"{failures} of {len(search.asked)} probes failed" in ended
+    bound = re.search(r"at most (\S+)%", ended)
+    assert bool(bound) is is_sure
+    assert ("not sure" in ended) is not is_sure
+    if bound:
+        assert lost <= float(bound[1]) / 100.0
+
+
 def test_no_number_is_promised_while_the_newest_predictions_were_further_off() -> None:
     """Each config has a part of 9 percent of its own, which nothing predicts."""
 
@@ -711,3 +741,57 @@ def test_only_a_search_of_speeds_tries_each_value_twice() -> None:
     search = Search()
     search.step()
     assert left(search, Goal(ceiling=100.0)) < left(search) - 5
+
+
+@pytest.mark.parametrize("name", ["num_workers", "depth"])
+def test_a_program_that_reports_only_what_ran_out_of_memory_loses_no_config_by_the_name_of_a_parameter(
+    name: str,
+) -> None:
+    sizes, kinds, rates = tuple(range(1, 9)), ("fp32", "bf16", "fp16"), tuple(10.0**-power for power in range(1, 7))
+    space = Space.of(**{name: sizes, "kind": kinds, "rate": rates})
+
+    def value(config: Config) -> float:
+        of_size = 1.0 - math.exp(-float(config[name]) / 3.0)
+        return (
+            of_size * {"fp32": 100.0, "bf16": 160.0, "fp16": 155.0}[str(config["kind"])] * float(config["rate"]) ** 0.1
+        )
+
+    sampler = GainSampler(space)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+
+    def objective(trial: optuna.Trial) -> float:
+        config = suggest(trial, space)
+        if int(config[name]) > 6:
+            trial.set_constraint(MEMORY, float(config[name]) - 6.5)
+            raise optuna.TrialPruned
+        trial.set_user_attr(ERROR, 0.5)
+        return value(config)
+
+    study.optimize(objective, n_trials=60, callbacks=[sampler.stop_callback])
+    failed = sum(trial.state == TrialState.PRUNED for trial in study.trials)
+    assert sampler.best(study) == {name: 6, "kind": "bf16", "rate": 0.1}
+    assert len(study.trials) < 40
+    assert failed <= 6
+
+
+def test_a_search_ends_where_the_best_value_is_0() -> None:
+    space = Space.of(first=tuple(range(6)), second=tuple(range(5)))
+    sampler = GainSampler(space)
+    study = optuna.create_study(direction="minimize", sampler=sampler)
+
+    def loss(trial: optuna.Trial) -> float:
+        config = suggest(trial, space)
+        trial.set_user_attr(ERROR, 0.001)
+        return float(config["first"]) ** 2 + float(config["second"])
+
+    study.optimize(loss, n_trials=80, callbacks=[sampler.stop_callback])
+    assert sampler.best(study) == {"first": 0, "second": 0}
+    assert sampler.ended(study)
+    assert len(study.trials) < 40
+
+
+@pytest.mark.parametrize(("attribute", "seconds"), [({RUN_S: 30.0}, 30.0), (30.0, 30.0), (None, None), ("long", None)])
+def test_another_program_may_say_how_many_seconds_a_trial_took(attribute: object, seconds: float | None) -> None:
+    study = optuna.create_study()
+    study.add_trial(create_trial(value=1.0, user_attrs={COST: attribute}))
+    assert typed_trial(study.trials[0]).cost.get(RUN_S) == seconds

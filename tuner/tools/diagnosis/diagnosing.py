@@ -124,7 +124,7 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> study_times
         setup=study_times.Setup(
             duty_pct=_duty(ended),
             cores=_cores(ended),
-            gpus_per_trial=_gpus(cases),
+            gpus_per_trial=_gpus_per_trial(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             data_wait=_data_wait(ended),
@@ -178,8 +178,8 @@ def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | 
     return study_times.known(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
 
 
-def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
-    """Return the GPUs of a probe, the most of all cases; None on the CPU."""
+def _gpus_per_trial(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
+    """Return how many GPUs a probe uses, the most of all cases; None where probes run on the CPU."""
     most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.known(most or None, DATABASE)
 

@@ -216,14 +216,15 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
         return
-    startup_s = pruned.startup_s / pruned.trials
+    startup_s = pruned.startup_s / pruned.trials  # of one trial
     full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
-    train_s = min(4 * startup_s, full_s)
+    train_s = min(4 * startup_s, full_s)  # how long each pruned trial would train
     pruned_trials = [trial for trial in facts.trials if trial.end is TrialEnd.PRUNED]
     added_s = sum(max(0.0, train_s - (trial.took_s - trial.starting_s)) for trial in pruned_trials)
+    # the share of all trial time in which trials train, now and with the added time
     starting_s = facts.startup_share * facts.trial_s
     longer_s = facts.trial_s + added_s
-    share_now, share_then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s  # of the time that trains
+    share_now, share_then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
     yield cause(
         Kind.PRUNING,
         facts,
@@ -375,9 +376,10 @@ def _room(facts: Facts) -> _Room:
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the GPUs are less than half busy while trials train and do not wait for data."""
+    """Yield that the GPUs have little to do, where they are less than half busy while trials train and need no data."""
+    duty_pct = _duty(facts)
     wait = facts.setup.data_wait.value if facts.setup.data_wait else 0.0
-    duty_pct, share = _duty(facts), (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time that trains
+    share = (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time, in which trials train and need no data
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
     yield cause(
