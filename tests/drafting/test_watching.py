@@ -133,6 +133,36 @@ def counted(t_s: float, step: int) -> list[OutputLine]:
     return [told(t_s, **marks), told(t_s, type="training", counts=asdict(COUNTED_TRAINING))]
 
 
+def started(folder: Path) -> Path:
+    """Leave what the first Python of a command leaves that counts inside."""
+    (folder / "counts").mkdir()
+    (folder / "counts/started").touch()
+    return folder
+
+
+def test_a_training_that_starts_slowly_is_watched_up_to_its_first_steps(tmp_path: Path) -> None:
+    begun = told(250.0, type="training", begun=True)
+    inside = [line for step in range(3, 60) for line in counted(248.0 + 2 * step, step)]
+    lines = [OutputLine(t_s=50.0, text="loading"), begun, *inside]
+    watched = World(started(tmp_path), lines).watch()
+    assert watched.training == COUNTED_TRAINING
+    assert watched.reports[0].t_s == 254.0
+
+
+def test_a_training_without_a_step_is_watched_for_five_minutes_and_told_so(tmp_path: Path) -> None:
+    said = World(started(tmp_path), [OutputLine(t_s=50.0, text="loading")]).complaint()
+    assert all(word in said for word in ("no optimizer step", " 5 min", "loading", "--seconds 600")), said
+
+
+def test_a_crash_in_the_output_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    lines = [OutputLine(t_s=59.0, text=text) for text in TRACEBACK]
+    world = World(started(tmp_path), lines)
+    said = world.complaint()
+    assert "ValueError: no such robot; correct it" in said
+    assert "--seconds" not in said
+    assert world.clock.now() < 65
+
+
 def test_what_is_counted_inside_goes_before_printed_lines(tmp_path: Path) -> None:
     begun = told(9.0, type="training", begun=True)
     inside = [line for step in range(3, 60) for line in counted(26.0 + step, step)]

@@ -13,7 +13,7 @@ from tuner.drafting.asking import search_lines, searches, searches_with_placehol
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
-from tuner.drafting.watching import first_run
+from tuner.drafting.watching import first_run, longest_start_s
 from tuner.drafting.writing import command_of_file, first_run_lines, launch_text, study_text
 from tuner.errors import StudyError
 from tuner.export import write_files
@@ -157,7 +157,8 @@ def _watched_text(
     The other parameters and the errors are those of `make_study`.
     """
     on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
-    say(f"watching the command for up to {duration(wanted.seconds)}, on {on}")
+    longest = duration(longest_start_s(wanted.seconds))
+    say(f"watching the command for up to {duration(wanted.seconds)}, or {longest} before its first step, on {on}")
     if changes := drafted.template.changes:
         say("probes replace these words; your script and your command stay as they are:")
         for line in changes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from tuner import probe
-from tuner.count import ProcessCounts, TrainingCounts
+from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
@@ -21,11 +21,17 @@ from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import missing_script
 
-WAYS = (
-    "give a longer start with --seconds 300, name a --preset, let the command print lines such as `step 12`, or copy "
-    "tuner/progress.py beside it and call report()"
+OTHER_WAYS = (
+    "name a --preset, let the command print lines such as `step 12`, or copy tuner/progress.py beside it and call "
+    "report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
+WAYS = f"give a longer start with --seconds 300, {OTHER_WAYS}"
+START_FACTOR = 5
+"""Before the first optimizer step, a command that counts inside is watched this many times as long as usual."""
+LONGEST_START_S = 300.0
+"""It is watched no longer than this by itself, in seconds: first steps came after up to 90 s on a busy machine with two
+cores, and large models load three times as long (chosen)."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
@@ -73,6 +79,14 @@ class Watched:
         return (last.t_s - first.t_s) / count if count else None
 
 
+def longest_start_s(limit_s: float) -> float:
+    """Return how long a command that counts inside is watched before its first step, in seconds.
+
+    `limit_s` is the usual limit; a longer one that a person names stays as it is.
+    """
+    return max(limit_s, min(START_FACTOR * limit_s, LONGEST_START_S))
+
+
 def watch(
     plan: probe.ProbePlan,
     *,
@@ -90,7 +104,8 @@ def watch(
         launch: starts it.
         recorder: measures the devices.
         clock: says the time.
-        limit_s: the longest time without progress; with slow steps it is three times as long.
+        limit_s: the usual time without progress. It is longer before the first step of a training that counts inside
+            (`longest_start_s`), and three times as long from that step on.
         likely: presets that are tried first.
         rewritten: which words of the command are not as typed.
 
@@ -99,12 +114,12 @@ def watch(
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    lines: deque[probe.OutputLine] = deque(maxlen=2000)  # the last lines say why a command failed
+    output = _Output()
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
     def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
         """Take lines into account, and return whether the progress is understood by now."""
-        lines.extend(new)
+        output.feed(new)
         counted.feed(new)
         printed.feed(new)
         if counted.is_enough or counted.steps:  # printed lines do not matter where steps are counted
@@ -112,14 +127,20 @@ def watch(
         found = printed.found
         return found is not None and _is_enough(found)
 
+    def longest_s() -> float:
+        """Return how long the command is watched by what is known now."""
+        if counted.steps:  # slow steps need longer
+            return (counted.begun_s or 0.0) + 3.0 * limit_s
+        may_step = counted.begun_s is None and printed.found is None and output.crash is None
+        return longest_start_s(limit_s) if may_step and has_started(plan.slot.counts) else limit_s
+
     try:
         recorder.start(trainer.pid, origin_s)
         is_over = False
         while not is_over:
             has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
             is_clear = is_clear_with(trainer.lines(0.0 if has_exited else 0.1))
-            longest_s = 3.0 * limit_s if counted.steps else limit_s  # slow steps need longer
-            is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s
+            is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s()
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
@@ -131,7 +152,8 @@ def watch(
     has_failed = exit_code not in {None, 0}  # None: it was ended while it ran
     if has_failed or (found is None and training is None):
         instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
-        raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
+        is_counting = counted.begun_s is None and has_started(plan.slot.counts)
+        raise TrainerError(f"{_complaint(output, exit_code, seconds, plan, is_counting=is_counting)}{instead}")
     return Watched(
         found=None if training else found,
         training=training,
@@ -153,8 +175,8 @@ class CountedLines:
         self.training: TrainingCounts | None = None
         self.why: str | None = None
         """Why samples are not counted."""
-        self.has_begun = False
-        """Whether an optimizer has made a step."""
+        self.begun_s: float | None = None
+        """When it was told that an optimizer has made a step, in seconds since the start; None before that."""
 
     def feed(self, lines: Iterable[probe.OutputLine]) -> None:
         """Take the messages among some lines into account."""
@@ -164,14 +186,15 @@ class CountedLines:
             message = record(line.text)
             self.training = counts(message.get("counts")) or self.training
             self.why = message.get("why", self.why)
-            self.has_begun = self.has_begun or bool(message.get("begun"))
+            if message.get("begun") and self.begun_s is None:
+                self.begun_s = line.t_s
             if message.get(COUNTED) and (report := self._reader.feed(line)):
                 self.reports.append(report)
 
     @property
     def steps(self) -> bool:
         """Whether an optimizer steps and its samples may be counted."""
-        return self.has_begun and self.why is None
+        return self.begun_s is not None and self.why is None
 
     @property
     def is_enough(self) -> bool:
@@ -194,36 +217,74 @@ def _is_enough(printed: Found) -> bool:
     return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds: float, plan: probe.ProbePlan) -> str:
-    """Return why a command cannot be understood, and what the user can do."""
-    texts = [line.text for line in lines if line.stream == "console"]
-    took = probe.duration(seconds)
-    log = f"all its output is in {plan.slot.console}"
-    if terminal := next((text for text in texts if _TERMINAL.search(text)), None):
-        return (
-            f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
-            f"answer its questions by options, then try again ({log})"
-        )
-    if exit_code not in {None, 0}:
-        evidence = probe.Evidence()
+class _Output:
+    """What a command has printed: the last lines, and the crash that they show."""
+
+    def __init__(self) -> None:
+        self.texts: deque[str] = deque(maxlen=2000)
+        self.evidence = probe.Evidence()
+
+    def feed(self, lines: Iterable[probe.OutputLine]) -> None:
+        """Take the printed ones of some lines into account."""
         for line in lines:
-            evidence.feed(line.text, line.t_s)
-        failure = evidence.failure()
-        why = failure.detail if failure else evidence.last_words()
-        remedy = "correct it"
-        if failure and failure.kind is probe.FailureKind.MISSING_DEPENDENCY:
-            remedy = "correct it, or name the Python that has it by --python"
-        return f"the command failed after {took} with exit code {exit_code}: {why}; {remedy}, then try again ({log})"
-    if exit_code == 0:
-        return (
-            f"the command ended by itself after {took}, before three iterations were seen; "
-            f"let it train for longer ({log})"
+            if line.stream == "console":
+                self.texts.append(line.text)
+                self.evidence.feed(line.text, line.t_s)
+
+    @property
+    def cause(self) -> str:
+        """The exception that began a crash, or else the last line."""
+        failure = self.evidence.failure()
+        return failure.detail if failure else self.evidence.last_words()
+
+    @property
+    def crash(self) -> str | None:
+        """The exception with which some process has probably ended; None where no line shows one."""
+        return None if self.evidence.fatal_t_s is None else self.cause
+
+
+def _complaint(
+    output: _Output, exit_code: int | None, seconds: float, plan: probe.ProbePlan, *, is_counting: bool
+) -> str:
+    """Return why a command cannot be understood, and what the user can do.
+
+    `is_counting`: its Python counts inside, and no optimizer has made a step.
+    """
+    took = probe.duration(seconds)
+    if terminal := next((text for text in output.texts if _TERMINAL.search(text)), None):
+        why = (
+            f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
+            "answer its questions by options, then try again"
         )
-    if not texts:
+    elif exit_code not in {None, 0}:
+        failure = output.evidence.failure()
+        is_missing = failure is not None and failure.kind is probe.FailureKind.MISSING_DEPENDENCY
+        remedy = "correct it, or name the Python that has it by --python" if is_missing else "correct it"
+        why = f"the command failed after {took} with exit code {exit_code}: {output.cause}; {remedy}, then try again"
+    elif output.crash:
+        why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
+    elif exit_code == 0:
+        why = f"the command ended by itself after {took}, before three iterations were seen; let it train for longer"
+    else:
+        why = _no_progress(output, seconds, is_counting=is_counting)
+    return f"{why} (all its output is in {plan.slot.console})"
+
+
+def _no_progress(output: _Output, seconds: float, *, is_counting: bool) -> str:
+    """Return what is known of a command that goes on without progress, and what the user can do."""
+    took = probe.duration(seconds)
+    last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
+    if is_counting:
+        printed = f"the last lines: {last_lines}" if last_lines else "it printed nothing"
+        more_s = 2 * 60 * max(1, round(seconds / 60))
+        return (
+            f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun with "
+            f"--seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
+        )
+    if not last_lines:
         return f"the command printed nothing in {took}; {WAYS}"
-    last_lines = " | ".join(text.strip()[:200] for text in texts[-3:])
-    why = f"nothing in {probe.number_of(len(texts), 'line')} of {took} counts iterations; the last lines: {last_lines}"
-    return f"{why}; {WAYS} ({log})"
+    count = probe.number_of(len(output.texts), "line")
+    return f"nothing in {count} of {took} counts iterations; the last lines: {last_lines}; {WAYS}"
 
 
 def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watched:
