@@ -154,6 +154,14 @@ def test_a_training_without_a_step_is_watched_for_five_minutes_and_told_so(tmp_p
     assert all(word in said for word in ("no optimizer step", " 5 min", "loading", "--seconds 600")), said
 
 
+def test_a_training_of_too_few_steps_is_told_how_many_it_made(tmp_path: Path) -> None:
+    begin = {"type": "start", "parameters": 10}
+    records = [begin, *({"type": "count", "steps": step, "at_s": 10.0 + step} for step in (1, 2, 3))]
+    (started(tmp_path) / "counts/1-a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    said = World(tmp_path, [told(9.0, type="training", begun=True)], exit_at_s=15.0).complaint()
+    assert all(word in said for word in ("3 optimizer steps", "about 12", "train for longer")), said
+
+
 def test_a_crash_in_the_output_is_told_and_not_waited_for(tmp_path: Path) -> None:
     lines = [OutputLine(t_s=59.0, text=text) for text in TRACEBACK]
     world = World(started(tmp_path), lines)

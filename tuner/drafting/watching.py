@@ -27,6 +27,8 @@ OTHER_WAYS = (
 )
 """How a command can be made to show its progress where nothing counts inside."""
 WAYS = f"give a longer start with --seconds 300, {OTHER_WAYS}"
+STEPS_OF_PROBE = 12
+"""A probe needs about this many steps: counts begin at the third, and `drafting.writing` asks for eight iterations."""
 START_FACTOR = 5
 """Before the first optimizer step, a command that counts inside is watched this many times as long as usual."""
 LONGEST_START_S = 300.0
@@ -152,8 +154,11 @@ def watch(
     has_failed = exit_code not in {None, 0}  # None: it was ended while it ran
     if has_failed or (found is None and training is None):
         instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
+        steps = max((process.steps for process in processes), default=0)
         is_counting = counted.begun_s is None and has_started(plan.slot.counts)
-        raise TrainerError(f"{_complaint(output, exit_code, seconds, plan, is_counting=is_counting)}{instead}")
+        raise TrainerError(
+            f"{_complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)}{instead}"
+        )
     return Watched(
         found=None if training else found,
         training=training,
@@ -244,11 +249,11 @@ class _Output:
 
 
 def _complaint(
-    output: _Output, exit_code: int | None, seconds: float, plan: probe.ProbePlan, *, is_counting: bool
+    output: _Output, exit_code: int | None, seconds: float, plan: probe.ProbePlan, *, is_counting: bool, steps: int
 ) -> str:
     """Return why a command cannot be understood, and what the user can do.
 
-    `is_counting`: its Python counts inside, and no optimizer has made a step.
+    `is_counting`: its Python counts inside, and no optimizer has made a step; `steps`: those that were counted.
     """
     took = probe.duration(seconds)
     if terminal := next((text for text in output.texts if _TERMINAL.search(text)), None):
@@ -264,7 +269,11 @@ def _complaint(
     elif output.crash:
         why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
     elif exit_code == 0:
-        why = f"the command ended by itself after {took}, before three iterations were seen; let it train for longer"
+        seen = f"it made {probe.number_of(steps, 'optimizer step')}" if steps else "before three iterations were seen"
+        why = (
+            f"the command ended by itself after {took}, {seen}; a probe needs about {STEPS_OF_PROBE}, over some seconds: "
+            "let it train for longer"
+        )
     else:
         why = _no_progress(output, seconds, is_counting=is_counting)
     return f"{why} (all its output is in {plan.slot.console})"
