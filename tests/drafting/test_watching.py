@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
+from tuner.drafting.command_lines import Change
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import TrainerError
 from tuner.probe.probe_plan import Device
@@ -37,10 +39,12 @@ class World:
         self.trainer = ScriptedTrainer(self.clock, lines, exit_at_s=exit_at_s, exit_code=exit_code)
         self.plan = scripted_plan(folder, [CPU], ProbeSpec())
 
-    def watch(self, limit_s: float = 60.0) -> Watched:
+    def watch(self, limit_s: float = 60.0, changes: Sequence[Change] = ()) -> Watched:
         silent = RecordedProbe(devices=(CPU,), samples=(), marks_s=(), total_s=0.0, exit_code=0)
         recorder = ReplayedRecorder(ReplayedSource(silent), [], self.clock)
-        return watch(self.plan, launch=self.trainer, recorder=recorder, clock=self.clock, limit_s=limit_s)
+        return watch(
+            self.plan, launch=self.trainer, recorder=recorder, clock=self.clock, limit_s=limit_s, changes=changes
+        )
 
     def complaint(self, limit_s: float = 60.0) -> str:
         with pytest.raises(TrainerError) as refused:
@@ -191,6 +195,18 @@ def test_where_samples_cannot_be_counted_the_lines_are_read_and_the_reason_is_ke
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
     printed = [*steps(4), *(OutputLine(t_s=14.0, text=text) for text in TRACEBACK)]
     assert "ValueError: no such robot" in World(tmp_path, printed, exit_at_s=14.5, exit_code=1).complaint()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [("train.py: error: unrecognized arguments: --master-port 1", True), ("ValueError: no such robot", False)],
+)
+def test_an_added_word_is_told_under_an_error_that_names_it(tmp_path: Path, error: str, is_told: bool) -> None:
+    world = World(tmp_path, [OutputLine(t_s=1.0, text=error)], exit_at_s=3.0, exit_code=2)
+    with pytest.raises(TrainerError) as refused:
+        world.watch(changes=[Change("", "--master-port {port}"), Change("", "hydra.run.dir={out_dir}")])
+    assert ("adds --master-port {port} (a free port" in str(refused.value)) is is_told
+    assert "hydra" not in str(refused.value)
 
 
 def test_a_script_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:

@@ -160,9 +160,9 @@ def _watched_text(
     longest = duration(longest_start_s(wanted.seconds))
     say(f"watching the command for up to {duration(wanted.seconds)}, or {longest} before its first step, on {on}")
     if changes := drafted.template.changes:
-        say("probes replace these words; your script and your command stay as they are:")
-        for line in changes:
-            say(f"  {line}")
+        say("your script and your command stay as they are; to start a probe, the tuner")
+        for change in changes:
+            say(f"  {change}")
     watched = first_run(name, drafted, folder / "init", wanted.seconds)
     for line in first_run_lines(watched):
         say(line)

@@ -11,6 +11,7 @@ from statistics import fmean
 from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
+from tuner.drafting.command_lines import Change
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
@@ -97,7 +98,7 @@ def watch(
     clock: probe.Clock,
     limit_s: float,
     likely: Iterable[str] = (),
-    rewritten: str = "",
+    changes: Sequence[Change] = (),
 ) -> Watched:
     """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.
 
@@ -109,7 +110,7 @@ def watch(
         limit_s: the usual time without progress. It is longer before the first step of a training that counts inside
             (`longest_start_s`), and three times as long from that step on.
         likely: presets that are tried first.
-        rewritten: which words of the command are not as typed.
+        changes: the words of the command that are not as typed.
 
     Raises:
         TrainerError: says what to do where the command fails, prints nothing, or shows no progress in time.
@@ -153,12 +154,12 @@ def watch(
     found = printed.found
     has_failed = exit_code not in {None, 0}  # None: it was ended while it ran
     if has_failed or (found is None and training is None):
-        instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
         steps = max((process.steps for process in processes), default=0)
         is_counting = counted.begun_s is None and has_started(plan.slot.counts)
-        raise TrainerError(
-            f"{_complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)}{instead}"
-        )
+        why = _complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)
+        named = [str(change) for change in changes if change.is_named_in(why)]
+        instead = f"; to start a probe, the tuner {' and '.join(named)}" if named else ""
+        raise TrainerError(f"{why}{instead}")
     return Watched(
         found=None if training else found,
         training=training,
@@ -270,10 +271,8 @@ def _complaint(
         why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
     elif exit_code == 0:
         seen = f"it made {probe.number_of(steps, 'optimizer step')}" if steps else "before three iterations were seen"
-        why = (
-            f"the command ended by itself after {took}, {seen}; a probe needs about {STEPS_OF_PROBE}, over some seconds: "
-            "let it train for longer"
-        )
+        need = f"a probe needs about {STEPS_OF_PROBE}"
+        why = f"the command ended by itself after {took}, {seen}; {need}, so let it train for longer"
     else:
         why = _no_progress(output, seconds, is_counting=is_counting)
     return f"{why} (all its output is in {plan.slot.console})"
@@ -322,7 +321,7 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
             clock=clock,
             limit_s=limit_s,
             likely=drafted.likely,
-            rewritten=", ".join(drafted.template.changes),
+            changes=drafted.template.changes,
         ),
     )
     uses = tuple(used(watched.reports, watched.samples, source.devices))
