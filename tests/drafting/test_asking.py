@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.asking import searches
+from tuner.drafting.asking import check_searches, searches
 from tuner.drafting.searches import Known
+from tuner.errors import StudyError
 
 AMP = Flag(names=("amp",), is_switch=True)
 
@@ -60,3 +63,22 @@ def test_a_value_that_cannot_be_meant_is_asked_again(answer: str) -> None:
     found, said = asked("train.py --workers 2 --lr 3", answer, "workers=2,4")
     assert found == ["workers=2,4"]
     assert any(text.startswith(answer.partition("=")[0]) and "write" in text for text in said[1:])
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ("exq.yaml:data.batch_size=8,16", ["does not name exq.yaml", "it names exp.yaml"]),
+        ("exp.yaml:data.batchsize=8,16", ["exp.yaml has no value data.batchsize", "did you mean data.batch_size?"]),
+    ],
+)
+def test_a_search_in_a_file_needs_a_value_of_a_file_that_the_command_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("exp.yaml").write_text("data: {batch_size: 8}\n")
+    command = Known(words=["python", "train.py", "--config=exp.yaml"], cores=4)
+    check_searches(["exp.yaml:data.batch_size=8,16"], command)
+    with pytest.raises(StudyError) as refused:
+        check_searches([search], command)
+    assert all(word in str(refused.value) for word in words), refused.value

@@ -1,8 +1,10 @@
 """Reads which flags a person wants searched, from options or from answers."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -10,7 +12,8 @@ from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
 from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, nothing_known, proposed, with_sizes
 from tuner.errors import StudyError
-from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text
+from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
+from tuner.trainers.config_files import is_named, named_files
 
 
 def searches(
@@ -57,9 +60,31 @@ def check_searches(asked: Sequence[str], known: Known) -> None:
         has_no_values = equals and not values.strip(", ")
         if not is_name or has_no_values:
             raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+        if ":" in flag:
+            _check_file(text, known.words)
         if values and ".." not in values:
             setting = known.setting(flag)
             _named_values(flag, values, setting and _typed_value(setting.value))  # for its errors
+
+
+def _check_file(text: str, words: Sequence[str]) -> None:
+    """Raise StudyError for a `--search FILE:KEYS` whose file the command does not name, or has no value of these keys.
+
+    A file that cannot be read is not judged: it may be relative to another folder.
+    """
+    file, _, keys = text.lstrip("-").partition("=")[0].partition(":")
+    if not is_named(file, words):
+        named = ", ".join(named_files(words)) or "no configuration file"
+        raise StudyError(f"--search {text}: the command does not name {file}; it names {named}")
+    values = values_in(Path(file))
+    if values and keys not in values:
+        raise StudyError(f"--search {text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
+
+
+def _most_alike(name: str, names: Iterable[str]) -> str:
+    """Return a question for the name that is most like a misspelt one; empty where none is like it."""
+    alike = get_close_matches(name, names, n=1)
+    return f"did you mean {alike[0]}?" if alike else ""
 
 
 def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
