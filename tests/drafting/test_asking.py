@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.asking import check_searches, searches
+from tuner.drafting.asking import check_names, check_searches, searches
 from tuner.drafting.searches import Known
 from tuner.errors import StudyError
 
@@ -82,3 +82,14 @@ def test_a_search_in_a_file_needs_a_value_of_a_file_that_the_command_names(
     with pytest.raises(StudyError) as refused:
         check_searches([search], command)
     assert all(word in str(refused.value) for word in words), refused.value
+
+
+def test_a_misspelt_flag_is_refused_with_the_name_that_is_most_like_it() -> None:
+    flags = (Flag(names=("data.loader.num_workers",)), Flag(names=("lr",)))
+    known = Known(words=["python", "train.py"], cores=4, flags=flags, reader="hydra", knows_all=True)
+    check_names(["data.loader.num_workers=0,2", "num_workers=0,2"], known)
+    for search, words in (("data.loader.num_worker=0,2", "did you mean data.loader.num_workers?"), ("x=1", "lr")):
+        with pytest.raises(StudyError) as refused:
+            check_names([search], known)
+        assert f"--search {search}: the script has no flag" in str(refused.value)
+        assert words in str(refused.value)

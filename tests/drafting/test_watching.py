@@ -1,5 +1,5 @@
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,9 +8,10 @@ from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
+from tuner.count import ProcessCounts
 from tuner.drafting.command_lines import Change
 from tuner.drafting.watching import Watched, watch
-from tuner.errors import TrainerError
+from tuner.errors import StudyError, TrainerError
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
@@ -39,11 +40,22 @@ class World:
         self.trainer = ScriptedTrainer(self.clock, lines, exit_at_s=exit_at_s, exit_code=exit_code)
         self.plan = scripted_plan(folder, [CPU], ProbeSpec())
 
-    def watch(self, limit_s: float = 60.0, changes: Sequence[Change] = ()) -> Watched:
+    def watch(
+        self,
+        limit_s: float = 60.0,
+        changes: Sequence[Change] = (),
+        check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
+    ) -> Watched:
         silent = RecordedProbe(devices=(CPU,), samples=(), marks_s=(), total_s=0.0, exit_code=0)
         recorder = ReplayedRecorder(ReplayedSource(silent), [], self.clock)
         return watch(
-            self.plan, launch=self.trainer, recorder=recorder, clock=self.clock, limit_s=limit_s, changes=changes
+            self.plan,
+            launch=self.trainer,
+            recorder=recorder,
+            clock=self.clock,
+            limit_s=limit_s,
+            changes=changes,
+            check=check,
         )
 
     def complaint(self, limit_s: float = 60.0) -> str:
@@ -142,6 +154,21 @@ def started(folder: Path) -> Path:
     (folder / "counts").mkdir()
     (folder / "counts/started").touch()
     return folder
+
+
+def test_flags_are_checked_soon_after_they_were_parsed(tmp_path: Path) -> None:
+    options = [{"names": ["--num-workers"], "value": 2}]
+    record = json.dumps({"type": "flags", "parser": "argparse", "options": options})
+    (started(tmp_path) / "counts/1-a.jsonl").write_text(f"{record}\n")
+    world = World(tmp_path, [OutputLine(t_s=40.0, text="loading")])
+
+    def refuse(processes: Sequence[ProcessCounts]) -> None:
+        raise StudyError(processes[0].flags[0].names[0])
+
+    with pytest.raises(StudyError, match="num-workers"):
+        world.watch(check=refuse)
+    assert 4 < world.clock.now() < 10
+    assert world.trainer.exit_code() is not None
 
 
 def test_a_training_that_starts_slowly_is_watched_up_to_its_first_steps(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -102,18 +103,8 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     The value that the command has already is always among the values. Raises StudyError for a flag that the script does
     not have, and for values that it cannot have.
     """
-    # the flag, as the script and the command have it
-    flag, equals, values = text.partition("=")
-    flag = flag.lstrip("-")
-    has_placeholder = _has_placeholder(known, flag)
-    of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
-    in_script = None if has_placeholder else next(of_name, None)
-    setting = known.setting(in_script.names[0] if in_script else flag)
-    is_unknown = not (in_script or setting or has_placeholder)
-    if is_unknown and known.knows_all:
-        names = ", ".join(sorted(option.names[0] for option in known.flags)) or "none"
-        raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
-    flag = in_script.names[0] if in_script else flag
+    _, equals, values = text.partition("=")
+    flag, in_script, setting = _named(text, known)
     # `batch_size`
     if not equals:
         return _with_usual_values(flag, setting, known)
@@ -132,6 +123,37 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     named = _named_values(flag, values, current)
     all_values = named if current is None or current in named else (current, *named)
     return SearchedFlag(flag=flag, values=all_values, typed=current)
+
+
+class _Named(NamedTuple):
+    """The flag of a `--search`, as the script and the command have it."""
+
+    flag: str
+    in_script: Flag | None
+    """None where the command has the flag's placeholder, and for a flag that the script is not known to have."""
+    setting: Setting | None
+    """What the command has for it; None for nothing."""
+
+
+def _named(text: str, known: Known) -> _Named:
+    """Return the flag that a `--search` names. Raises StudyError for a flag that the script does not have."""
+    flag = text.partition("=")[0].lstrip("-")
+    has_placeholder = _has_placeholder(known, flag)
+    of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
+    in_script = None if has_placeholder else next(of_name, None)
+    setting = known.setting(in_script.names[0] if in_script else flag)
+    is_unknown = not (in_script or setting or has_placeholder)
+    if is_unknown and known.knows_all:
+        names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
+        read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
+        raise StudyError(f"--search {text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
+    return _Named(in_script.names[0] if in_script else flag, in_script, setting)
+
+
+def check_names(asked: Sequence[str], known: Known) -> None:
+    """Raise StudyError for a `--search` of a flag that the script does not have."""
+    for text in asked:
+        _named(text, known)
 
 
 def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:

@@ -9,9 +9,10 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from tuner.drafting.asking import search_lines, searches, searches_with_placeholders
+from tuner.count import ProcessCounts
+from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
-from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
+from tuner.drafting.run_flags import known_of, known_so_far, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
 from tuner.drafting.watching import first_run, longest_start_s
 from tuner.drafting.writing import command_of_file, first_run_lines, launch_text, study_text
@@ -163,7 +164,12 @@ def _watched_text(
         say("your script and your command stay as they are; to start a probe, the tuner")
         for change in changes:
             say(f"  {change}")
-    watched = first_run(name, drafted, folder / "init", wanted.seconds)
+
+    def check(processes: Sequence[ProcessCounts]) -> None:
+        """Raise StudyError for a `--search` of a flag that the script does not have."""
+        check_names(wanted.search or (), known_so_far(drafted, processes))
+
+    watched = first_run(name, drafted, folder / "init", wanted.seconds, check)
     for line in first_run_lines(watched):
         say(line)
 

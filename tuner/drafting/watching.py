@@ -1,8 +1,6 @@
 """Runs a command until its progress is understood, and says how it used the devices."""
 
-import re
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,33 +10,22 @@ from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.command_lines import Change
+from tuner.drafting.complaint import Output, complaint
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
-from tuner.probe.output import record
-from tuner.probe.progress_files import COUNTED, counts, read_processes
+from tuner.probe.output import USUAL_BOUNDS, record
+from tuner.probe.progress_files import COUNTED, CountLines, MergedCounts, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import missing_script
 
-OTHER_WAYS = (
-    "name a --preset, let the command print lines such as `step 12`, or copy tuner/progress.py beside it and call "
-    "report()"
-)
-"""How a command can be made to show its progress where nothing counts inside."""
-WAYS = f"give a longer start with --seconds 300, {OTHER_WAYS}"
-STEPS_OF_PROBE = 12
-"""A probe needs about this many steps: counts begin at the third, and `drafting.writing` asks for eight iterations."""
 START_FACTOR = 5
 """Before the first optimizer step, a command that counts inside is watched this many times as long as usual."""
 LONGEST_START_S = 300.0
 """It is watched no longer than this by itself, in seconds: first steps came after up to 90 s on a busy machine with two
 cores, and large models load three times as long (chosen)."""
-_TERMINAL = re.compile(
-    r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
-    r"|/dev/tty"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +86,7 @@ def watch(
     limit_s: float,
     likely: Iterable[str] = (),
     changes: Sequence[Change] = (),
+    check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
 ) -> Watched:
     """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.
 
@@ -111,13 +99,14 @@ def watch(
             (`longest_start_s`), and three times as long from that step on.
         likely: presets that are tried first.
         changes: the words of the command that are not as typed.
+        check: takes what the command's processes have told, once they have parsed their flags. Its errors end the run.
 
     Raises:
         TrainerError: says what to do where the command fails, prints nothing, or shows no progress in time.
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    output = _Output()
+    output, flags = Output(), _ParsedFlags(plan.slot.counts)
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
     def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
@@ -143,6 +132,8 @@ def watch(
         while not is_over:
             has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
             is_clear = is_clear_with(trainer.lines(0.0 if has_exited else 0.1))
+            if counted.begun_s is None and flags.are_newly_known(clock.now() - origin_s):
+                check(flags.processes)
             is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s()
         exit_code = trainer.exit_code()
     finally:
@@ -156,7 +147,7 @@ def watch(
     if has_failed or (found is None and training is None):
         steps = max((process.steps for process in processes), default=0)
         is_counting = counted.begun_s is None and has_started(plan.slot.counts)
-        why = _complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)
+        why = complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)
         named = [str(change) for change in changes if change.is_named_in(why)]
         instead = f"; to start a probe, the tuner {' and '.join(named)}" if named else ""
         raise TrainerError(f"{why}{instead}")
@@ -223,82 +214,41 @@ def _is_enough(printed: Found) -> bool:
     return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-class _Output:
-    """What a command has printed: the last lines, and the crash that they show."""
+class _ParsedFlags:
+    """Follows the flags that the processes of a command have parsed."""
 
-    def __init__(self) -> None:
-        self.texts: deque[str] = deque(maxlen=2000)
-        self.evidence = probe.Evidence()
+    SETTLED_S = 5.0
+    """The flags are known once no parser has told others for this long, in seconds (chosen)."""
 
-    def feed(self, lines: Iterable[probe.OutputLine]) -> None:
-        """Take the printed ones of some lines into account."""
-        for line in lines:
-            if line.stream == "console":
-                self.texts.append(line.text)
-                self.evidence.feed(line.text, line.t_s)
+    def __init__(self, folder: Path) -> None:
+        """`folder` is that of the counts."""
+        self._counts = MergedCounts(CountLines(folder, USUAL_BOUNDS.log_bytes).read)
+        self._count, self._changed_s, self._is_told = 0, 0.0, True
 
     @property
-    def cause(self) -> str:
-        """The exception that began a crash, or else the last line."""
-        failure = self.evidence.failure()
-        return failure.detail if failure else self.evidence.last_words()
+    def processes(self) -> list[ProcessCounts]:
+        """What each process has told so far."""
+        return self._counts.processes
 
-    @property
-    def crash(self) -> str | None:
-        """The exception with which some process has probably ended; None where no line shows one."""
-        return None if self.evidence.fatal_t_s is None else self.cause
-
-
-def _complaint(
-    output: _Output, exit_code: int | None, seconds: float, plan: probe.ProbePlan, *, is_counting: bool, steps: int
-) -> str:
-    """Return why a command cannot be understood, and what the user can do.
-
-    `is_counting`: its Python counts inside, and no optimizer has made a step; `steps`: those that were counted.
-    """
-    took = probe.duration(seconds)
-    if terminal := next((text for text in output.texts if _TERMINAL.search(text)), None):
-        why = (
-            f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
-            "answer its questions by options, then try again"
-        )
-    elif exit_code not in {None, 0}:
-        failure = output.evidence.failure()
-        is_missing = failure is not None and failure.kind is probe.FailureKind.MISSING_DEPENDENCY
-        remedy = "correct it, or name the Python that has it by --python" if is_missing else "correct it"
-        why = f"the command failed after {took} with exit code {exit_code}: {output.cause}; {remedy}, then try again"
-    elif output.crash:
-        why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
-    elif exit_code == 0:
-        seen = f"it made {probe.number_of(steps, 'optimizer step')}" if steps else "before three iterations were seen"
-        need = f"a probe needs about {STEPS_OF_PROBE}"
-        why = f"the command ended by itself after {took}, {seen}; {need}, so let it train for longer"
-    else:
-        why = _no_progress(output, seconds, is_counting=is_counting)
-    return f"{why} (all its output is in {plan.slot.console})"
+    def are_newly_known(self, now_s: float) -> bool:
+        """Return whether the flags are known now, and were not at the last call; `now_s` is since the start."""
+        self._counts.read()
+        count = sum(len(process.flags) for process in self.processes)
+        if count != self._count:
+            self._count, self._changed_s, self._is_told = count, now_s, False
+        if self._is_told or now_s - self._changed_s < self.SETTLED_S:
+            return False
+        self._is_told = True
+        return True
 
 
-def _no_progress(output: _Output, seconds: float, *, is_counting: bool) -> str:
-    """Return what is known of a command that goes on without progress, and what the user can do."""
-    took = probe.duration(seconds)
-    last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
-    if is_counting:
-        printed = f"the last lines: {last_lines}" if last_lines else "it printed nothing"
-        more_s = 2 * 60 * max(1, round(seconds / 60))
-        return (
-            f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun with "
-            f"--seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
-        )
-    if not last_lines:
-        return f"the command printed nothing in {took}; {WAYS}"
-    count = probe.number_of(len(output.texts), "line")
-    return f"nothing in {count} of {took} counts iterations; the last lines: {last_lines}; {WAYS}"
+def first_run(
+    name: str, drafted: Draft, folder: Path, limit_s: float, check: Callable[[Sequence[ProcessCounts]], None]
+) -> Watched:
+    """Return what a draft's command does with its own values; its files go to `folder`.
 
-
-def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watched:
-    """Return what a draft's command does with its own values in at most `limit_s` seconds; its files go to `folder`.
-
-    Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
+    `limit_s` and `check` are those of `watch`. Raises TrainerError where the command cannot be understood, DeviceError
+    where devices cannot be read, and the errors of `check`.
     """
     space = drafted.space() or {"nothing": {"choices": [0]}}  # a study needs a parameter
     spec = StudySpec.model_validate({"name": name, "trainer": drafted.trainer, "space": space})
@@ -322,6 +272,7 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
             limit_s=limit_s,
             likely=drafted.likely,
             changes=drafted.template.changes,
+            check=check,
         ),
     )
     uses = tuple(used(watched.reports, watched.samples, source.devices))
