@@ -12,7 +12,7 @@ from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import StudyError
-from tuner.export import StudyReader, connect, export_study, gain, in_use, prepare_folder
+from tuner.export import StudyReader, connect, export_study, gain, in_use, prepare_folder, prepare_results
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
@@ -232,6 +232,7 @@ def optimize(
         devices = None  # the study file has them now
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
+    prepare_results(ready.bench.folder.parent)
     prepare_folder(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:

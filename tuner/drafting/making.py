@@ -17,7 +17,7 @@ from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
 from tuner.drafting.watching import first_run, longest_start_s
 from tuner.drafting.writing import command_of_file, first_run_lines, launch_text, study_text
 from tuner.errors import StudyError
-from tuner.export import write_files
+from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
@@ -197,9 +197,13 @@ def _watched_text(
 def _remove_first_run(folder: Path) -> None:
     """Remove the files of a first run, and the folders above them that have nothing else."""
     rmtree(folder, ignore_errors=True)
+    runs = folder.parent.parent
+    ignoring = runs / IGNORE_FILE
     with suppress(OSError):
-        for above in (folder.parent, folder.parent.parent):
-            above.rmdir()
+        folder.parent.rmdir()
+        if list(runs.iterdir()) == [ignoring] and ignoring.read_text() == IGNORE_ALL:
+            ignoring.unlink()
+        runs.rmdir()
 
 
 def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> StudySpec:

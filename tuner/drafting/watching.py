@@ -14,6 +14,7 @@ from tuner.drafting.complaint import Output, complaint
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
+from tuner.export import prepare_results
 from tuner.probe.output import USUAL_BOUNDS, record
 from tuner.probe.progress_files import COUNTED, CountLines, MergedCounts, counts, read_processes
 from tuner.running.prober import run_in
@@ -261,6 +262,7 @@ def first_run(
     if missing := missing_script(drafted.command.words, trainer.folder):
         raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")
     variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
+    prepare_results(folder.parent.parent)
     watched = run_in(
         probe.Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], drafted.config),
