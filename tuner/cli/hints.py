@@ -1,5 +1,6 @@
 """The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.probe import duration, number_of
+from tuner.probe import HOUR_S, duration, number_of
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
@@ -121,7 +122,7 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
         best = best_configs.get(case.name, {})
         largest = [parameter for parameter in bench.space_for(case).parameters if _is_at_the_top(parameter, best)]
         for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # there is one at most
-            yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
+            yield f"{case.name}: the best is at the largest rung, {top}; {_larger_rungs(bench, case, top)}"
         if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
             yield (
                 f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
@@ -165,7 +166,7 @@ def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
     return config.get(parameter.name) == max(numbers)
 
 
-def _beyond(bench: "Workbench", case: Case, top: int) -> str:
+def _larger_rungs(bench: "Workbench", case: Case, top: int) -> str:
     """Return in words whether a rung above `top`, the largest rung, may be better."""
     space = bench.space_for(case)
     change = "larger `max`" if space.auto_bounds else "longer ladder"  # what the study file has to say
@@ -237,6 +238,9 @@ def out_of_time(budget: "Budget", option: str = "--hours") -> str:
     if budget.shortage is None:
         return f"the {limit} of {option} are over; rerun to resume"
     probe, left = map(duration, budget.shortage)
+    if (probe_s := budget.shortage.probe_s) > budget.total_s:
+        hours = math.ceil(100 * 1.1 * probe_s / HOUR_S) / 100  # a tenth more, because probes differ
+        return f"the next probe takes about {probe}, more than the {limit} of {option}; rerun with {option} {hours:g}"
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
 
 

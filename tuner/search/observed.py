@@ -46,9 +46,9 @@ class Sibling:
 
 
 def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
-    """Return the configs of which the part `name` of the cost is known, and these amounts.
+    """Return the measured amounts of one part of the cost, such as `start_s`, with their configs.
 
-    Configs of a variant outside the space are left out.
+    Configs of a variant outside the space are left out, because a variant may need quite another amount.
     """
     variants = space.values(VARIANT) or (None,)
     known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]
@@ -90,9 +90,13 @@ class Observed:
         siblings: Sequence[Sibling] = (),
         ladder: str | None = LADDER,
     ) -> None:
-        """`sign` is -1 if the study minimises its objective. `siblings`: the most similar one first.
+        """Take the trials into account, in their order.
 
-        `ladder`: the parameter whose values are the rungs.
+        Args:
+            trials: The trials of the study.
+            sign: -1 if the study minimises its objective, otherwise 1.
+            siblings: Similar cases, the most similar one first.
+            ladder: The parameter whose values are the rungs.
         """
         self._siblings = siblings
         self.measured: dict[str, Measured] = {}
@@ -124,6 +128,11 @@ class Observed:
             measured.eligible = digest in may_be_best
         self.frontier = Frontier(self._failures, ladder=ladder)
         """Where memory or time ends: the configs that ran out of memory or time."""
+
+    @property
+    def failures(self) -> int:
+        """The number of trials that failed because of their config."""
+        return len(self.failed) + len(self._failures)
 
     def known_amounts(self, name: str, space: Space) -> list[Amounts]:
         """Return the measured amounts of the part `name` of the cost: for each sibling, then for this study.

@@ -332,11 +332,6 @@ class SoakSpec(Strict):
         """Whether a soak differs from a training."""
         return bool(self.command or self.flags)
 
-    @property
-    def shows_worst(self) -> bool:
-        """Whether a soak sees what needs most memory."""
-        return self.provokes or not self.worse
-
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""
@@ -382,7 +377,7 @@ class SlurmSpec(Strict):
     gpus: Whole | None = None
     """GPUs of a node; needed with `devices: auto`"""
     cpus_per_task: PositiveInt | None = None
-    """CPU cores of a node"""
+    """CPU cores of a node; `tuner plan` without it asks for those of ranks and loader workers"""
     mem_gb: PositiveInt | None = None
     """memory of a node in GB"""
     partition: Word | None = None

@@ -21,6 +21,12 @@ LEAST_BOUND = 0.025
 """The smallest share of the best that a search says that it may have missed, unless it has measured all."""
 ENOUGH = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
+MANY_FAILURES = 4
+"""The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
+DOUBTFUL_BOUND = 0.25
+"""The smallest share of the best that such a search says that it may have missed."""
+WORTH_TELLING = 0.5
+"""The largest share of the best that such a search states as a bound; above it, the search is not sure."""
 
 
 class Compared(NamedTuple):
@@ -74,13 +80,34 @@ class Acquisition:
         shortfall = self._believed_loss(price)
         was_newest_off = outlook.newest_error > shortfall.bound and outlook.is_new.any()
         if not outlook.is_rough and not was_newest_off:
-            return self._with_causes(outlook.goal.in_words(prospect, shortfall))
+            has_many_failures = outlook.observed.failures >= MANY_FAILURES
+            claim = self._doubtful_claim(price) if has_many_failures else outlook.goal.in_words(prospect, shortfall)
+            return self._with_causes(claim)
         if len(outlook.measured_places) < ENOUGH:
             return None
         off_pct, count = 100 * max(outlook.usual_error, outlook.newest_error), len(outlook.measured_places)
         return self._with_causes(
             f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
         )
+
+    def _doubtful_claim(self, price: Price) -> str:
+        """Return in words what a search with many failures leaves unfound.
+
+        Where many probes fail, the best config often lies among those that are expected to fail, or is much faster than
+        predicted. So each config that may fit into memory and time counts as if it ran. The record of gains holds no
+        failed probe, so it does not lower the loss. All three numbers were chosen on launches of large models to
+        develop on (`benchmarks/results/search.md`).
+        """
+        outlook = self._outlook
+        failures = outlook.observed.failures
+        probes = failures + sum(len(entry.values) for entry in outlook.measured)
+        cause = f"{failures} of {probes} probes failed, so it is unclear what else runs"
+        runs = np.maximum(outlook.chances, outlook.costs.possible)
+        loss = expected_gain.shortfall(self._compared(price, runs).rivals)
+        bound = max(loss.bound, loss.mean, DOUBTFUL_BOUND)
+        if bound > WORTH_TELLING:
+            return f"not sure: {cause}"
+        return f"{loss._replace(bound=bound).in_words}: {cause}"
 
     def _must_go_on(self, price: Price) -> bool:
         """Return whether the search goes on, whatever further probes promise."""
@@ -92,12 +119,14 @@ class Acquisition:
         return self._is_brief(price) and self._rules.must_go_on
 
     def _believed_loss(self, price: Price) -> expected_gain.Shortfall:
-        """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
+        """Return what the search may have missed: the expected loss, and a bound on it, as a person is told.
+
+        The model's own numbers are corrected by how well its expected gains have come true so far.
 
         The bound is at least 0.3 of what the model says, and at least `LEAST_BOUND` of the best. The loss is believed
         by a power of the record, because a record of a few gains is too low. All three numbers were chosen on scripts,
-        ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected. On
-        launches of large models fewer hold (`benchmarks/results/search.md`).
+        ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected.
+        Where many probes fail, fewer hold. This loss then only decides when the search ends: see `_doubtful_claim`.
         """
         outlook = self._outlook
         by_model = expected_gain.shortfall(self._compared(price, outlook.chances).rivals)
@@ -129,8 +158,9 @@ class Acquisition:
     def _to_repeat(self) -> int | None:
         """The config to measure again once no series of probes pays; None where there is none.
 
-        A best that must be measured again comes first. Then comes the config that tells most about which is the best,
-        unless the newest predictions were off, and more than a fifth of all readings already are second ones.
+        A best that must be measured again comes first. Then comes the config that tells most about which is the best.
+        But if the newest predictions were off, new configs teach the model more than second readings do. So then at
+        most a fifth of all readings are second ones.
         """
         if self._rules.needs_repeat:
             return self.best
@@ -255,7 +285,10 @@ class Acquisition:
 
     @cached_property
     def _realised_ratio(self) -> float:
-        """How far the model's expected gains are believed: see `expected_gain.realised_ratio`."""
+        """How far the model's expected gains are believed: see `expected_gain.realised_ratio`.
+
+        For each measured config in turn, the gain that was to be expected of it is compared with the gain that it made.
+        """
         outlook = self._outlook
         codes = outlook.alone.known.codes
         _, first_readings = np.unique(codes, axis=0, return_index=True)
@@ -264,7 +297,8 @@ class Acquisition:
         truths = outlook.surrogate.predict(codes[order]).mean
         best_so_far = np.maximum.accumulate(truths)
         expected = expected_gain.expected_improvement(means[1:] - best_so_far[:-1], deviations[1:])
-        return expected_gain.realised_ratio(expected, np.diff(best_so_far), expected_gain.LEAST * outlook.scale)
+        realised = np.diff(best_so_far)
+        return expected_gain.realised_ratio(expected, realised, expected_gain.LEAST * outlook.scale)
 
     def _compared(self, price: Price, runs: Floats) -> Compared:
         """Return the configs that promise most and the best ones so far. There must be a best config.

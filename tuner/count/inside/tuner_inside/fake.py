@@ -42,7 +42,7 @@ def _begin(torch, path):
     memory.library.impl("dropout", _dropped(torch), "AutogradCPU")
     memory.__enter__()
     _pretend_ranks(torch)
-    _redirection(torch, memory)().__enter__()
+    _fake_card_mode(torch, memory)().__enter__()
     steps = itertools.count(1)
 
     def end_after_last_step(*_):
@@ -78,7 +78,10 @@ def _tracker(torch):
             """The addresses of the storages into which something was written that was not computed."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            """Compute with fake tensors, and note for each result whether it is on the card, and its data if known."""
+            """Compute an operation with fake tensors; torch calls this in place of each of its operations.
+
+            For each result it is noted whether it is on the card, and its data if they are known.
+            """
             kwargs = kwargs or {}
             results = function(*args, **kwargs)
             made, inputs = tensors_in(results), tensors_in((args, kwargs))
@@ -181,8 +184,11 @@ FP32_NAMES = frozenset(
 """Functions that CUDA's autocast computes in fp32 (torch's documentation of `torch.amp`, CUDA ops)."""
 
 
-def _redirection(torch, memory):
-    """Return the class of what keeps tensors on the fake CPU, casts as CUDA's autocast does, and answers reads."""
+def _fake_card_mode(torch, memory):
+    """Return the class of the torch mode in which each function of torch acts as if the card were there.
+
+    Tensors stay on the fake CPU, casts are those of CUDA's autocast, and reads of data get an answer.
+    """
     from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -198,9 +204,10 @@ def _redirection(torch, memory):
         return value.float() if is_half else value
 
     def names_card(values):
-        """Return whether the first value that says a place says the card; None where no value says a place.
+        """Return whether the arguments of a call put its result on the card; None where they name no place.
 
-        A place is a device, its name such as `cuda:0`, the number of a card, or the tensor beside which another goes.
+        The first argument that names one decides: a device, its name such as `cuda:0`, the number of a card, or a
+        tensor, beside which the result goes.
         """
         for value in values:
             if type(value) is int:  # not a bool, such as `non_blocking`
@@ -213,7 +220,7 @@ def _redirection(torch, memory):
         return None
 
     class OnFakeCpu(TorchFunctionMode):
-        """Is asked by torch in place of each of its functions."""
+        """torch calls this in place of each of its functions, while the mode is entered."""
 
         def __torch_function__(self, function, types, args=(), kwargs=None):
             """Return what a function of torch would return on a card, with a fake tensor in place of its result."""
