@@ -91,9 +91,9 @@ def _standing(event: events.ProbeEnded) -> str:
     if best and best.trial == event.trial and best.readings > 1:
         how = "confirmed by the plain command" if event.confirms else "measured again"
         return f", {how}: mean {with_error(best.value, best.error)} of {best.readings}"
-    if event.leads and event.confirms and best and best.trial == event.trial:  # sessions may have measured more
-        return ", confirmed by the plain command"
-    return ", best so far" if event.leads else ""
+    if not event.leads:
+        return ""
+    return ", confirmed by the plain command" if event.confirms else ", best so far"
 
 
 def _about(seconds: float) -> str:

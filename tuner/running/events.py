@@ -174,7 +174,7 @@ class ProbeEnded(Event):
     """The standard error of the first objective."""
     samples_per_s: float | None
     leads: bool
-    """Whether the config alone is the best so far."""
+    """Whether the config is the best so far, by the rule of the end; never with several objectives."""
     notes: tuple[str, ...]
     """Why there is no value, why the config cannot be the best, and what to know of the numbers."""
     confirms: bool

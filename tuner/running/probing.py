@@ -190,14 +190,16 @@ class Probing:
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
+        best = BestSoFar.of(self._study.case, history.records)
+        searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have a front
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
                 asked,
                 result,
                 verdict,
-                leads=self._job.recording is None and history.leads(verdict.value),  # a recording searches no best
-                best=BestSoFar.of(self._study.case, history.records),
+                leads=searches_best and best is not None and best.trial == asked.number,
+                best=best,
                 finished=history.finished,
                 target=self._job.target(self._spec),
                 left_s=None if asked.confirms else self._duration_s(probes_left, history, workers),

@@ -27,7 +27,6 @@ from tuner.search.standing import (
     incumbent,
     is_failure,
     leader,
-    leads,
     much_busier,
     ways,
 )
@@ -116,10 +115,6 @@ class History:
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
         return None if len(self.signs) > 1 else incumbent(self.records)
-
-    def leads(self, value: float | None) -> bool:
-        """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
-        return len(self.signs) == 1 and leads(self.records, value)
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
         """Return the best config so far; see `standing.best`."""

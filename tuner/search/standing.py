@@ -325,19 +325,6 @@ def fastest(standings: Iterable[Standing]) -> Standing | None:
     return max(known, key=_speed, default=None)
 
 
-def leads(trials: Iterable[TrialRecord], value: float | None) -> bool:
-    """Return whether a trial's value makes its config the best by itself, so that people may be told so.
-
-    It does if one config alone has the largest mean of the first objective, and `value` is about this mean.
-    """
-    means = sorted(map(_value, eligible(trials).values()), reverse=True)
-    if value is None or not means:
-        return False
-    tie = TIE * means[0]
-    is_alone = len(means) == 1 or means[0] - means[1] > tie
-    return is_alone and abs(means[0] - value) <= tie
-
-
 def incumbent(trials: Iterable[TrialRecord]) -> float | None:
     """Return the largest mean of the first objective among the eligible configs; None where there are none.
 
