@@ -13,7 +13,7 @@ from tuner.export import EXHAUSTED, CaseView, gain
 from tuner.probe import Blame, Failure, FailureKind, ProbeResult
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import adapter
-from tuner.records.trial import TrialRecord
+from tuner.records.trial import TrialRecord, widened
 from tuner.search.standing import BROKEN_AFTER
 from tuner.study import Case, Value
 
@@ -171,7 +171,7 @@ class ProbeEnded(Event):
     values: tuple[float, ...]
     """The objectives, in their order."""
     error: float | None
-    """The standard error of the first objective."""
+    """The standard error of the first objective, as the end tells it: other programs widen it."""
     samples_per_s: float | None
     leads: bool
     """Whether the config is the best so far, by the rule of the end; never with several objectives."""
@@ -215,7 +215,7 @@ class ProbeEnded(Event):
             total_batch=result.total_batch,
             status=verdict.status,
             values=tuple(verdict.values or ()),
-            error=verdict.error,
+            error=widened(verdict.values[0], verdict.error, result.devices) if verdict.values else None,
             samples_per_s=result.samples_per_s,
             leads=leads,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
