@@ -35,7 +35,7 @@ def simulated(rng: Random, share: float, slowdown: float, readings: int) -> Simu
         best.append(Quantity(rng.gauss(1.0 - slowdown, share), 0.001))
         if len(best) > 1:
             shown = Slowdown.of(best, then, readings, scatter([own, best]))
-            if shown.is_fine or len(best) >= MOST_ROUNDS:
+            if shown.is_precise or len(best) >= MOST_ROUNDS:
                 return Simulated(shown.is_below(0.99), len(best))
 
 

@@ -114,7 +114,7 @@ def test_status_and_export_read_what_optimize_wrote(tuner: Tuner, tmp_path: Path
     assert "1 of 1 trainable case has a best config." in (tmp_path / "runs/demo/report.md").read_text("utf-8")
     said = tuner("diagnose", "--study", study)[1]
     assert ("duty of the ranks" in said, "--gpu" in said) == (True, False)  # two CPU ranks
-    assert re.search(rf"│ cores +│ {usable_cores()} +│ database", said)
+    assert re.search(rf"^  cores +{usable_cores()} *$", said, re.MULTILINE)
     (tmp_path / "runs/demo/trials.tsv").unlink()
     code, out, _ = tuner("status", "--study", study)
     assert (code, "walk" in out) == (0, True)

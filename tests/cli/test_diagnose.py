@@ -1,10 +1,13 @@
 """`tuner diagnose` on studies made by Optuna itself, on one of ours, and on what is no such study."""
 
 import json
+import re
+import shlex
 import shutil
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -13,17 +16,20 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 from tests_cli import Tuner
+from tests_counts import COUNTED_TRAINING
 from tests_database import empty_database
 from tests_docs import ROOT, of
 from tests_later import Later
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
 from notebooks.studies import HEALTHY, STARVED, add
+from tuner.count.signature import Shares
+from tuner.devices.cpu import usable_cores
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import State, Verdict
 from tuner.tools.diagnosis.diagnosing import diagnose
-from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd
+from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd, spread
 from tuner.tools.diagnosis.waits import Kind
 
 if TYPE_CHECKING:
@@ -72,8 +78,8 @@ def test_a_starved_study_leads_to_its_causes_in_order(url: str) -> None:
     assert running is not None
     assert training is not None
     assert (running.usual, 1.5 < training.mean < 2.0) == (4, True)
-    assert found.facts.setup.loader_workers == KnownFact(value=2.0, source="database")
-    assert [one.kind for one in found.causes] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+    assert found.facts.setup.loader_workers == KnownFact(value=2.0, source="database", low=2.0, high=2.0)
+    assert [one.kind for one in found.causes] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
 
 
 def test_without_options_the_start_up_is_estimated_and_the_rest_is_unknown(url: str) -> None:
@@ -92,13 +98,11 @@ def test_the_page_of_a_starved_study(tuner: Tuner, url: str) -> None:
     assert (code, err) == (0, "")
     assert (file.read_bytes(), sorted(path.name for path in file.parent.iterdir())) == (before, [file.name])
     lines = out.splitlines()
-    begins = [line.partition(":")[0] for line in lines if line.startswith(("Cause", "Change"))]
-    causes = ["Cause 1, pruning with start-up", "Cause 2, few loader workers", "Cause 3, few parallel trials"]
-    assert begins == [*causes, "Change 1", "Change 2", "Change 3"]
-    assert lines[lines.index(next(line for line in lines if line.startswith("Change 1"))) + 1] == (
-        "  At most 1.20 times as much training: if loading is the limit: 12 cores / 4 trials = 3 workers; 3 / 2 = 1.50 "
-        "times; GPUs that are 83% busy have room for 100 / 83 = 1.20 times."
-    )
+    blocks = [line.partition(":")[0].strip() for line in lines if line.startswith(("Cause", "  Change"))]
+    causes = ["Cause 1, pruning with start-up", "Cause 2, few parallel trials", "Cause 3, few loader workers"]
+    assert blocks == [causes[0], "Change", causes[1], "Change", causes[2], "Change"]
+    told = "GPUs that are 83% busy have room for 100 / 83 = 1.20 times."
+    assert [line for line in lines if "1.20 times as much" in line and "storage may gain more" in line and told in line]
 
 
 def test_a_healthy_study_needs_no_change(tuner: Tuner, url: str) -> None:
@@ -106,9 +110,21 @@ def test_a_healthy_study_needs_no_change(tuner: Tuner, url: str) -> None:
     code, out, _ = tuner("diagnose", "--storage", url, "--study-name", "healthy", *machine)
     assert (code, out.splitlines()[-1]) == (0, "Nothing to change.")
     assert "40, 67%, 20 min" in out
-    out = tuner("diagnose", "--storage", url, "--study-name", "healthy")[1]
-    assert "Nothing to change, as far as is known.\n" in out
-    assert "Unknown is whether data loading has enough workers: --cores would tell.\n" in out
+
+
+def test_what_is_unknown_is_said_first_and_one_command_adds_it(tuner: Tuner, url: str) -> None:
+    out = tuner("diagnose", "--storage", url, "--study-name", "healthy", "--n-jobs", 1)[1]
+    assert facts_of(out)["cores"] == f"{usable_cores()} (a guess: those of this machine)"
+    assert "Nothing to change" not in out
+    lines = out.splitlines()
+    first = next(place for place, line in enumerate(lines) if not line.startswith(("study", "  ")))
+    assert "cannot be told yet" in lines[first]
+    assert f" --cores {usable_cores()} " in lines[-1]
+    _, *words, last = shlex.split(lines[-1].replace(f" --cores {usable_cores()} ", " "))
+    told = [{"PERCENT": "96", "GIB": "24"}.get(word, word) for word in words]
+    asked = ["diagnose", "--study-name", "healthy", "--storage", url, "--duty", "96", "--n-jobs", "1"]
+    assert [*told, last] == [*asked, "--gpu-memory", "24", "--memory-used", "GIB"]
+    assert tuner(*told, 20, "--cores", 16)[1].splitlines()[-1] == "Nothing to change."
 
 
 def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) -> None:
@@ -131,7 +147,8 @@ def test_plain_optuna_code_is_read_as_far_as_it_leaves_traces(tmp_path: Path) ->
     setup = found.facts.setup
     workers = [known for trial in study.trials if (known := trial.params["dataloader_num_workers"]) >= 0]
     assert 0 < len(workers) < 20  # with -1 the trainer takes a number of its own
-    assert setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
+    mean = pytest.approx(fmean(workers))
+    assert setup.loader_workers == KnownFact(value=mean, source="database", low=0.0, high=2.0)
     pruned = found.facts.ended[TrialEnd.PRUNED].trials
     assert 0 < pruned < 20
     assert found.facts.ended[TrialEnd.COMPLETE].trials == 20 - pruned
@@ -141,9 +158,9 @@ def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.M
     monkeypatch.setenv("MIMICKIT_ROOT", "x")
     code, out, err = tuner("diagnose", "--study", "pi_plus", "--storage", OURS)
     assert (code, err) == (0, "")
-    rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in cells_of(out)}
-    assert rows["start-up"] == ["40% of all trial time", "database"]
-    assert rows["complete trials"][0].startswith("49, 94%")
+    facts = facts_of(out)
+    assert facts["start-up"] == "40% of all trial time"
+    assert facts["complete trials"].startswith("49, 94%")
     one = diagnose(connect(OURS), "pi_plus/amp_pi_plus").facts
     assert (one.study, len(one.trials)) == ("pi_plus/amp_pi_plus", 21)
 
@@ -151,13 +168,15 @@ def test_a_study_of_ours_says_more_of_itself(tuner: Tuner, monkeypatch: pytest.M
 def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(tmp_path: Path) -> None:
     file = tmp_path / "study.db"
     file.write_bytes(empty_database())
+    waiting = replace(COUNTED_TRAINING, shares=Shares(data=0.2, evaluation=0.0, saves=0.0))
     with opened(f"sqlite:///{file}") as database:
         study, summary = (
             case_study(database),
             DeviceSummary(device="cuda:0", source="nvml", window_s=10.0, util_mean_pct=30.0),
         )
         for _ in range(4):
-            tell(study, ask(study), ok(30.0), start_up_s=40.0, total_s=100.0, devices=(summary,), warm=True)
+            times = {"start_up_s": 40.0, "total_s": 100.0, "window_s": 50.0}
+            tell(study, ask(study), ok(30.0), **times, devices=(summary,), warm=True, training=waiting)
         tell(study, ask(study), Verdict(state=State.FAIL, status="interrupted", retry=True), total_s=100.0)
         tell(study, ask(study), CRASH, total_s=100.0)
         workers = [trial.params["num_workers"] for trial in stored(database)]
@@ -173,23 +192,36 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         "interrupted": 1,
     }
     assert found.facts.failures == {"crash": 1}
-    assert found.facts.setup.loader_workers == KnownFact(value=pytest.approx(fmean(workers)), source="database")
+    assert found.facts.setup.loader_workers == spread(workers, "database")
     assert found.facts.setup.duty_pct
     assert found.facts.setup.duty_pct.value < 19
-    assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.FAILURES, Kind.GAPS]
+    assert found.facts.setup.data_wait == KnownFact(value=pytest.approx(0.2), source="database")
+    assert [one.kind for one in found.causes] == [Kind.IDLE, Kind.STARTUP, Kind.LOADING, Kind.FAILURES, Kind.GAPS]
     assert all(one.undo for one in found.causes)
 
 
-def cells_of(printed: str) -> list[list[str]]:
-    return [line.strip("│").split("│") for line in printed.splitlines() if line.startswith("│")]
+def facts_of(printed: str) -> dict[str, str]:
+    """Return the facts of a page: what each is about → the fact. Each has a line of its own."""
+    pairs = re.findall(r"^  +(\S+(?: \S+)*)  +(\S.*)$", printed, re.MULTILINE)
+    assert len({label for label, _ in pairs}) == len(pairs)
+    return {label: fact.strip() for label, fact in pairs}
+
+
+def test_facts_that_are_unknown_or_none_are_left_out(tuner: Tuner, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = tuner("diagnose", "--storage", url, "--study-name", "healthy", "--gpus", 2)[1]
+    facts = facts_of(out)
+    assert (facts["GPUs"], facts["complete trials"].partition(",")[0]) == ("2 (--gpus)", "40")
+    assert facts.keys().isdisjoint({"duty of the GPUs", "interrupted trials", "they run"})
+    assert max(map(len, out.splitlines()[:-1])) <= 80  # the last is a command to copy
 
 
 def test_the_document_has_the_keys_of_the_page(tuner: Tuner, url: str) -> None:
     code, out, _ = tuner("diagnose", "--storage", url, "--study-name", "starved", *WATCHED, "--json")
     assert code == 0
     document = json.loads(out)
-    assert [one["kind"] for one in document["causes"]] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
-    assert document["setup"]["duty_pct"] == {"value": 83.0, "source": "--duty"}
+    assert [one["kind"] for one in document["causes"]] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
+    assert document["setup"]["duty_pct"] == {"value": 83.0, "source": "--duty", "low": None, "high": None}
     shown = {piece.text for piece in of("diagnose.md", "inline")}
     parts = [document, *document["causes"], document["setup"]["duty_pct"].keys() - {"value"}]
     assert {key for part in parts for key in part} <= shown
@@ -203,7 +235,7 @@ def test_the_notebook_shows_the_same_causes(url: str, monkeypatch: pytest.Monkey
     for cell in notebook.cells:
         if cell.cell_type == "code":
             exec(compile(cell.source, cell.id, "exec"), names)  # noqa: S102 - the code of our own notebook
-    assert [one.kind for one in names["told"].causes] == [Kind.PRUNING, Kind.WORKERS, Kind.PARALLEL]
+    assert [one.kind for one in names["told"].causes] == [Kind.PRUNING, Kind.PARALLEL, Kind.WORKERS]
     assert len(names["free_s"]) == 4  # the trials that run at once
     shares = names["shares"]
     assert shares[0] == pytest.approx(100 * (1 - names["found"].facts.startup_share))
@@ -276,7 +308,9 @@ def journal(file: Path, *, n_jobs: int) -> None:
     study.ask()
 
 
-@pytest.mark.parametrize(("n_jobs", "said"), [(1, "in processes"), (2, "in threads of one process, n_jobs=2")])
+@pytest.mark.parametrize(
+    ("n_jobs", "said"), [(1, "one in each process, n_jobs=1"), (2, "2 in threads of one process, n_jobs=2")]
+)
 def test_a_journal_is_read_and_tells_threads_from_processes(
     tuner: Tuner, tmp_path: Path, n_jobs: int, said: str
 ) -> None:
@@ -285,11 +319,11 @@ def test_a_journal_is_read_and_tells_threads_from_processes(
     before = file.read_bytes()
     code, out, err = tuner("diagnose", "--storage", file, "--study-name", "mine")
     assert (code, err) == (0, "")
-    rows = {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in cells_of(out)}
-    assert rows["they run"] == [said, "journal"]
-    assert rows["complete trials"][0].startswith("4, 100%")
-    assert rows["not ended"] == ["1 running, 0 waiting", "database"]
-    assert rows["loader workers of a trial"][1] == "journal"
+    facts = facts_of(out)
+    assert facts["they run"] == f"{said} (journal)"
+    assert facts["complete trials"].startswith("4, 100%")
+    assert facts["not ended"] == "1 running, 0 waiting"
+    assert facts["loader workers of a trial"].endswith("(journal)")
     assert (file.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (before, [file.name])
 
 

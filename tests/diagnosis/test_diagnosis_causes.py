@@ -14,6 +14,7 @@ from tuner.tools.diagnosis.study_times import (
     TrialEnd,
     TrialTimes,
     gather,
+    spread,
     with_n_jobs_by_starts,
 )
 from tuner.tools.diagnosis.waits import IdleCause, Kind, causes
@@ -69,23 +70,58 @@ def test_a_trial_need_not_train_longer_than_a_complete_one() -> None:
     assert "train for at least 1 min 00 s" in cause.change
 
 
-def test_few_workers_on_many_cores() -> None:
-    (cause,) = found(*LONG, loader_workers=2, cores=12)
-    assert (cause.kind, cause.factor) == (Kind.WORKERS, 1.5)
-    assert "num_workers=3" in cause.change
-    assert "12 cores / 4 trials = 3 workers; 3 / 2 = 1.50 times" in cause.how
-
-
-@pytest.mark.parametrize("workers", [0.0, 0.3])  # 0.3: the mean of trials, most of them without workers
-def test_loading_in_the_training_process_costs_at_most_half_the_time(workers: float) -> None:
+@pytest.mark.parametrize(
+    ("workers", "times"),
+    [
+        (2.0, "1.50 times"),  # 12 cores / 4 trials = 3 workers; 3 / 2
+        (0.0, "4.00 times"),  # three workers beside a training that loaded its data itself
+        (0.3, "4.00 times"),  # the mean of trials, most of them without workers
+    ],
+)
+def test_few_workers_gain_without_a_bound_because_some_wait_for_storage(workers: float, times: str) -> None:
     (cause,) = found(*LONG, loader_workers=workers, cores=12)
-    assert (cause.kind, cause.factor) == (Kind.WORKERS, 2.0)
+    assert (cause.kind, cause.factor, cause.gain) == (Kind.WORKERS, None, None)
+    assert "num_workers=3" in cause.change
+    assert all(said in cause.how for said in (f"{times} if workers compute", "storage may gain more", "--search"))
+
+
+def test_numbers_of_workers_are_told_as_a_range_and_with_the_right_plural() -> None:
+    times = tuple(TrialTimes(end=TrialEnd.COMPLETE, began_s=at_s, ended_s=at_s + 9.0) for at_s in (0.0, 9.0))
+
+    def of(numbers: list[float], cores: int) -> IdleCause:
+        setup = Setup(loader_workers=spread(numbers, "database"), cores=KnownFact(value=cores, source="told"))
+        return causes(gather(StudyRecord(study="mine", trials=times, setup=setup)))[0]
+
+    assert of([0.0, 0.0, 2.0], 2).why == "A trial has 0 to 2 loader workers, 0.7 in the mean, on 2 cores."
+    assert of([1.0, 1.0], 2).why == "A trial has 1 loader worker, on 2 cores."
+    assert of([3.0], 1).why == "A trial has 3 loader workers, on 1 core."
+    assert "up to 5.00 times" in of([0.0, 2.0, 2.0], 4).how  # the trial without workers gains most
+    (cause,) = found(*LONG, loader_workers=2, cores=12)
+    assert "2 loader workers: 8 for 4 trials, on 12 cores" in cause.why
+
+
+def test_a_measured_wait_for_data_tells_more_than_workers_cores_and_busy_gpus() -> None:
+    (cause,) = found(*LONG, data_wait=0.96, loader_workers=8, cores=12)
+    assert (cause.kind, cause.factor, cause.gain) == (Kind.LOADING, pytest.approx(25.0), pytest.approx(25.0))
+    assert "wait for the next batch for 96%" in cause.why
+    assert "loader workers" in cause.change
+    assert found(*LONG, data_wait=0.04, loader_workers=2, cores=12) == []
+    ours: dict[str, Any] = {"ours": True, "at_once": 1, "data_wait": 0.96, "duty_pct": 4.0}
+    assert kinds(found(*LONG, **ours)) == kinds(found(*LONG, **ours, gpus_per_trial=1)) == [Kind.LOADING]
+    loading, idle = found(*LONG, data_wait=0.5, duty_pct=4.9)
+    assert (loading.kind, idle.kind) == (Kind.IDLE, Kind.LOADING)
+    assert "do not wait for data, the GPUs are 10% busy" in loading.why
+
+
+def test_ranks_on_the_cpu_are_no_gpus_with_little_to_do() -> None:
+    assert found(*LONG, ours=True, duty_pct=11.0) == []
 
 
 def test_more_workers_than_cores_slow_each_other_down_by_an_unknown_factor() -> None:
     (cause,) = found(*LONG, loader_workers=8, cores=12)
     assert (cause.kind, cause.factor, cause.gain) == (Kind.CROWDED, None, None)
     assert "num_workers=3" in cause.change
+    assert "workers that wait for storage do not" in cause.how
 
 
 def test_memory_has_room_for_more_trials_as_far_as_cores_reach() -> None:
@@ -120,11 +156,12 @@ def test_long_start_ups_of_complete_trials() -> None:
 
 
 def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> None:
-    (cause,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=18.0)
+    on_gpus: dict[str, Any] = {"ours": True, "gpus_per_trial": 1}
+    (cause,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, **on_gpus, duty_pct=18.0)
     assert (cause.kind, cause.undo.partition(":")[0]) == (Kind.IDLE, "nothing")
     assert cause.gain == pytest.approx(5.0)
     assert "20% busy" in cause.why
-    (rounded,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, ours=True, duty_pct=1.23)
+    (rounded,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, **on_gpus, duty_pct=1.23)
     assert "1.23% busy / 0.9" in rounded.how
     assert rounded.how.endswith("100 / 1.37 = 73.17 times")
     assert kinds(found(*LONG, **MEMORY, duty_pct=19.0)) == [Kind.PARALLEL]
@@ -132,7 +169,7 @@ def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> No
 
 
 def test_no_change_gains_more_than_the_gpus_have_room_for() -> None:
-    workers, parallel = found(*LONG, **MEMORY, loader_workers=2, cores=12, duty_pct=83.0)
+    parallel, workers = found(*LONG, **MEMORY, loader_workers=2, cores=12, duty_pct=83.0)
     assert (workers.kind, parallel.kind) == (Kind.WORKERS, Kind.PARALLEL)
     assert workers.gain == parallel.gain == pytest.approx(100 / 83)
     assert workers.how.endswith("GPUs that are 83% busy have room for 100 / 83 = 1.20 times")
@@ -189,15 +226,19 @@ def spaced(gaps_s: list[float], took_s: float = 100.0, **setup: Any) -> list[Idl
     return causes(gather(record))
 
 
-def test_a_study_that_stood_still_and_one_that_waits_after_each_trial() -> None:
-    (night,) = spaced([0.0, 0.0, 9360.0, 0.0])
-    assert (night.kind, night.gain) == (Kind.GAPS, pytest.approx(9860 / 500))
-    assert "No trial ran for 2 h 36 min of 2 h 44 min, in 1 gap." in night.why
-    assert "let the study go on by itself" in night.change
-    (each,) = spaced([30.0] * 9)
-    assert (each.kind, each.gain) == (Kind.GAPS, pytest.approx(1270 / 1000))
+@pytest.mark.parametrize("gaps_s", [[0.0, 0.0, 9360.0, 0.0], [9360.0], [2.0, 2.5, 3.0, 300.0, 2.0, 420.0, 1.0, 2.0]])
+def test_a_gap_far_longer_than_the_usual_one_is_a_pause_and_no_cause(gaps_s: list[float]) -> None:
+    assert spaced(gaps_s) == []
+
+
+def test_waits_after_each_trial_are_a_cause_and_pauses_are_set_apart() -> None:
+    (each,) = spaced([30.0] * 4 + [9360.0] + [30.0] * 5)
+    assert (each.kind, each.gain) == (Kind.GAPS, pytest.approx(1370 / 1100))
     assert "in 9 gaps, the longest for 30.0 s" in each.why
+    assert "2 h 36 min" in each.why
     assert "begin the next trial at once" in each.change
+    (third,) = spaced([0.0, 0.0, 120.0] * 5)  # a copy after each third trial
+    assert (third.kind, third.gain) == (Kind.GAPS, pytest.approx(2200 / 1600))
     assert spaced([5.0] * 9) == []
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.trainers.typed_command import imported_modules, syntax_tree, variables
+from tuner.trainers.typed_command import imported_modules, split_variables, syntax_tree
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tuner.trainers.typed_command import imported_modules, syntax_tree, variable
     ],
 )
 def test_variables_before_the_program_are_no_words(command: str, env: dict[str, str], program: str) -> None:
-    split = variables(command.split())
+    split = split_variables(command.split())
     assert (split.env, list(split.words)) == (env, program.split())
 
 

@@ -41,7 +41,7 @@ def test_one_reading_of_the_study_is_taken_to_scatter_as_runs_of_now_do() -> Non
     now = runs(6, 0.01)
     once, often = compared(now, Quantity(100.0, 0.01)), compared(now, Quantity(100.0, 0.01), readings=100)
     assert once.error > 2 * often.error
-    assert once.visible > often.visible
+    assert once.detectable > often.detectable
 
 
 def test_runs_that_are_equal_by_chance_still_have_an_error() -> None:
@@ -54,7 +54,7 @@ def test_power_grows_with_the_slowdown_and_agrees_with_what_is_seen(spread: floa
     chances = [slowdown.power(slower, 0.99) for slower in (0.0, 0.03, 0.05, 0.1)]
     assert chances == sorted(chances)
     assert chances[0] <= FALSE_ALARM
-    assert slowdown.power(0.01 + slowdown.visible, 0.99) == pytest.approx(0.9)
+    assert slowdown.power(0.01 + slowdown.detectable, 0.99) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.01, 0.02])
@@ -67,6 +67,6 @@ def test_equal_speeds_hardly_ever_alarm(spread: float) -> None:
 
 
 def test_more_runs_are_not_needed_where_the_error_is_small_or_comes_from_the_study() -> None:
-    assert compared(runs(6, 0.001), Quantity(100.0, 0.1)).is_fine
-    assert not compared(runs(4, 0.02), Quantity(100.0, 0.1)).is_fine
-    assert compared(runs(6, 0.001), Quantity(100.0, 2.0)).is_fine
+    assert compared(runs(6, 0.001), Quantity(100.0, 0.1)).is_precise
+    assert not compared(runs(4, 0.02), Quantity(100.0, 0.1)).is_precise
+    assert compared(runs(6, 0.001), Quantity(100.0, 2.0)).is_precise

@@ -141,7 +141,7 @@ def test_runs_that_differ_much_say_nothing(bed: Bed) -> None:
 def test_a_test_that_would_miss_a_slowdown_of_five_percent_says_nothing(bed: Bed) -> None:
     bed.times = lambda workers, run: 1.0 + 0.02 * (-1) ** run
     findings = bed.verified(minutes=0.1)
-    assert findings.slowdown(findings.subjects[-1]).visible > 0.05
+    assert findings.slowdown(findings.subjects[-1]).detectable > 0.05
     assert findings.verdict is Outcome.UNKNOWN
 
 

@@ -102,17 +102,14 @@ def attempt(
     console.print(f"next: `{literal_line(['tuner', 'optimize', '--study', study])}` searches")
 
 
-class _Attempt(NamedTuple):
-    """A probe that has ended."""
-
-    plan: probe.ProbePlan
-    result: probe.ProbeResult
+Probed = tuple[probe.ProbePlan, probe.ProbeResult]
+"""The plan of a probe that has ended, and what it measured."""
 
 
-def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _Attempt:
+def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> Probed:
     """Return the plan of a probe and what it measured, after saying what is started."""
 
-    def run(plan: probe.ProbePlan) -> _Attempt:
+    def run(plan: probe.ProbePlan) -> Probed:
         """Run the plan until it ends, or until Ctrl-C interrupts it."""
         console.print(f"case {case.name}: {in_words(config)}")
         print_to_copy(f"command: {shell_join(plan.argv)}", console)
@@ -123,7 +120,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _A
                 return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)
-        return _Attempt(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))
+        return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
 
     return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
 

@@ -70,15 +70,14 @@ def _take_out(console: Console, table: Table) -> list[str]:
     """
     names, *others = table.columns
     first = next((column for column in others if column.header == "config"), others[0] if others else None)
-    order = [first, *others[:0:-1]] if first else []  # the config comes again from the right, and is passed over
+    to_take = {column.header: column for column in (first, *others[:0:-1]) if column}  # each once
     taken: list[Column] = []
-    for column in order:
+    for column in to_take.values():
         if fits(console, table):
             break
-        if column.header not in {earlier.header for earlier in taken}:
-            left = [stays for stays in table.columns if stays.header != column.header]
-            table.columns = [replace(stays, _index=place) for place, stays in enumerate(left)]  # rich needs the places
-            taken.append(column)
+        left = [stays for stays in table.columns if stays.header != column.header]
+        table.columns = [replace(stays, _index=place) for place, stays in enumerate(left)]  # rich needs the places
+        taken.append(column)
     rows = zip(names.cells, *(_labelled_cells(column) for column in taken), strict=True)
     return [f"{name}: {'; '.join(filter(None, cells))}" for name, *cells in rows if any(cells)]
 

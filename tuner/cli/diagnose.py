@@ -1,20 +1,25 @@
 """`tuner diagnose`: why the GPUs of an Optuna study wait, be it ours or not, and what to change."""
 
+import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tuner.cli import options
-from tuner.cli.case_tables import print_tables
+from tuner.devices.cpu import usable_cores
 from tuner.errors import StudyError
 from tuner.export import connect
+from tuner.probe import number_of
 from tuner.records.urls import checked_url, shown
-from tuner.tools.diagnosis.diagnosing import OPTIONS, diagnose_journal, rows, sentences, studies_in, unknown
+from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record, studies_in
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.study_times import Setup, known
+from tuner.tools.diagnosis.saying import OPTIONS, lacking, rows, sentences, unknown
+from tuner.tools.diagnosis.study_times import GUESS, Facts, Setup, known
 
 
 def _number(option: str, least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
@@ -35,7 +40,7 @@ Duty = Annotated[float | None, _number("--duty", 1, "Mean utilisation of the GPU
 Workers = Annotated[float | None, _number("--loader-workers", 0, "Processes of one trial that load data.")]
 Cores = Annotated[int | None, typer.Option(min=1, help="CPU cores of the machine.")]
 Jobs = Annotated[
-    int | None, typer.Option("--n-jobs", min=1, help="Trials that run in threads of one process (Optuna's n_jobs).")
+    int | None, typer.Option("--n-jobs", min=1, help="Trials that each process runs at once, as threads (n_jobs).")
 ]
 Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of the machine.")]
 PerTrial = Annotated[int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs that one trial uses.")]
@@ -72,34 +77,51 @@ def diagnose(
     else:
         engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
         diagnosis = diagnosed(engine, name, setup)
+    if diagnosis.facts.setup.cores is None:
+        diagnosis = diagnose_record(diagnosis.facts, Setup(cores=known(usable_cores(), GUESS)))
     facts = diagnosis.facts
     if as_json:
         document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}
         options.print_document({**document, "causes": diagnosis.causes, "unknown": unknown(facts)})
         return
-    title = f"study {facts.study}: {len(facts.trials)} ended trials"
-    table = Table("fact", "value", "from", title=title, title_justify="left")
-    for row in rows(facts):
-        table.add_row(*row)
-    print_tables(console, table)
+    console.print(f"study {facts.study}: {number_of(len(facts.trials), 'ended trial')}")
+    table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
+    for label, fact, source in rows(facts):
+        who = source.removeprefix(DATABASE).lstrip("; ")
+        table.add_row(f"  {label}", f"{fact} ({who})" if who else fact)
+    console.print(table)
     for line in sentences(diagnosis):
         console.print(line)
+    if lacking(facts):
+        console.print("This command tells more, with your values in place of capitals and guesses:")
+        options.print_to_copy(_command_again(given, facts), console)
 
 
-class _StoredStudy(NamedTuple):
-    """A study in a database."""
-
-    name: str
-    url: str
-    """The URL of its database, or the path of a journal."""
+def _command_again(given: Mapping[str, Any], facts: Facts) -> str:
+    """Return the command of these options, with further ones for the facts that it lacks. A guess stands as a value."""
+    storage, runs = given["storage"], given["runs"]
+    if storage == os.environ.get(options.STORAGE_VARIABLE):
+        storage = None
+    elif storage and "://" in storage:
+        storage = shown(checked_url(storage))
+    study = {"study": given["study"], "study-name": given["study_name"], "storage": storage}
+    words = options.as_words({**study, "runs": None if runs == options.RUNS else runs})
+    units = {"s": "SECONDS", "pct": "PERCENT", "gib": "GIB"}
+    lacks = [name for names in lacking(facts).values() for name in names]
+    for name, option in OPTIONS.items():
+        fact = getattr(facts.setup, name)
+        if given[name] is not None or name in lacks:
+            words += [option, str(fact.value) if fact else units.get(name.rpartition("_")[2], "NUMBER")]
+    return shlex.join(["tuner", "diagnose", *words])
 
 
 def _study_of_options(
     console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path
-) -> _StoredStudy:
-    """Return the study that the options name: `study` is one of tuner, `study_name` one of Optuna in `storage`.
+) -> tuple[str, str]:
+    """Return the name of the study that the options name, and the URL of its database or the path of its journal.
 
-    Raises StudyError where both or neither are given, or the study cannot be found.
+    `study` is a study of tuner, `study_name` one of Optuna in `storage`. Raises StudyError where both or neither are
+    given, or the study cannot be found.
     """
     if study is not None and study_name is None:
         try:
@@ -108,9 +130,9 @@ def _study_of_options(
             if storage is None:
                 raise
             raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
-        return _StoredStudy(spec.name, url)
+        return spec.name, url
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:
         raise StudyError("--study-name needs --storage, the URL of the study's database")
-    return _StoredStudy(study_name, storage)
+    return study_name, storage

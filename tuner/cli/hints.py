@@ -122,7 +122,7 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
         best = best_configs.get(case.name, {})
         largest = [parameter for parameter in bench.space_for(case).parameters if _is_at_the_top(parameter, best)]
         for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # there is one at most
-            yield f"{case.name}: the best is at the largest rung, {top}; {_beyond(bench, case, top)}"
+            yield f"{case.name}: the best is at the largest rung, {top}; {_larger_rungs(bench, case, top)}"
         if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
             yield (
                 f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
@@ -166,7 +166,7 @@ def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
     return config.get(parameter.name) == max(numbers)
 
 
-def _beyond(bench: "Workbench", case: Case, top: int) -> str:
+def _larger_rungs(bench: "Workbench", case: Case, top: int) -> str:
     """Return in words whether a rung above `top`, the largest rung, may be better."""
     space = bench.space_for(case)
     change = "larger `max`" if space.auto_bounds else "longer ladder"  # what the study file has to say

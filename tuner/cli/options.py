@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeVar
+from typing import Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -111,13 +111,8 @@ def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudyS
     return spec
 
 
-class ShownStudy(NamedTuple):
-    """A study of which something is shown, and where its results are."""
-
-    spec: StudySpec
-    folder: Path
-    url: str
-    """The URL of its database."""
+ShownStudy = tuple[StudySpec, Path, str]
+"""A study of which something is shown, the folder of its results, and the URL of its database."""
 
 
 def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
@@ -133,7 +128,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path, fi
     else:
         spec = _replaced_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
         folder = (runs / spec.name).resolve()
-    return ShownStudy(spec, folder, database_url(storage, folder, file))
+    return spec, folder, database_url(storage, folder, file)
 
 
 def need_own_study(study: str | None, storage: str | None, runs: Path) -> None:
@@ -231,14 +226,14 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 
     Each line begins with `mark`, such as that of a shell's comment.
     """
-    return "\n".join(f"{mark}{part}" for line in text.split("\n") for part in _parts(line, width - len(mark)))
+    return "\n".join(f"{mark}{part}" for line in text.split("\n") for part in _wrapped_lines(line, width - len(mark)))
 
 
-def _parts(line: str, width: int) -> list[str]:
-    """Return the parts of a line that is broken to fit a width; the later ones are indented by four more."""
+def _wrapped_lines(line: str, width: int) -> list[str]:
+    """Return a line broken into lines that fit a width; the later ones are indented by four more."""
     if len(line) <= width:
         return [line]
-    # where no line is broken, NUL stands for the space, which `textwrap` does not take for one
+    # what stays on one line has NULs in place of its spaces meanwhile, because `textwrap` breaks at spaces alone
     unbroken = _UNBROKEN.sub(lambda match: match[0].replace(" ", "\0"), line)
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     parts = textwrap.wrap(unbroken, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

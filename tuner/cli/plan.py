@@ -29,7 +29,7 @@ from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib
 from tuner.trainers.base import with_folder_in_path
-from tuner.trainers.typed_command import variables
+from tuner.trainers.typed_command import split_variables
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
@@ -55,7 +55,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     if left_to_slurm:
         env.pop(VISIBLE_CARDS, None)
     if typed is not None:
-        typed_variables = variables(shlex.split(typed)).env
+        typed_variables = split_variables(shlex.split(typed)).env
         before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
     if plan.programs:  # the folder of the trainer's Python, for programs that the command starts

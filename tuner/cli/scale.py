@@ -22,7 +22,7 @@ from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, over
 from tuner.running.prober import prober_on
-from tuner.running.workbench import chosen_cases, open_workbench
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import grouped, price_of_all, read_prices
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
@@ -48,7 +48,7 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
 def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> None:
     """Print a line about a run that has just been measured."""
     size = "" if run.size is None else f" {run.size:,}"
-    route = comparing.over(run.teams[0].route)
+    route = comparing.over_route(run.teams[0].route)
     for point in points:
         where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
         speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
@@ -184,7 +184,6 @@ def scale(
     Example: tuner scale --counts 1,2
     """
     console = options.open_console()
-    # what the options say
     chosen_sizes = None if sizes is None else _numbers(sizes, "--sizes")
     if study and workloads:
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
@@ -192,23 +191,16 @@ def scale(
         asked = {"cases": case, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
         _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
         return
-    # the devices: those of several nodes for a study that wants nodes, otherwise all of this machine
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
-    if bench and bench.spec.slurm.nodes > 1:
-        if shared:
-            raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
-        source = bench.source
-        per_node = len(source.devices) // bench.spec.slurm.nodes
-    else:
-        source, per_node = open_devices(devices or "auto"), None
+    source, per_node = _open_devices(bench, devices, shared=shared)
     over_nodes = per_node is not None
-    # what is measured on them, and what an earlier call has measured already
     counts = _counts(gpus, source, per_node)
     if bench:
         chosen = chosen_cases(bench, [case] if case else None)[0]
         subjects = [subject_of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
+    # the runs, without those that an earlier call has measured already
     results = _empty_results(source, subjects, over_nodes=over_nodes)
     path = out or runs / "scale" / f"{results.written_at.replace(':', '-')}.json"
     results = campaign.earlier_results(path, results)
@@ -216,7 +208,6 @@ def scale(
     planned = list(campaign.scaling_runs(subjects, counts, routes, beside=not over_nodes))
     left = campaign.missing_runs(planned, results)
     introduce(console, results, planned, len(left))
-    # the measurements: each run on its part of the devices
     with interruptible(console) as interrupted:
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),
@@ -228,7 +219,6 @@ def scale(
         by_name = {scaled.subject.name: scaled for scaled in subjects}
         with closing(measuring):
             results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(tell, console))
-    # what they show
     show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -254,6 +244,18 @@ def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str,
     folder = (runs / spec.name).resolve()
     (job,) = submit(spec, resources(spec, str(asked["devices"] or "") or None), folder, words)
     console.print(f"submitted job {job}; its log in {folder / 'slurm'} shows the results")
+
+
+def _open_devices(bench: Workbench | None, devices: str | None, *, shared: bool) -> tuple[DeviceSource, int | None]:
+    """Return the devices to measure, opened, and how many of them a node has; None if all are of this machine.
+
+    They are those of several nodes for a study that wants nodes. Otherwise `devices` names them, by default all.
+    """
+    if bench is None or bench.spec.slurm.nodes <= 1:
+        return open_devices(devices or "auto"), None
+    if shared:
+        raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
+    return bench.source, len(bench.source.devices) // bench.spec.slurm.nodes
 
 
 def _built_in(
@@ -404,13 +406,10 @@ def decide(
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
     if results:
-        rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
-        if not rows:
-            raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
-        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value  # of the largest size
-    else:
-        batches = cards if batch_per_card else 1  # in a step of all cards
-        speed_up = step_s / (cards_step_seconds or 1.0) * batches
+        speed_up = _measured_speed_up(results, cards)
+    else:  # then `cards_step_seconds` is given
+        batches_per_step = cards if batch_per_card else 1  # on all cards together
+        speed_up = step_s / (cards_step_seconds or 1.0) * batches_per_step
     move = Move(
         steps_done=steps_done,
         steps_left=steps_left,
@@ -424,3 +423,14 @@ def decide(
     console = options.open_console()
     for line in advice(move):
         console.print(line)
+
+
+def _measured_speed_up(file: Path, cards: int) -> float:
+    """Return how many times as fast as one card `cards` cards are at the largest size in a file of `tuner scale`.
+
+    Of several routes between the cards, the fastest counts.
+    """
+    rows = [row for row in scaling_table.table(read(file)) if row.gpus == cards]
+    if not rows:
+        raise StudyError(f"{file} has no measurement on {cards} devices; name other --cards")
+    return max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value

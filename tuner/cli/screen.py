@@ -78,15 +78,15 @@ def _trial_line(event: events.ProbeEnded) -> str:
     values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
     before_notes = ";" if event.values else ":"  # without values, the notes say why
     notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
     left = f"; {_about(event.left_s)} left" if event.left_s else ""  # until the search probably ends
     return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
 
 
-def _standing(event: events.ProbeEnded) -> str:
-    """Return in words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
+def _best_so_far(event: events.ProbeEnded) -> str:
+    """Return the words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         how = "confirmed by the plain command" if event.confirms else "measured again"

@@ -86,7 +86,7 @@ def run_team(
     with closing(Database(url)):  # makes the schema, before several workers ask for it
         introduction(console, bench, search.cases, url)
     search.prober.close()  # each worker has its own
-    plans = _plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
+    plans = _worker_plans(url, groups, passed_on, pin=bench.kind == "gpu" and not search.simulated)
     screen = screen or open_screen(console)
     view = _TeamView(screen)
     with work.interruptible(console) as interrupted:
@@ -106,7 +106,7 @@ def run_team(
         raise typer.Exit(work.EXIT_WITHOUT_BEST)
 
 
-def _plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
+def _worker_plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
     """Return how to start a worker for each group of devices; with `pin`, each on the cores near its cards.
 
     A worker ends together with this process, which leads it.

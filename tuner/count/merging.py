@@ -25,11 +25,11 @@ LEAST_PAUSE_S = 0.2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Witness:
-    """What counts the samples."""
+    """What counts the samples of a training: its loader, the trained module, both alike, or its environments."""
 
     name: str
     count: str
-    """The name of the count in a record."""
+    """The name of its count in a record, such as `loader.rows`."""
     remark: str = ""
     """Why this witness was taken, where others say something else."""
 
@@ -226,7 +226,10 @@ def _precision_in_words(start: Mapping[str, Any], precision: Mapping[str, Any]) 
 
 
 def _pause(lead: ProcessCounts, from_place: int, to_place: int, witness: Witness) -> dict[str, Any] | None:
-    """Return what a rank did beside training between its records at two places; None where that was short."""
+    """Return what interrupted a rank's training between its records at two places; None where nothing took long.
+
+    The mark of the later record tells it: `what` it was, and for an epoch's end `every` how many steps it comes.
+    """
 
     def growth(name: str) -> float:
         return number(lead.points[to_place], name) - number(lead.points[from_place], name)
@@ -405,6 +408,7 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
     """Return why the module's inputs may not be the samples of the steps; None where nothing speaks for it."""
 
     def ratio(name: str, base_name: str) -> float:
+        """Return a count per another count; `COUNTS` in `tuner_inside/steps.py` says what each of them counts."""
         base = _growth(leads, base_name, step)
         return _growth(leads, name, step) / base if base else 0.0
 

@@ -117,10 +117,14 @@ def find_owners(tree: Sequence[ProcessUsage], ranks: Sequence[int]) -> dict[int,
 
 
 def spent_s(before: Times, after: Times) -> float:
-    """Return the CPU time that some processes and their ended children used between two measurements.
+    """Return the CPU time in seconds that some processes and their ended children used between two measurements.
 
-    A process that is new in `after` has used all its time since the first measurement. When a process ends, all its
-    time is added to its parent's `reaped_s`. The part that it had used before the first measurement is subtracted.
+    A process that is new in `after` has used all its time since the first measurement. When a process ends, the kernel
+    adds all its time to its parent's `reaped_s`. The part from before the first measurement is subtracted again.
+
+    Args:
+        before: pid → the CPU time of the process in the first measurement.
+        after: the same of the second measurement.
     """
     own_s = sum(max(0.0, time.own_s - before.get(pid, _NOTHING).own_s) for pid, time in after.items())
     newly_reaped_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
@@ -176,16 +180,18 @@ Peaks = dict[int, DataPeak]
 def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
     """Return the data memory of a process, as RLIMIT_DATA counts it; None when it has ended.
 
-    The kernel keeps no peak of it (proc(5), /proc/PID/status). So the peak is an estimate, which `peaks` keeps.
+    The kernel keeps no peak of it (proc(5), /proc/PID/status), but those of resident and of mapped memory. `peaks`
+    estimates the peak from these.
     """
     with suppress(OSError, ValueError, KeyError):
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         rows = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Vm"))
-        sizes = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}
-        resident = ProcessMemory(sizes["VmRSS"], sizes["VmHWM"])
-        mapped = ProcessMemory(sizes["VmSize"], sizes["VmPeak"])
+        sizes_mib = {name: int(text.split()[0]) / 1024 for name, text in rows.items()}  # the kernel writes KiB
+        resident = ProcessMemory(sizes_mib["VmRSS"], sizes_mib["VmHWM"])
+        mapped = ProcessMemory(sizes_mib["VmSize"], sizes_mib["VmPeak"])
+        data_mib = sizes_mib["VmData"]
         peak = peaks.setdefault(pid, DataPeak())
-        return ProcessMemory(sizes["VmData"], peak.updated_mib(sizes["VmData"], resident, mapped))
+        return ProcessMemory(data_mib, peak.updated_mib(data_mib, resident, mapped))
     return None
 
 

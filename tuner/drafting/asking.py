@@ -93,7 +93,7 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     if not equals:
         return _with_usual_values(flag, setting, known)
     # `amp=true,false`, of a flag that the command has without a value or not at all
-    if setting is None and _are_of_a_switch(values):
+    if setting is None and _are_switch_values(values):
         as_in_script = as_switch(in_script, known) if in_script else None
         plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
         return as_in_script or plain
@@ -123,7 +123,7 @@ def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> Sear
     return with_sizes(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
 
 
-def _are_of_a_switch(values: str) -> bool:
+def _are_switch_values(values: str) -> bool:
     """Return whether a text names nothing but on and off."""
     words = {"true", "false", "on", "off", "yes", "no"}
     return {value.strip().lower() for value in values.split(",")} <= words
@@ -274,7 +274,7 @@ def _value(flag: str, word: str, current: Value | None) -> Value:
     value of the flag, or looks like a misspelt number.
     """
     number = _number(word)
-    least = _least(flag)  # None for a flag that is no size
+    least = _least_allowed(flag)  # None for a flag that is no size
     if least is not None and (not isinstance(number, int) or number < least):
         raise StudyError(f"{flag}={_cut(word)}: write whole numbers of at least {least}, with commas between them")
     if not word.isprintable():
@@ -284,7 +284,7 @@ def _value(flag: str, word: str, current: Value | None) -> Value:
     return word if number is None else number
 
 
-def _least(flag: str) -> int | None:
+def _least_allowed(flag: str) -> int | None:
     """Return the smallest number that a size or a number of workers may have; None for any other flag."""
     if Role.WORKERS.has(flag):
         return 0

@@ -246,6 +246,7 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
     few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
     is_number = value.isdecimal()
+    without_world = [word for word in words if WORLD not in word.replace("-", "_")]  # other words may name the ranks
     has_nodes = nodes(words) > 1
     of_nodes = {**dict.fromkeys(NODES, "{nodes}"), "node_rank": "{node_rank}", "machine_rank": "{node_rank}"}
     of_nodes |= {"master_addr": "{head}", "main_process_ip": "{head}", "rdzv_endpoint": "{head}:{port}"}
@@ -255,7 +256,7 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     elif name in RANKS and is_number and int(value) > 0:
         counts_one_node = has_nodes and name not in TOTAL_RANKS
         fact = "{local_ranks}" if counts_one_node else "{ranks}"
-    elif name == WORLD and is_number and str(_ranks_without_world(words)) == value:
+    elif name == WORLD and is_number and str(ranks(without_world)) == value:
         fact = "{ranks}"
     elif name == "devices" and re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value):
         fact = "{devices}"
@@ -266,11 +267,6 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     elif name in limits and is_number and int(value) < few:
         fact = "{iterations}"
     return fact
-
-
-def _ranks_without_world(words: Sequence[str]) -> int | None:
-    """Return the number of ranks that a command names other than by its world size; None where it names none."""
-    return ranks([word for word in words if WORLD not in word.replace("-", "_")])
 
 
 def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:

@@ -20,7 +20,7 @@ from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.typed_command import typed_command, variables
+from tuner.trainers.typed_command import split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
@@ -104,22 +104,21 @@ def make_study(
         TrainerError: where the command cannot be understood.
         DeviceError: where devices cannot be read.
     """
-    # a file that was made from the same command is taken
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
-    made_from = variables(tuple(command_of_file(file) or ()))
+    made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
-    # what can be said before it runs; a wrong `--search` is refused now
+    # what the command says without a run; a wrong `--search` is refused now
     placed = searches_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=placed)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
-    # the text of the file, and the file
+    # the study file
     if wanted.launch:
         text = launch_text(name, drafted, wanted.launch)
     else:
@@ -134,12 +133,17 @@ def make_study(
             raise
     spec = write_study(file, text, warn, say)
     if spec.launch:
-        say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
-        own_space = read_mapping(file).get("space", {})  # what the file has beside the launches
-        for parameter, values in spec.space.items():
-            if parameter not in own_space:
-                say(f"  {parameter}={','.join(map(value_text, values.values))}")
+        _say_launches(spec, file, say)
     return _study_name(name, file)
+
+
+def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
+    """Show the parameters that the launches of a study add to those that its file names itself."""
+    say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
+    named_in_file = read_mapping(file).get("space", {})
+    for parameter, values in spec.space.items():
+        if parameter not in named_in_file:
+            say(f"  {parameter}={','.join(map(value_text, values.values))}")
 
 
 def _watched_text(

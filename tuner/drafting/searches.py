@@ -248,7 +248,7 @@ def proposed(known: Known) -> list[SearchedFlag]:
             searched.append(switch)
         elif workers and Role.OF_WORKERS.has(name):
             searched += _of_loader(flag, known)
-    return sorted(searched, key=_turn)
+    return sorted(searched, key=_search_order)
 
 
 def _is_worth(flag: Flag, known: Known) -> bool:
@@ -259,8 +259,8 @@ def _is_worth(flag: Flag, known: Known) -> bool:
     return Role.PRECISION.has(name) or (flag.is_on and Role.MEMORY.has(name))
 
 
-def _turn(search: SearchedFlag) -> int:
-    """Return the place of a flag in the order of a search, which tries the lowest first."""
+def _search_order(search: SearchedFlag) -> int:
+    """Return the key by which flags are sorted: a search tries the values of the first flags first."""
     if search.is_precision:  # it usually gains most
         return 0
     return 2 if "compile" in search.parameter else 1  # a model that is compiled starts late

@@ -102,7 +102,9 @@ def study_text(
     lines += _objective(objective)
     if parameters := draft.space():
         lines.append("space:")
-        lines += [f"  {parameter}: {yaml(values)}{_kept(values)}" for parameter, values in parameters.items()]
+        lines += [
+            f"  {parameter}: {yaml(values)}{_comment_if_kept(values)}" for parameter, values in parameters.items()
+        ]
     # how long a probe takes
     later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     lines.append(f"# The first iteration came after {watched.reports[0].t_s:.0f} s{later}.")
@@ -150,7 +152,7 @@ def _begin(name: str, draft: Draft) -> list[str]:
         "  name: command",
         *([f"  python: {yaml(draft.python)}  # programs beside it are found, too"] if draft.python else []),
         "  options:",
-        f"    command: {yaml(' '.join(map(_word, draft.template.words)))}",
+        f"    command: {yaml(' '.join(map(_quoted_word, draft.template.words)))}",
     ]
 
 
@@ -227,7 +229,7 @@ def command_of_file(file: Path) -> list[str] | None:
         return None
 
 
-def _kept(values: Mapping[str, Any]) -> str:
+def _comment_if_kept(values: Mapping[str, Any]) -> str:
     """Return the comment of a parameter with a single value; empty for any other."""
     return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
 
@@ -269,7 +271,7 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
 
 
-def _word(word: str) -> str:
+def _quoted_word(word: str) -> str:
     """Return a word in shell quoting; braces need none, because no shell runs the command."""
     return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
 

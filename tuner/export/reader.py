@@ -119,10 +119,13 @@ class StudyReader:
 
     @cached_property
     def cases(self) -> list[CaseView]:
-        """The cases, in the order of their start. Raises EmptyStoreError if there is no such study."""
+        """The cases that have begun, in the order of their start. Raises EmptyStoreError if there is no such study.
+
+        In the database, each case is a study of Optuna, and what is known of the case are attributes of that study.
+        """
         with reading(self.engine) as connection:
-            named = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
-            begun = connection.execute(named.order_by(STUDIES.c.study_id)).all()  # each case is a study of Optuna
+            of_cases = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
+            begun = connection.execute(of_cases.order_by(STUDIES.c.study_id)).all()
             if not begun:
                 raise self._missing_study(connection)
             ids = [row.study_id for row in begun]
@@ -138,7 +141,7 @@ class StudyReader:
             stored = [self._trial(name, record, row, *rows) for row, rows in stored_trials if row.study_id == study_id]
             trials = [trial for trial in stored if trial]
             view = CaseView(study_id=study_id, name=name, record=record, facts=attributes, trials=trials)
-            cases.append(replace(view, left_out=len(stored) - len(trials)))
+            cases.append(replace(view, left_out=len(stored) - len(trials)))  # damaged, or of another program
         return cases
 
     def case(self, name: str) -> CaseView | None:

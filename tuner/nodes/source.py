@@ -273,7 +273,7 @@ def _line_without_connection(processes: NodeProcesses) -> str | None:
 
 
 class NodeWork(NamedTuple):
-    """How busy a node is."""
+    """How busy the devices of a node are. Nodes are compared by this percentage, so it comes first."""
 
     pct: float
     error_pct: float
@@ -282,10 +282,14 @@ class NodeWork(NamedTuple):
 
 
 def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> str | None:
-    """Say which node holds the others up; None if none does, or if the devices do not show it.
+    """Return a sentence about the node that the others wait for; None if there is none, or if it cannot be known.
 
     Ranks that train together wait for the slowest in each step, so the node that works most of the time is the slowest.
     A GPU that waits in a collective counts as busy, so on GPUs the SM activity decides.
+
+    Args:
+        devices: The devices of all nodes, node by node, as many on each.
+        hosts: The names of the nodes.
     """
     per_node = len(devices) // len(hosts)
     means_pct = [device.sm_mean_pct if device.is_gpu else device.util_mean_pct for device in devices]

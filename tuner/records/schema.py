@@ -196,10 +196,10 @@ def read_json(document: object) -> Any:
             return storable(json.loads(document))
         if not isinstance(document, str):
             return None
-        value = _DECODER.decode(document)
-        # Then each text in it can be stored as it is; the decoder has made the numbers storable.
-        has_usual_texts = len(document) <= MOST_CHARACTERS and document.isascii() and "\\u" not in document
-        return value if has_usual_texts else storable(value)
+        value = _DECODER.decode(document)  # its numbers are storable
+        # no text in such a document is too long or has a character that cannot be stored, so none need be looked at
+        has_storable_texts = len(document) <= MOST_CHARACTERS and document.isascii() and "\\u" not in document
+        return value if has_storable_texts else storable(value)
     except (ValueError, RecursionError):
         return None
 

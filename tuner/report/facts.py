@@ -201,11 +201,11 @@ def _case(view: export.CaseView, folder: Path) -> CaseFacts:
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
-        missing=tuple(_missing(newest, series, failed, measured)),
+        missing=tuple(_not_shown(newest, series, failed, measured)),
     )
 
 
-def _missing(
+def _not_shown(
     best: TrialRecord | None, series: DeviceSeries | None, failed: Iterable[Failed], measured: Sequence[Standing]
 ) -> Iterable[str]:
     """Yield what the report cannot show of a case."""

@@ -47,7 +47,7 @@ def parallel(case: CaseFacts) -> Parallel | None:
         if case.view.best and trial.launch == case.view.best.launch:
             kinds[place] = "best"
     with_several_values = [axis for axis in axes if len(axis.ticks) > 1]
-    return Parallel(axes=with_several_values, kinds=kinds, words=list(map(_words, trials)))
+    return Parallel(axes=with_several_values, kinds=kinds, words=list(map(_hover_text, trials)))
 
 
 def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
@@ -79,7 +79,7 @@ def _of_result(name: str, values: Sequence[float | None]) -> Axis:
     return Axis(name=name, places=places, ticks=ticks)
 
 
-def _words(trial: TrialRecord) -> str:
-    """Return what the pointer shows of a trial."""
-    got = "" if trial.value is None else f" {with_error(trial.value, trial.error)}"
-    return f"#{trial.number} {trial.status}{got}: {in_words(launched(trial.config))}"
+def _hover_text(trial: TrialRecord) -> str:
+    """Return what is shown of a trial while the pointer is on its line."""
+    value = "" if trial.value is None else f" {with_error(trial.value, trial.error)}"
+    return f"#{trial.number} {trial.status}{value}: {in_words(launched(trial.config))}"

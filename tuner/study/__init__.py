@@ -67,7 +67,6 @@ from tuner.study.study_file import (
     price_of_all,
     read_mapping,
     read_prices,
-    regular_content,
     stands_in,
     unmatched,
     without_effect,

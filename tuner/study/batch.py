@@ -140,14 +140,15 @@ def fit(
     if len(ran) < needed:
         return None
     low, high = ran[0], ran[-1]
+    # the line of memory over the batch size: its slope is the memory per sample, and at size 0 all else has its memory
     growth_mib = _growth_mib(tried)
     per_sample_mib = free_mib = None
     if high.used_mib is not None and low.used_mib is not None and high.size > low.size:
         per_sample_mib = max(growth_mib, MEASURABLE_MIB) / (high.size - low.size)
         if total_mib is not None:
-            empty_mib = high.used_mib - growth_mib / (high.size - low.size) * high.size  # by the measured slope
-            free_mib = max(total_mib - empty_mib, 0.0)
-
+            used_without_batch_mib = high.used_mib - growth_mib / (high.size - low.size) * high.size
+            free_mib = max(total_mib - used_without_batch_mib, 0.0)
+    # the largest size that all bounds allow
     bounds: list[float] = [limit(samples, most)]
     by_memory = _size_by_memory(free_mib, per_sample_mib)
     if by_memory is not None:

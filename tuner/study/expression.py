@@ -53,8 +53,8 @@ class Expression:
         self.text = text
         self._names: dict[str, str] = {}
         """The identifier that stands for a placeholder while Python parses the text → the placeholder's name."""
-        self._counted: set[str] = set()
-        """The placeholders that must be numbers; `_arithmetic` adds to them while the text is read."""
+        self._numeric: set[str] = set()
+        """The placeholders that must be numbers, as in arithmetic; `_arithmetic` adds them while the text is read."""
         # `{a} + 1` is no Python, so an identifier stands for each placeholder.
         python = _PLACEHOLDER.sub(self._stand_in, text).strip()
         try:
@@ -70,7 +70,7 @@ class Expression:
     @property
     def counted(self) -> frozenset[str]:
         """The placeholders that must be numbers: those of arithmetic, and of `<` and its like."""
-        return frozenset(self._counted)
+        return frozenset(self._numeric)
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the value of the expression; None where a placeholder has no value.
@@ -111,7 +111,7 @@ class Expression:
                 term = self._arithmetic(operand)
                 return lambda values: sign(term(values))
             case ast.Name(id=identifier) if name := self._names.get(identifier):
-                self._counted.add(name)
+                self._numeric.add(name)
                 return lambda values: _number(name, values[name])
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 return lambda values: number

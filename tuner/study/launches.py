@@ -99,7 +99,7 @@ def with_launches(study: dict[str, Any]) -> dict[str, Any]:
     for name in reversed(names):  # each puts its parameters before those that are there, so the first comes last
         if name not in launches():
             raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(launches())}")
-        study = _with(study, name, launches()[name])
+        study = _with_launch(study, name, launches()[name])
     return study
 
 
@@ -174,16 +174,15 @@ class _Command:
         return None
 
 
-def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
+def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
     """Return a study with what one launch adds; what the study says itself stays.
 
-    Raises ValueError where there is nothing that could vary.
+    Raises ValueError where the command has no setting that the launch could vary.
     """
     trainer = dict(study.get("trainer") or {})
     options = dict(trainer.get("options") or {})
     if trainer.get("name") != "command" or not options.get("command"):
         raise ValueError(f"launch: {name} needs the trainer `command`, with a command among its options")
-    # The settings that may vary, and those that follow from them.
     command = _command(trainer, options, launch)
     added = _Added()
     values = {**launch.known, **command.values()}
@@ -191,30 +190,32 @@ def _with(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
         current = _current_value(command, flag, knob)
         if current is not None:
             values[_parameter(flag)] = current
-            _search(command, flag, knob, current, added)
+            _add_to_space(command, flag, knob, current, added)
     if not added.space:
         raise ValueError(f"launch: {name} finds nothing in the command that may vary; docs/launches.md lists its flags")
-    _compute(command, launch, values, added)
-    rules = [_with_values(text, values, added) for text in launch.rules]
-    rules = [rule for rule in rules if rule is not None]
-
-    # The options of the trainer.
-    is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
-    defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
-    options = {**defaults, **options, "command": command.words}
-    if command.env:
-        options["env"] = command.env
-    files = {command.file: added.files} if added.files else {}
-    for key, additions in {"unset": added.unset, "computed": added.computed, "files": files}.items():
-        if additions:
-            options[key] = {**additions, **(options.get(key) or {})}
+    _add_computed(command, launch, values, added)
+    rules = [_rule_of_space(text, values, added) for text in launch.rules]
     return {
         "objective": "samples_per_s",
         **study,
-        "trainer": {**trainer, "options": options},
+        "trainer": {**trainer, "options": _options(options, command, added)},
         "space": {**added.space, **(study.get("space") or {})},
-        "rules": [*rules, *(study.get("rules") or ())],
+        "rules": [*(rule for rule in rules if rule is not None), *(study.get("rules") or ())],
     }
+
+
+def _options(options: Mapping[str, Any], command: _Command, added: "_Added") -> dict[str, Any]:
+    """Return a trainer's options with the command that has placeholders, and with what their values need."""
+    is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
+    defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
+    completed = {**defaults, **options, "command": command.words}
+    if command.env:
+        completed["env"] = command.env
+    files = {command.file: added.files} if added.files else {}
+    for key, additions in {"unset": added.unset, "computed": added.computed, "files": files}.items():
+        if additions:
+            completed[key] = {**additions, **(options.get(key) or {})}
+    return completed
 
 
 @dataclass(slots=True)
@@ -266,8 +267,8 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
     return current if is_of_kind and not is_placeholder else None
 
 
-def _search(command: _Command, flag: str, knob: Knob, current: Value, added: _Added) -> None:
-    """Add a setting to the space, the current value first, and put its placeholder into the command.
+def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, added: _Added) -> None:
+    """Add a setting to the space, its `current` value first, and put its placeholder into the command or its file.
 
     A setting whose conditions name a parameter outside the space is left as it is.
     """
@@ -298,11 +299,11 @@ def _search(command: _Command, flag: str, knob: Knob, current: Value, added: _Ad
         command.put(flag, f"{{{parameter}}}", knob.after)
 
 
-def _compute(command: _Command, launch: Launch, values: dict[str, Value], added: _Added) -> None:
-    """Add the flags that follow from others, so that the total batch stays; `values` are those of the command.
+def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value], added: _Added) -> None:
+    """Add the flags whose values are computed from searched ones, so that the total batch stays.
 
     In their expressions, `{own:NAME}` becomes the number that the command has. A flag stays as it is where such a
-    number is unknown.
+    number is unknown. `values`: parameter → its value in the command.
     """
     for flag, rule in launch.computed.items():
         parameter, expression = _parameter(flag), str(rule["value"])
@@ -316,8 +317,11 @@ def _compute(command: _Command, launch: Launch, values: dict[str, Value], added:
             command.put(flag, f"{{{parameter}}}")
 
 
-def _with_values(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
-    """Return a rule with the values of what does not vary; None where such a value is unknown, or nothing varies."""
+def _rule_of_space(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
+    """Return a rule about searched parameters alone: the others are replaced by their `values` in the command.
+
+    None where the rule is not about a searched parameter, and where a value is unknown.
+    """
     names = Rule(rule).names - {RANKS}
     if not names & added.space.keys():
         return None

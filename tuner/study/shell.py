@@ -39,7 +39,7 @@ def literal_word(text: str) -> str:
         return text
     if text.isprintable():
         return "'" + text.replace("'", "'\"'\"'") + "'"  # an apostrophe stands in quotes of its own
-    return f"$'{_with_escapes(text)}'"
+    return f"$'{''.join(map(_with_escape, text))}'"
 
 
 def literal_line(words: Iterable[str]) -> str:
@@ -145,11 +145,6 @@ def _in_default(text: str, is_unquotable: bool) -> str:
         octal = "".join(rf"\\{byte:03o}" for byte in os.fsencode(text))
         return f"$(printf {octal})"
     return re.sub(r'[\\"`$]', r"\\\g<0>", text)
-
-
-def _with_escapes(text: str) -> str:
-    """Return a text as `$'…'` spells it between the apostrophes."""
-    return "".join(map(_with_escape, text))
 
 
 def _with_escape(character: str) -> str:

@@ -428,11 +428,11 @@ def described(space: Space) -> dict[str, object]:
     descriptions: dict[str, object] = {}
     for parameter in space.parameters:
         key, numbers = ("auto", parameter.bounds) if parameter.bounds else ("values", parameter.values)
-        when = {condition.parameter: _needed(condition) for condition in parameter.conditions}
+        when = {condition.parameter: _demand(condition) for condition in parameter.conditions}
         descriptions[parameter.name] = {key: list(numbers), "when": when}
     return descriptions
 
 
-def _needed(condition: Condition) -> object:
-    """Return what a condition demands of its parameter: a list of values, or the least number."""
+def _demand(condition: Condition) -> object:
+    """Return what a condition demands of the other parameter: one of these values, or at least this number."""
     return list(condition.values) if condition.at_least is None else condition.at_least

@@ -332,11 +332,6 @@ class SoakSpec(Strict):
         """Whether a soak differs from a training."""
         return bool(self.command or self.flags)
 
-    @property
-    def shows_worst(self) -> bool:
-        """Whether a soak sees what needs most memory."""
-        return self.provokes or not self.worse
-
 
 class PrunerSpec(Strict):
     """How a probe that is unlikely to become the best is stopped early."""

@@ -77,12 +77,6 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     return file
 
 
-def regular_content(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of a file. Raises the errors of `open_regular`."""
-    with open_regular(path) as file:
-        return file.read(most_bytes)
-
-
 def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
     """Return the keys and values of a YAML file.
 
@@ -108,7 +102,8 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
 
 def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
     """Return the keys and values of a YAML file. Raises StudyError, and the errors of file and parser."""
-    content = regular_content(path, MOST_BYTES + 1)
+    with open_regular(path) as file:
+        content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise _reading_error(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
     raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
@@ -124,14 +119,14 @@ def _values(text: str) -> Any:
     root = yaml.compose(text)
     if root is None:
         return None
-    if _count(root, {}, 0) > MOST_VALUES:
+    if _count_values(root, {}, 0) > MOST_VALUES:
         raise ValueError(
             f"it holds more than {MOST_VALUES:,} values, those of aliases included; leave cases or values out"
         )
     return yaml.constructor.construct_document(root)
 
 
-def _count(node: Node, known: dict[int, int], depth: int) -> int:
+def _count_values(node: Node, known: dict[int, int], depth: int) -> int:
     """Return the number of values at and below a node, each alias counted as all that it stands for.
 
     `known` holds the numbers of nodes that were counted before, so that many aliases take no time. Raises
@@ -145,7 +140,7 @@ def _count(node: Node, known: dict[int, int], depth: int) -> int:
         parts = node.value
         if isinstance(node, MappingNode):  # it holds pairs of a key and a value
             parts = [part for pair in node.value for part in pair]
-        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in parts)
+        known[id(node)] = 1 + sum(_count_values(part, known, depth + 1) for part in parts)
     return known[id(node)]
 
 
@@ -190,7 +185,7 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     """Return one error of pydantic as a line: the path of the key, what is wrong, and the value that was found."""
     where = ".".join(map(str, (*above, *part["loc"]))) or "study"
     if part["type"] == "extra_forbidden":
-        return f"{where}: unknown key; known: {', '.join(_keys(model, part['loc'][:-1]))}"
+        return f"{where}: unknown key; known: {', '.join(_allowed_keys(model, part['loc'][:-1]))}"
     pattern = part.get("ctx", {}).get("pattern", "")
     if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
         wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"
@@ -209,7 +204,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
+def _allowed_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
     """Return the keys that `model` allows at a place, which is the path of keys and positions to it.
 
     The place `("overrides", 0)` leads to the type of the members of `overrides`.
@@ -217,13 +212,13 @@ def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
     kind: Any = model
     for step in place:
         fields = getattr(kind, "model_fields", {})
-        kind = fields[step].annotation if step in fields else _member(kind)
+        kind = fields[step].annotation if step in fields else _member_type(kind)
     if not hasattr(kind, "model_fields"):  # such as a model or None
-        kind = _member(kind)
+        kind = _member_type(kind)
     return list(getattr(kind, "model_fields", {}))
 
 
-def _member(kind: Any) -> Any:
+def _member_type(kind: Any) -> Any:
     """Return the type of the members of a list, a mapping or a union.
 
     Of several types, a model with fixed keys is preferred. Otherwise it is the last: that of a mapping's values.
@@ -259,14 +254,14 @@ def load(
 
     Raises StudyError with all errors of the file, each with the path of its key.
     """
-    spec = _load(find(study), environ, to_show)
+    spec = _load_file(find(study), environ, to_show)
     if not (fall_back and spec.fallback) or spec.trainer.root:
         return spec
     try:
         stand_in = find(spec.fallback)
     except StudyError as error:
         raise StudyError(f"{study}: trainer.root is empty, and its fallback cannot be used: {error}") from error
-    return _load(stand_in, environ, to_show)
+    return _load_file(stand_in, environ, to_show)
 
 
 def stands_in(spec: StudySpec, study: str) -> bool:
@@ -297,8 +292,8 @@ def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [raw, *(override for override in overrides if isinstance(override, dict))]
 
 
-def _load(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
-    """Return the study of a file, without the keys of older versions. Raises StudyError with all errors of the file."""
+def _load_file(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
+    """Return the study of a file; keys that older versions had are left out. Raises StudyError with all its errors."""
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     for section in _sections(raw):

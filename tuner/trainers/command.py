@@ -173,8 +173,8 @@ class CommandTrainer(Trainer):
         """
         if not self._options.session:
             return None
-        fixed = sorted(self._options.session_parameters & config.keys())
-        return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in fixed)))
+        shared = sorted(self._options.session_parameters & config.keys())
+        return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in shared)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
         """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""

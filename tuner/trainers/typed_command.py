@@ -70,7 +70,7 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     Raises StudyError for a command without words, one that starts several trainings, and one that submits a job.
     """
     try:
-        env, words = variables(shlex.split(command[0]) if len(command) == 1 else command)
+        env, words = split_variables(shlex.split(command[0]) if len(command) == 1 else command)
     except ValueError as error:  # such as a quote that is not closed
         problem = f"the command {command[0][:60]!r} cannot be read: {error}"
         raise StudyError(f"{problem}; give its words after `--`") from error
@@ -101,10 +101,11 @@ class SplitCommand(NamedTuple):
     """The rest."""
 
 
-def variables(words: Sequence[str]) -> SplitCommand:
-    """Return a command line split into the variables before its program, and the rest.
+def split_variables(words: Sequence[str]) -> SplitCommand:
+    """Return a command line split into the environment variables before its program, and the rest.
 
-    An `env` that only sets variables is no program: `env FOO=1 python train.py` is `FOO=1 python train.py`.
+    A shell's `FOO=1 python train.py` sets such a variable. An `env` that only sets variables is no program:
+    `env FOO=1 python train.py` is the same.
     """
     env: dict[str, str] = {}
     for place, word in enumerate(words):
@@ -157,13 +158,8 @@ def imported_modules(script: str) -> tuple[str, ...]:
     own_folders = (Path(script).parent, Path())
 
     def is_foreign(package: str) -> bool:
-        """Return whether a package is neither Python's nor beside the script."""
-        is_own = any(_has_module(folder, package) for folder in own_folders)
-        return package not in sys.stdlib_module_names and not is_own
+        """Return whether a package is neither Python's nor beside the script, where a mere folder is no package."""
+        files = (folder / file for folder in own_folders for file in (f"{package}.py", f"{package}/__init__.py"))
+        return package not in sys.stdlib_module_names and not any(map(Path.is_file, files))
 
     return tuple(filter(is_foreign, packages))
-
-
-def _has_module(folder: Path, name: str) -> bool:
-    """Return whether a folder has a module or a package of this name; a mere folder, such as `datasets`, is neither."""
-    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()

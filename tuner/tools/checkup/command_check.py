@@ -97,18 +97,14 @@ def _python_of(typed: TypedCommand | None) -> str | None:
     if typed and Path(typed.words[0]).name in _WITH_OWN_PYTHON:
         return None
     if typed:
-        if named := next(filter(_is_python, typed.starters), None):  # 1
+        pythons = (word for word in typed.starters if re.fullmatch(r"python[\d.]*", Path(word).name))
+        if named := next(pythons, None):  # 1
             return _program(typed, named)
         for word in filter(None, typed.starters):  # 2
             path = _program(typed, word)
             if path and _is_text(path) and (beside := Path(path).with_name("python")).is_file():
                 return str(beside)
     return shutil.which("python") or shutil.which("python3")  # 3
-
-
-def _is_python(word: str) -> bool:
-    """Return whether a word is the name or the path of a Python."""
-    return re.fullmatch(r"python[\d.]*", Path(word).name) is not None
 
 
 def _is_text(path: str) -> bool:

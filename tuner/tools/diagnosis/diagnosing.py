@@ -1,13 +1,12 @@
-"""Diagnoses a study, and says what was found: rows of a table, and sentences."""
+"""Diagnoses a study of any Optuna program: reads what its database says, and finds the causes."""
 
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +16,7 @@ from sqlalchemy import Connection, Engine, and_, func, select
 
 from tuner.errors import EmptyStoreError
 from tuner.export import CaseView, StudyReader, reading
-from tuner.probe import MIB_PER_GIB, duration, over
+from tuner.probe import MIB_PER_GIB, over
 from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, moment, of_study
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
 from tuner.records.urls import shown
@@ -27,6 +26,8 @@ from tuner.tools.diagnosis.waits import IdleCause, causes
 if TYPE_CHECKING:
     from tuner.store.journal import JournalStudy
 
+DATABASE = "database"
+"""Who says a fact that stands in the study's database."""
 ENDS = {
     "COMPLETE": study_times.TrialEnd.COMPLETE,
     "PRUNED": study_times.TrialEnd.PRUNED,
@@ -86,7 +87,7 @@ def seconds(at: datetime | None) -> float | None:
 
 
 def loader_workers(connection: Connection, studies: Sequence[int]) -> study_times.KnownFact[float] | None:
-    """Return the mean over the trials of these studies of the parameter that names the workers of a data loader.
+    """Return the parameter that names the workers of a data loader, over the trials of these studies.
 
     A negative number, with which some trainers ask for a number of their own, tells nothing.
     """
@@ -94,7 +95,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> study_time
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))  # few rows for the pattern
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
     values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
-    return study_times.known(over(fmean, values), DATABASE)
+    return study_times.spread(values, DATABASE)
 
 
 def _value(row: sqlalchemy.Row[Any]) -> float | None:
@@ -123,9 +124,10 @@ def read_own(engine: Engine, study: str, case: str | None = None) -> study_times
         setup=study_times.Setup(
             duty_pct=_duty(ended),
             cores=_cores(ended),
-            gpus_per_trial=_gpus(cases),
+            gpus_per_trial=_gpus_per_trial(cases),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
+            data_wait=_data_wait(ended),
         ),
         failures=Counter(str(trial.status) for trial in ended if _end(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
@@ -162,8 +164,22 @@ def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
     return study_times.known(mean_pct, f"{DATABASE}; start-ups and failures count as idle")
 
 
-def _gpus(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
-    """Return the GPUs of a probe, the most of all cases; None on the CPU."""
+def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
+    """Return the mean share of training that waits for the next batch, where it was counted; longer windows weigh more.
+
+    The share is that of the leading rank.
+    """
+    counted = [
+        (trial.probe.training.shares.data, trial.probe.window_s)
+        for trial in trials
+        if trial.probe.training and trial.probe.training.shares and trial.probe.window_s
+    ]
+    all_s = sum(window_s for _, window_s in counted)
+    return study_times.known(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
+
+
+def _gpus_per_trial(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
+    """Return how many GPUs a probe uses, the most of all cases; None where probes run on the CPU."""
     most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.known(most or None, DATABASE)
 
@@ -234,7 +250,7 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
             by_process.setdefault(process, []).append(trial.running)
     n_jobs = max((study_times.Timeline(intervals).most for intervals in by_process.values()), default=None)
     setup = study_times.Setup(
-        loader_workers=study_times.known(over(fmean, workers), "journal"), n_jobs=study_times.known(n_jobs, "journal")
+        loader_workers=study_times.spread(workers, "journal"), n_jobs=study_times.known(n_jobs, "journal")
     )
     return _record(study, states, trials, setup)
 
@@ -276,7 +292,9 @@ def _read(engine: Engine, study: str) -> study_times.StudyRecord:
         return read_plain(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
     record = read_own(engine, name, case if exact else None)
     ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1
-    all_workers = workers and replace(workers, value=workers.value * ranks)  # the parameter is that of a rank
+    all_workers = workers and replace(  # the parameter is that of a rank
+        workers, **{name: getattr(workers, name) * ranks for name in ("value", "low", "high")}
+    )
     return replace(record, setup=record.setup.or_else(study_times.Setup(loader_workers=all_workers)))
 
 
@@ -292,108 +310,3 @@ def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     shown_names = f"{', '.join(names[:10])}{more}; name one with --study-name" if names else "none"
     return f"its studies are {shown_names}"
-
-
-Row = tuple[str, str, str]
-"""What a fact is about, the fact, and who says so."""
-DATABASE = "database"
-OPTIONS = {
-    "startup_s": "--startup-seconds",
-    "duty_pct": "--duty",
-    "loader_workers": "--loader-workers",
-    "cores": "--cores",
-    "n_jobs": "--n-jobs",
-    "gpus": "--gpus",
-    "gpus_per_trial": "--gpus-per-trial",
-    "gpu_memory_gib": "--gpu-memory",
-    "memory_used_gib": "--memory-used",
-}
-"""The field of `Setup` → the option that tells it."""
-
-
-def rows(facts: study_times.Facts) -> Iterator[Row]:
-    """Yield the facts of a study, the unknown ones included."""
-    for end, ended in facts.ended.items():
-        if end is study_times.TrialEnd.INTERRUPTED and not ended.trials:
-            continue
-        took = f", {duration(ended.mean_s)} in the mean" if ended.mean_s is not None else ""
-        yield f"{end} trials", f"{ended.trials}, {ended.share:.0%}{took}", DATABASE
-    if facts.running or facts.waiting:
-        yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
-    gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
-    yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
-    yield "time of all trials", duration(facts.trial_s), DATABASE
-    yield "trials at once", _at_once(facts.running_at_once), DATABASE
-    if facts.running_at_once:
-        yield "  over time", " ".join(f"{mean:.1f}" for mean in facts.running_at_once.tenths), DATABASE
-    n_jobs = facts.setup.n_jobs
-    if n_jobs or not facts.is_ours:  # the tuner's own trials run in processes
-        threads = f"in threads of one process, n_jobs={n_jobs.value}" if n_jobs and n_jobs.value > 1 else "in processes"
-        yield "  they run", *_cells("n_jobs", n_jobs, threads)
-    training = facts.training_at_once
-    none = f"; none for {training.none_share:.0%} of the time" if training else ""
-    yield "of these, training", _at_once(training) + none, f"{DATABASE} and start-up"
-    startup = facts.setup.startup_s
-    share = "" if facts.startup_share is None else f"{facts.startup_share:.0%} of all trial time"
-    if startup is None and share:  # each trial's record has its own
-        yield "start-up", share, DATABASE
-    else:
-        yield "start-up", *_cells("startup_s", startup, f"{{:.1f}} s, {share}")
-    on_cpu = facts.is_ours and facts.setup.gpus_per_trial is None
-    for name, label, form in (
-        ("duty_pct", "duty of the ranks" if on_cpu else "duty of the GPUs", "{:.0f}%"),
-        ("gpus", "GPUs", "{}"),
-        ("gpus_per_trial", "GPUs of a trial", "{}"),
-        ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
-        ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
-        ("cores", "cores", "{}"),
-        ("loader_workers", "loader workers of a trial", "{:g}"),
-    ):
-        fact = getattr(facts.setup, name)
-        is_of_gpus = name in {"gpus", "gpus_per_trial", "gpu_memory_gib", "memory_used_gib"}
-        if fact or not (on_cpu and is_of_gpus):
-            yield label, *_cells(name, fact, form)
-
-
-def unknown(facts: study_times.Facts) -> list[str]:
-    """Return sentences about what could not be judged, and which options tell what is missing."""
-    needed_facts = {
-        "whether start-ups keep the GPUs waiting": () if facts.startup_share is not None else ("startup_s",),
-        "whether data loading has enough workers": ("loader_workers", "cores"),
-        "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
-        "how much more the GPUs can do": ("duty_pct",),
-    }
-    texts: list[str] = []
-    for what, names in needed_facts.items():
-        options = [OPTIONS[name] for name in names if getattr(facts.setup, name) is None]
-        if options:
-            texts.append(f"Unknown is {what}: {' and '.join(options)} would tell.")
-    return texts
-
-
-def sentences(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the causes (the largest first), then the changes (the safest first), then what could not be judged."""
-    missing = unknown(diagnosis.facts)
-    if not diagnosis.causes:
-        yield f"Nothing to change{', as far as is known' if missing else ''}."
-    for place, cause in enumerate(diagnosis.causes, 1):
-        yield f"Cause {place}, {cause.kind}: {cause.why}"
-    for place, cause in enumerate(sorted(diagnosis.causes, key=attrgetter("safety")), 1):
-        yield f"Change {place}: {cause.change}."
-        most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
-        yield f"  {most}: {cause.how}."
-        yield f"  Undoing it costs {cause.undo}."
-    yield from missing
-
-
-def _at_once(trials: study_times.AtOnce | None) -> str:
-    """Return how many trials did something at once, in words."""
-    if trials is None:
-        return "unknown"
-    middle = f"{trials.low}" if trials.low == trials.high else f"{trials.low} to {trials.high}"
-    return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
-
-
-def _cells(name: str, fact: study_times.KnownFact | None, form: str) -> tuple[str, str]:
-    """Return the value of a fact and its source, or that it is unknown and which option tells it."""
-    return (form.format(fact.value), fact.source) if fact else ("unknown", f"{OPTIONS[name]} tells")

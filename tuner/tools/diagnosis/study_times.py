@@ -30,12 +30,37 @@ class KnownFact(Generic[Fact]):
 
     value: Fact
     source: str
-    """`database`, `estimated …`, or the option that told it."""
+    """`database`, `estimated …`, `GUESS`, or the option that told it."""
+    low: Fact | None = None
+    """The smallest of several numbers, whose mean is the value; None for a single number."""
+    high: Fact | None = None
+    """The largest of them."""
+
+    @property
+    def span(self) -> str:
+        """The number, or the smallest and the largest of several, as in `0 to 2`."""
+        return f"{self.value:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+
+    @property
+    def mean(self) -> str:
+        """What follows `span` where there are several numbers, as in `, 0.7 in the mean`."""
+        return "" if self.low == self.high else f", {self.value:.1f} in the mean"
+
+
+GUESS = "a guess: those of this machine"
+"""Who says the number of cores where neither the database nor the user does."""
 
 
 def known(value: Fact | None, source: str) -> KnownFact[Fact] | None:
     """Return a value as a fact; None where there is none."""
     return None if value is None else KnownFact(value=value, source=source)
+
+
+def spread(numbers: Sequence[float], source: str) -> KnownFact[float] | None:
+    """Return the mean of several numbers as a fact, with the smallest and the largest; None where there are none."""
+    if not numbers:
+        return None
+    return KnownFact(value=fmean(numbers), source=source, low=min(numbers), high=max(numbers))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +84,8 @@ class Setup:
     """The memory of one GPU that is in use while the usual number of trials runs."""
     duty_pct: KnownFact[float] | None = None
     """The mean utilisation of the GPUs over the whole study."""
+    data_wait: KnownFact[float] | None = None
+    """The share of training, from 0 to 1, that waits for the next batch of a loader, as counted inside the trials."""
 
     def or_else(self, fallback: "Setup") -> "Setup":
         """Return this setup, with the facts of `fallback` where this one has none."""
@@ -119,6 +146,11 @@ class StudyRecord:
     """Whether `tuner` ran the study: each probe then has its GPUs for itself."""
     has_sessions: bool = False
     """Whether a started trainer served several trials."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether `tuner` ran the study without GPUs."""
+        return self.is_ours and self.setup.gpus_per_trial is None
 
 
 class Timeline:
@@ -206,10 +238,14 @@ class Facts(StudyRecord):
     covered_s: float
     """The seconds with at least one ended trial."""
     empty_s: float
-    """The seconds between the first start and the last end in which none of them ran."""
+    """The seconds between the first start and the last end in which none of them ran, without pauses."""
     gaps: int
     """The number of pieces of `empty_s`."""
     longest_gap_s: float
+    pauses: int
+    """The gaps that are far longer than the usual one, as when a person comes back later."""
+    paused_s: float
+    """The seconds of all pauses."""
     startup_share: float | None
     """The share of start-ups in `trial_s`; None where the start-up is unknown."""
     running_at_once: AtOnce | None
@@ -222,6 +258,10 @@ def gather(record: StudyRecord) -> Facts:
     """Return what a study did with its time."""
     trials = record.trials
     running = Timeline(trial.running for trial in trials if trial.running)
+    at_once = _at_once(running, running.covered_s) if running.covered_s else None
+    turns = sum(trial.running is not None for trial in trials) / max(at_once.usual if at_once else 1, 1)
+    pauses_s = pauses(running.gaps_s, round(turns))
+    gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]
     started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]  # with a known start-up
     training = Timeline(trial.training for trial in started if trial.training)
     started_s = sum(trial.took_s for trial in started)
@@ -230,13 +270,36 @@ def gather(record: StudyRecord) -> Facts:
         ended={end: _ended([trial for trial in trials if trial.end is end], len(trials)) for end in TrialEnd},
         trial_s=sum(trial.took_s for trial in trials),
         covered_s=running.covered_s,
-        empty_s=sum(running.gaps_s),
-        gaps=len(running.gaps_s),
-        longest_gap_s=max(running.gaps_s, default=0.0),
+        empty_s=sum(gaps_s),
+        gaps=len(gaps_s),
+        longest_gap_s=max(gaps_s, default=0.0),
+        pauses=len(pauses_s),
+        paused_s=sum(pauses_s),
         startup_share=sum(trial.starting_s for trial in started) / started_s if started else None,
-        running_at_once=_at_once(running, running.covered_s) if running.covered_s else None,
+        running_at_once=at_once,
         training_at_once=_at_once(training, running.covered_s) if started else None,
     )
+
+
+USUAL_GAPS = 0.75
+"""The share of the changes from trials to the next ones whose gap is at most the usual one (chosen)."""
+PAUSE_TIMES = 10.0
+"""A pause is more than this many times as long as the usual gap (chosen)."""
+LEAST_PAUSE_S = 60.0
+"""A pause takes more than this many seconds (chosen)."""
+
+
+def pauses(gaps_s: Sequence[float], turns: int) -> list[float]:
+    """Return the gaps in seconds that are far longer than the usual one.
+
+    Args:
+        gaps_s: The times without any trial. Between two trials there may be none.
+        turns: How often as many trials ran as usually run at once. A single change of trials has no usual gap.
+    """
+    changes = max(len(gaps_s), turns - 1)
+    in_order_s = [0.0] * (changes - len(gaps_s)) + sorted(gaps_s)
+    usual_s = in_order_s[int(USUAL_GAPS * (changes - 1))] if changes > 1 else 0.0
+    return [gap_s for gap_s in gaps_s if gap_s > max(PAUSE_TIMES * usual_s, LEAST_PAUSE_S)]
 
 
 def _ended(trials: Sequence[TrialTimes], count: int) -> Ended:

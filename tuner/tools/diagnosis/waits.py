@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tuner.probe import duration, number_of
-from tuner.tools.diagnosis.study_times import Facts, TrialEnd
+from tuner.tools.diagnosis.study_times import GUESS, Facts, KnownFact, TrialEnd
 
 
 class Kind(StrEnum):
@@ -15,6 +15,7 @@ class Kind(StrEnum):
 
     GAPS = "waits between trials"
     FAILURES = "failed trials"
+    LOADING = "waits for data"
     WORKERS = "few loader workers"
     CROWDED = "more loader workers than cores"
     PRUNING = "pruning with start-up"
@@ -36,7 +37,7 @@ class IdleCause:
     factor: float | None
     """The most by which training multiplies if only this changed and the GPUs had room; None where unknown."""
     gain: float | None
-    """`factor`, or the room that the GPUs have, whichever is smaller."""
+    """`factor`, or the room that the GPUs have, whichever is smaller; None where both are unknown."""
     how: str
     """The arithmetic of `gain`."""
     undo: str
@@ -67,9 +68,9 @@ def cause(
     gain = factor
     if factor is not None:
         how += f" = {factor:.2f} times"
-        if factor > room:
-            gain = room
-            how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
+    if duty_pct and (factor is None or factor > room):
+        gain = room
+        how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
     undo = _UNDO.get(kind, _NOTHING_LOST)
     if facts.is_ours:
         is_new_session = kind is Kind.STARTUP and not facts.has_sessions
@@ -86,7 +87,7 @@ LEAST_SHARE = 0.1
 
 def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
-    candidates = [*_gaps(facts), *_failures(facts), *_workers(facts), *_pruning(facts), *_startup(facts)]
+    candidates = [*_gaps(facts), *_failures(facts), *_loading(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
     explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each tells already what idle GPUs wait for
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
@@ -108,13 +109,11 @@ _UNDO = {
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how long no trial ran between the first and the last one."""
+    """Yield how long no trial ran between the first and the last one, without pauses."""
     if facts.covered_s <= 0.0:
         return
     span_s = facts.covered_s + facts.empty_s
-    if facts.longest_gap_s >= facts.empty_s / 2:  # the study stood still for once
-        change = "let the study go on by itself after a stop: a loop around its program, or a job that is requeued"
-    elif facts.is_ours:
+    if facts.is_ours and not facts.on_cpu:
         change = "give the study cards of its own: between its probes, tuner waits until the cards are idle"
     else:
         change = (
@@ -123,22 +122,23 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
         )
     gaps = number_of(facts.gaps, "gap")
     longest = f", the longest for {duration(facts.longest_gap_s)}" if facts.gaps > 1 else ""
+    left_out = f" Pauses of {duration(facts.paused_s)} are left out." if facts.pauses else ""
     yield cause(
         Kind.GAPS,
         facts,
-        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, in {gaps}{longest}.",
+        why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, in {gaps}{longest}.{left_out}",
         change=change,
-        how=f"{duration(span_s)} from the first start to the last end / {duration(facts.covered_s)} with trials",
+        how=f"{duration(span_s)} with the gaps / {duration(facts.covered_s)} with trials",
         ratio=(span_s, facts.covered_s),
     )
 
 
 def _threads(facts: Facts) -> Iterator[IdleCause]:
     """Yield that the trials at once are threads of one process."""
-    n_jobs, duty_pct = facts.setup.n_jobs, _duty(facts)
-    if n_jobs is None or n_jobs.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):  # the GPUs have no room
+    n_jobs = facts.setup.n_jobs
+    if n_jobs is None or n_jobs.value < 2:
         return
-    if duty_pct is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
+    if _duty(facts) is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
         return
     yield cause(
         Kind.THREADS,
@@ -155,8 +155,7 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
     gpus, per_trial, running = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once
     if gpus is None or per_trial is None or running is None or running.usual > 1 or per_trial.value < gpus.value:
         return
-    duty_pct = _duty(facts)
-    if gpus.value < 2 or (duty_pct and 100.0 / duty_pct < LEAST_GAIN):  # the GPUs have no room
+    if gpus.value < 2:
         return
     how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
     yield cause(
@@ -217,14 +216,15 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
         return
-    startup_s = pruned.startup_s / pruned.trials
+    startup_s = pruned.startup_s / pruned.trials  # of one trial
     full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
-    train_s = min(4 * startup_s, full_s)
+    train_s = min(4 * startup_s, full_s)  # how long each pruned trial would train
     pruned_trials = [trial for trial in facts.trials if trial.end is TrialEnd.PRUNED]
     added_s = sum(max(0.0, train_s - (trial.took_s - trial.starting_s)) for trial in pruned_trials)
+    # the share of all trial time in which trials train, now and with the added time
     starting_s = facts.startup_share * facts.trial_s
     longer_s = facts.trial_s + added_s
-    share_now, share_then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s  # of the time that trains
+    share_now, share_then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
     yield cause(
         Kind.PRUNING,
         facts,
@@ -249,6 +249,24 @@ def _seldom_training(facts: Facts) -> str:
     )
 
 
+def _loading(facts: Facts) -> Iterator[IdleCause]:
+    """Yield how much of the training waits for the next batch, from a tenth on; if not measured, as workers tell."""
+    wait = facts.setup.data_wait
+    if wait is None:
+        yield from _workers(facts)
+    elif wait.value >= LEAST_SHARE:
+        left = 1.0 - wait.value
+        yield cause(
+            Kind.LOADING,
+            facts,
+            why=f"While trials train, they wait for the next batch for {wait.value:.0%} of the time.",
+            change="search larger numbers of loader workers, also more than cores, as a worker that waits for storage "
+            "needs none; or make a sample cheaper to load",
+            how=f"all of the training / the {100 * left:.3g}% without waits",
+            ratio=(1.0, left),
+        )
+
+
 def _workers(facts: Facts) -> Iterator[IdleCause]:
     """Yield that the trials at once have fewer or more loader workers than the machine has cores."""
     workers, cores, running = facts.setup.loader_workers, facts.setup.cores, facts.running_at_once
@@ -260,22 +278,32 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     if not is_crowded and each >= wanted:
         return
     if is_crowded:
-        ratio, how = None, "no number of the study tells how much they slow each other down"
-    elif each >= 1.0:
-        share = f"{cores.value} cores / {at_once} trials = {wanted} workers"
-        ratio, how = (wanted, each), f"if loading is the limit: {share}; {wanted} / {each:g}"
-    else:  # without a worker, the trial loads its data itself
-        ratio, how = (2.0, 1.0), "if loading takes as long as training: side by side instead of in turn"
+        how = (
+            "workers that compute slow each other down, and workers that wait for storage do not: "
+            "`tuner optimize --search num_workers=…` measures which number is best"
+        )
+    else:  # without a worker, the trial loads its data itself, in turn with the training
+        fewest = each if workers.low is None else workers.low
+        times = wanted / fewest if fewest >= 1.0 else wanted + 1.0
+        how = (
+            f"a worker per core gains up to {times:.2f} times if workers compute; workers that wait for storage may "
+            "gain more: `tuner optimize --search num_workers=…` measures it"
+        )
+    of_all = f": {each * at_once:.3g} for {at_once} trials" if at_once > 1 else ""
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
-        why=f"Each trial has {each:g} loader workers: {each * at_once:g} for {at_once} trials, on {cores.value} cores.",
-        change=f"let each trial have {wanted} loader workers in all"
+        why=f"A trial has {number_of(workers.span, 'loader worker')}{workers.mean}{of_all}, on {_cores_text(cores)}.",
+        change=f"let each trial have {number_of(wanted, 'loader worker')} in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
         how=how,
-        ratio=ratio,
     )
+
+
+def _cores_text(cores: KnownFact[int]) -> str:
+    """Return a number of cores in words, marked if it is a guess."""
+    return f"{number_of(cores.value, 'core')}{' (a guess)' if cores.source == GUESS else ''}"
 
 
 def _parallel(facts: Facts) -> Iterator[IdleCause]:
@@ -290,7 +318,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     if workers and cores:
         each = max(workers.value, 1.0)  # a trial without workers loads its data itself
         by_cores = math.floor(cores.value / each)
-        how += f"; {cores.value} cores / {each:g} workers = {by_cores} trials"
+        how += f"; {_cores_text(cores)} / {number_of(f'{each:.3g}', 'worker')} = {number_of(by_cores, 'trial')}"
         most = min(most, by_cores)
     if most <= at_once:
         return
@@ -327,33 +355,36 @@ class _Room(NamedTuple):
 def _room(facts: Facts) -> _Room:
     """Return how many trials fit on the GPUs: by the GPUs of a trial, else by memory, else one trial on each GPU."""
     at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
+    running = number_of(at_once, "trial")
     gpus, per_trial = facts.setup.gpus, facts.setup.gpus_per_trial
     if gpus and per_trial and (facts.is_ours or per_trial.value > 1):  # such trials share no GPU
         fits = gpus.value // per_trial.value
-        why = f"{at_once} trials run at once on {gpus.value} GPUs, and each uses {per_trial.value}."
-        return _Room(fits, why, f"{gpus.value} GPUs / {per_trial.value} of a trial = {fits} trials")
+        why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}, and each uses {per_trial.value}."
+        how = f"{number_of(gpus.value, 'GPU')} / {per_trial.value} of a trial = {number_of(fits, 'trial')}"
+        return _Room(fits, why, how)
     used, memory = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib
     if used and memory:
         usable = 0.9  # of the memory, because the peaks of trials differ
         fits = math.floor(usable * memory.value / (used.value / at_once))
-        why = f"{at_once} trials at once use {used.value:g} of {memory.value:g} GiB of a GPU."
-        how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {fits} trials"
+        why = f"The study uses {used.value:g} of {memory.value:g} GiB of a GPU, with {running} at once."
+        how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {number_of(fits, 'trial')}"
         return _Room(fits, why, how)
     if gpus:
-        why = f"{at_once} trials run at once on {gpus.value} GPUs."
-        return _Room(gpus.value, why, f"one trial on each of {gpus.value} GPUs")
+        why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}."
+        return _Room(gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}")
     return _Room()
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the GPUs are less than half busy while trials train."""
-    duty_pct, share = _duty(facts), 1.0 - (facts.startup_share or 0.0)  # of the time that trains
+    """Yield that the GPUs are less than half busy while trials train and do not wait for data."""
+    wait = facts.setup.data_wait.value if facts.setup.data_wait else 0.0
+    duty_pct, share = _duty(facts), (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time that trains
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
     yield cause(
         Kind.IDLE,
         facts,
-        why=f"While trials train, the GPUs are {busy_pct:.0f}% busy.",
+        why=f"While trials train{' and do not wait for data' if wait else ''}, the GPUs are {busy_pct:.0f}% busy.",
         change="give each GPU more to do at once: a larger batch, more environments, or less waiting between steps",
         how=f"{duty_pct:.3g}% busy / {share:.3g} of the time that trains = {busy_pct:.3g}%; 100 / {busy_pct:.3g}",
         ratio=(100.0, busy_pct),
@@ -361,5 +392,5 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _duty(facts: Facts) -> float | None:
-    """Return the mean utilisation of the GPUs in percent; None where it is unknown."""
-    return facts.setup.duty_pct.value if facts.setup.duty_pct else None
+    """Return the mean utilisation of the GPUs in percent; None where it is unknown, or where there are none."""
+    return facts.setup.duty_pct.value if facts.setup.duty_pct and not facts.on_cpu else None

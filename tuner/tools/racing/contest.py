@@ -199,8 +199,8 @@ class Race:
         self._say(f"  {run.why_out or f'{run.trained_s:.0f} s of training, {scored}'}")
         return True
 
-    def _is_interrupted(self) -> bool:
-        """Return whether the user wants to stop; other processes learn that this one still makes its run."""
+    def _keep_claim(self) -> bool:
+        """Show other processes that this one still makes its run, and return whether the user wants to stop."""
         self._runs.beat()
         return self._job.interrupted()
 
@@ -232,7 +232,7 @@ class Race:
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
         """Train a config from scratch, and return the record of the run; None where the user stopped it."""
         bench = self._job.bench
-        follower = RunFollower(seconds, self._is_interrupted)
+        follower = RunFollower(seconds, self._keep_claim)
         slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}", entrant.config)
         try:
             result = run_in(

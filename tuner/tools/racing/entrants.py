@@ -100,15 +100,21 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     # what is told of them
     first = next(iter(configs.values()))
     shared = frozenset(name for name in first if all(config.get(name) == first[name] for config in configs.values()))
+    measured = _measured(case)
+    return [
+        Entrant(config=config, kinds=kinds[digest], measured=measured.get(digest, {}), shared=shared)
+        for digest, config in configs.items()
+    ]
+
+
+def _measured(case: CaseView) -> dict[str, dict[str, float]]:
+    """Return launch key → what the search measured of this config: the first objective, and samples/s if known."""
     measured: dict[str, dict[str, float]] = {}
     for standing in case.configs:
         if standing.is_eligible:
             speed = {} if standing.samples_per_s is None else {SAMPLES_PER_S: standing.samples_per_s}
             measured[launch_digest(standing.config)] = {case.objectives[0]: standing.value, **speed}
-    return [
-        Entrant(config=config, kinds=kinds[digest], measured=measured.get(digest, {}), shared=shared)
-        for digest, config in configs.items()
-    ]
+    return measured
 
 
 def _config_of(case: CaseView, number: int) -> Config:
@@ -123,18 +129,18 @@ def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
     """Return the config on the front of the first objective and samples/s that does well in both.
 
     Its value and its samples/s are scaled from 0 to 1, from the smallest to the largest on the front. The config whose
-    smaller share of the two is largest is returned; None where all on the front are `taken`.
+    smaller number of the two is largest is returned; None where all on the front are `taken`.
     """
     front = of_both(standing for standing in configs if standing.samples_per_s is not None)
     candidates = [standing for standing in front if launch_digest(standing.config) not in taken]
     values, speeds = [point.value for point in front], [point.samples_per_s or 0.0 for point in front]
 
-    def share(number: float, numbers: Sequence[float]) -> float:
+    def scaled(number: float, numbers: Sequence[float]) -> float:
         """Return where a number lies between the smallest and the largest, from 0 to 1."""
         return (number - min(numbers)) / ((max(numbers) - min(numbers)) or 1.0)
 
-    def smaller_share(point: Standing) -> float:
-        """Return the smaller of the config's shares of the two ranges."""
-        return min(share(point.value, values), share(point.samples_per_s or 0.0, speeds))
+    def weaker_side(point: Standing) -> float:
+        """Return the smaller one of the config's two scaled numbers."""
+        return min(scaled(point.value, values), scaled(point.samples_per_s or 0.0, speeds))
 
-    return max(candidates, key=smaller_share, default=None)
+    return max(candidates, key=weaker_side, default=None)

@@ -196,7 +196,8 @@ class Measuring:
 class _Together:
     """Keeps probes that began together going until each has a long and steady window: none works alone for long.
 
-    A script's first iterations are often slower than the rest. A longer window holds more of the rest.
+    A window counts as steady once its speed is known well. The first iterations of a script are often slower than the
+    rest, which a longer window outweighs.
     """
 
     def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
@@ -294,7 +295,7 @@ def measure_all(
             results = replace(results, points=(*results.points, *points))
             write(results, path)
             tell(run, points)
-            _check(points, results)
+            _check_hopeful(points, results)
     except TunerError as error:
         if not results.points:
             raise
@@ -351,11 +352,15 @@ def missing_runs(runs: Iterable[Run], results: Results) -> list[Run]:
     return [run for run in runs if not is_made(run)]
 
 
-def _check(points: list[Measurement], results: Results) -> None:
-    """Raise an error where a failure leaves no hope for other runs.
+def _check_hopeful(points: list[Measurement], results: Results) -> None:
+    """Raise an error where the failure of a run leaves no hope for the other runs.
 
     1. A card is lost, or another program uses it.
-    2. Nothing has run yet, and the failure is one of the set-up, or the third.
+    2. No run has succeeded yet, and this failure is one of the set-up, or the third failure.
+
+    Args:
+        points: The points of the run.
+        results: All results so far, with those of the run.
     """
     nothing_ran = not any(point.samples_per_s for point in results.points)
     for point in points:

@@ -104,13 +104,13 @@ def _losses(row: ScalingRow, devices: str) -> str:
     ]
     lost = f"Of {step_ms:.4g} ms per step are lost: {', '.join(parts)}" if parts else "No loss is clearly above 0"
     return (
-        f"{workload_of(row)} ({row.scaling}): {row.gpus} {devices}{over(row.route)} make "
+        f"{workload_of(row)} ({row.scaling}): {row.gpus} {devices}{over_route(row.route)} make "
         f"{number(row.speed_up)} times the samples of one. {lost}"
     )
 
 
-def over(route: Route | None) -> str:
-    """Return the way between devices for the end of their names, such as ` over NVLink`; empty for one device."""
+def over_route(route: Route | None) -> str:
+    """Return how devices are connected, to be put behind their names: ` over NVLink`; empty for one device."""
     return f" over {ROUTES[route]}" if route else ""
 
 
@@ -200,7 +200,7 @@ def _worth(line: MachineRow) -> str:
     else:
         answer = "hardly worth it"
     return (
-        f"{workload_of(row)} ({row.scaling}) on {row.gpus} x {line.model}{over(row.route)}: "
+        f"{workload_of(row)} ({row.scaling}) on {row.gpus} x {line.model}{over_route(row.route)}: "
         f"{number(row.speed_up)} times the samples of one device, {efficiency:.0f} % per device; {answer}"
     )
 
@@ -237,7 +237,7 @@ def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
 
 def _where(line: MachineRow) -> str:
     """Return a machine and its devices in words."""
-    return f"{line.machine} with {line.row.gpus} x {line.model}{over(line.row.route)}"
+    return f"{line.machine} with {line.row.gpus} x {line.model}{over_route(line.row.route)}"
 
 
 def _largest(lines: Sequence[MachineRow]) -> list[MachineRow]:

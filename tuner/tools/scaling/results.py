@@ -12,7 +12,7 @@ from tuner.devices.found import Link as PairLink
 from tuner.errors import TunerError
 from tuner.export import write_files
 from tuner.probe import DeviceSummary, FailureKind
-from tuner.study import regular_content
+from tuner.study import open_regular
 
 FORMAT = "tuner_scale"
 VERSION = 2
@@ -109,7 +109,8 @@ def read(path: Path) -> Results:
     """Return the results of a file. Raises TunerError where it is damaged, too large, or of another version."""
     remedy = "`tuner scale --out FILE` writes such files"
     try:
-        content = regular_content(path, MOST_BYTES + 1)
+        with open_regular(path) as file:
+            content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES // 2**20} MiB")
         body: Any = json.loads(content)

@@ -70,7 +70,7 @@ class WholeTraining:
         return cls(
             hours=hours or bench.spec.search.training_hours,
             iterations=iterations,
-            provoked=bench.spec.soak.shows_worst,
+            provoked=bench.spec.soak.provokes or not bench.spec.soak.worse,
             keeper=keeper_of_freed_memory(bench.kind, {**os.environ, **bench.variables}),
             soak=SoakSettings(
                 flags=bench.spec.soak.flags,

@@ -11,7 +11,7 @@ from tuner.probe import Quantity, error_of_mean, student_tail
 
 FALSE_ALARM = 0.01
 """The probability with which a test calls a config slower that is just as fast as it must be. Chosen."""
-FINE = 0.02
+PRECISE = 0.02
 """A test needs no more runs once it sees a slowdown that is larger than the allowed one by this share. Chosen."""
 
 
@@ -78,28 +78,31 @@ class Slowdown:
         enough without these waits.
         """
         ratio_without_waits = self.ratio / (1.0 - waits)
-        return at_least - ratio_without_waits >= self._limit * self.error
+        return at_least - ratio_without_waits >= self._critical_errors * self.error
 
     def is_above(self, at_least: float) -> bool:
         """Return whether the config is surely faster than `at_least` times its speed in the study."""
-        return self.ratio - at_least >= self._limit * self.error
+        return self.ratio - at_least >= self._critical_errors * self.error
 
     @property
-    def visible(self) -> float:
+    def detectable(self) -> float:
         """The slowdown beyond the allowed one that the test sees with 90 % probability (chosen)."""
-        return (self._limit + NormalDist().inv_cdf(0.9)) * self.error
+        return (self._critical_errors + NormalDist().inv_cdf(0.9)) * self.error
 
     @property
-    def is_fine(self) -> bool:
+    def is_precise(self) -> bool:
         """Whether more runs are not needed, or would hardly reduce the error, as 90 % of it come from the study."""
-        return self.visible <= FINE or self.of_study > 0.9 * self.error
+        return self.detectable <= PRECISE or self.of_study > 0.9 * self.error
 
     def power(self, slowdown: float, at_least: float) -> float:
         """Return the probability with which such a test sees a slowdown, such as 0.03 for 3 %."""
-        return NormalDist().cdf((at_least - (1.0 - slowdown)) / self.error - self._limit)
+        return NormalDist().cdf((at_least - (1.0 - slowdown)) / self.error - self._critical_errors)
 
     @property
-    def _limit(self) -> float:
-        """The standard errors from which on a slowdown is sure, in steps of 0.01; a slowdown has one tail of two."""
+    def _critical_errors(self) -> float:
+        """The critical value of Student's one-sided test in standard errors, in steps of 0.01: beyond it one is sure.
+
+        `student_tail` is the probability of both tails, so a single one has half of it.
+        """
         steps = (0.01 * step for step in count(1))
         return next(errors for errors in steps if student_tail(errors, self.freedom) <= 2 * FALSE_ALARM)

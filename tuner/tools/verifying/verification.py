@@ -18,7 +18,7 @@ from tuner.search.standing import Standing
 from tuner.search.verdict import next_answer
 from tuner.store import opening
 from tuner.study import Case, Config, launch_digest
-from tuner.tools.verifying.slowdown import FINE, Slowdown, scatter
+from tuner.tools.verifying.slowdown import PRECISE, Slowdown, scatter
 
 
 class Outcome(IntEnum):
@@ -126,15 +126,16 @@ class Findings:
         slowdown = self.slowdown(best)
         if slowdown.is_below(self.at_least, best.waits):
             return Outcome.SLOWER
-        is_slow_by_waits = slowdown.is_below(self.at_least)  # only its waits explain that
+        if slowdown.is_below(self.at_least):  # it is slower, and its waits for a processor explain that
+            return Outcome.UNKNOWN
         # a test that would not see even a slowdown 5 % larger than the allowed one says nothing (chosen)
-        is_coarse = slowdown.visible > 0.05 and not slowdown.is_above(self.at_least)
-        return Outcome.UNKNOWN if is_slow_by_waits or is_coarse else Outcome.HOLDS
+        is_coarse = slowdown.detectable > 0.05 and not slowdown.is_above(self.at_least)
+        return Outcome.UNKNOWN if is_coarse else Outcome.HOLDS
 
     @property
-    def is_fine(self) -> bool:
+    def is_precise(self) -> bool:
         """Whether more runs of any config are not needed."""
-        return all(self.slowdown(subject).is_fine for subject in self.subjects)
+        return all(self.slowdown(subject).is_precise for subject in self.subjects)
 
 
 class Verification:
@@ -155,7 +156,7 @@ class Verification:
         taken_s = 0.0
         while True:
             has_four = findings.rounds * len(self.subjects) >= 4
-            if has_four and (findings.is_fine or not self._budget.grant(taken_s / findings.rounds)):
+            if has_four and (findings.is_precise or not self._budget.grant(taken_s / findings.rounds)):
                 return findings
             # every second round runs backwards, so that a slow drift of the machine concerns both alike
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
@@ -165,7 +166,7 @@ class Verification:
                     return None
                 subject.results.append(result)
                 taken_s += result.total_s
-            self._say(f"  round {findings.rounds}: {'; '.join(map(_newest, self.subjects))}")
+            self._say(f"  round {findings.rounds}: {'; '.join(map(_newest_speed, self.subjects))}")
 
     def _measure(self, subject: RepeatedConfig) -> probe.ProbeResult | None:
         """Run a config once, and return the result; None where the user stopped it. Raises TrainerError as `run`."""
@@ -198,7 +199,7 @@ class Verification:
         return result
 
 
-def _newest(subject: RepeatedConfig) -> str:
+def _newest_speed(subject: RepeatedConfig) -> str:
     """Return the speed of a config's newest run."""
     last = subject.speeds[-1]
     return f"{subject.name} {with_error(last.value, last.error)} {SPEEDS[subject.metric]}"
@@ -215,7 +216,7 @@ def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: f
     """Yield what is measured, and for how long."""
     for subject in subjects:
         yield f"{subject.name}: {in_words(subject.in_study.config)}"
-    slower = 1.0 - at_least + FINE
+    slower = 1.0 - at_least + PRECISE
     turns = "in turns" if len(subjects) > 1 else "again and again"
     yield f"measured {turns}, until {100 * slower:.3g} % slower would be seen, for up to {probe.duration(60 * minutes)}"
 
@@ -260,7 +261,7 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
                 "other programs used; verify again on a quiet machine"
             )
         case Outcome.UNKNOWN:
-            unseen = 100 * min(of_best.visible, 1.0)
+            unseen = 100 * min(of_best.detectable, 1.0)
             return f"unknown: runs differ so much that {unseen:.0f} % slower may stay unseen; see --minutes"
         case _:
             return f"it holds: {best.name} is not surely below {allowed}"

@@ -211,7 +211,11 @@ def _batch_key(epoch_key: str) -> str:
 def _chosen(
     agent: Mapping[Any, Any], keys: Sequence[str], config: Mapping[str, Value], parameter: str, source: str
 ) -> dict[str, float]:
-    """Return each key with the config's value of `parameter`, or with the shipped value where the config has none."""
+    """Return the value for each of an agent file's keys: the config's `parameter`, or the shipped one without it.
+
+    `source` names the file in messages. Raises ConfigRefusedError where the config has the parameter, and the file has
+    no key for it.
+    """
     if parameter not in config:
         return {key: _positive(agent[key], f"{source}: {key}") for key in keys}
     if not keys:

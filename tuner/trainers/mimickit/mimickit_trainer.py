@@ -39,7 +39,7 @@ class MimicKitTrainer(base.Trainer):
         super().__init__(spec)
         self._options = base.checked_options(MimicKitOptions, spec)
         self._python = base.interpreter(spec.python or "python3")
-        self._progress = _with_score(self._options.score_row)
+        self._progress = _progress_patterns(self._options.score_row)
         self.score_source = self._options.score_row
         self.dependencies = checkout.dependencies(self._python, self._options.engine_config)
 
@@ -162,8 +162,8 @@ def _literal(*words: str) -> tuple[str, ...]:
     return tuple(map(escaped, words))
 
 
-def _with_score(row: str) -> LinePatterns:
-    """Return how progress is recognised, with the score in the named row of the table in place of the usual rows."""
+def _progress_patterns(row: str) -> LinePatterns:
+    """Return how progress is read from the printed table; `row` has the score, and is empty for the usual row."""
     if not row:
         return PROGRESS
     return LinePatterns(patterns=(*PROGRESS.patterns[:-1], rf"\|\s+{re.escape(row)}\s+\|\s+(?P<return>\S+)\s+\|"))

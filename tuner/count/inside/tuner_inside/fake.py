@@ -78,7 +78,10 @@ def _tracker(torch):
             """The addresses of the storages into which something was written that was not computed."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            """Compute with fake tensors, and note for each result whether it is on the card, and its data if known."""
+            """Compute an operation with fake tensors; torch calls this in place of each of its operations.
+
+            For each result it is noted whether it is on the card, and its data if they are known.
+            """
             kwargs = kwargs or {}
             results = function(*args, **kwargs)
             made, inputs = tensors_in(results), tensors_in((args, kwargs))
@@ -201,9 +204,10 @@ def _fake_card_mode(torch, memory):
         return value.float() if is_half else value
 
     def names_card(values):
-        """Return whether the first value that says a place says the card; None where no value says a place.
+        """Return whether the arguments of a call put its result on the card; None where they name no place.
 
-        A place is a device, its name such as `cuda:0`, the number of a card, or the tensor beside which another goes.
+        The first argument that names one decides: a device, its name such as `cuda:0`, the number of a card, or a
+        tensor, beside which the result goes.
         """
         for value in values:
             if type(value) is int:  # not a bool, such as `non_blocking`
@@ -216,7 +220,7 @@ def _fake_card_mode(torch, memory):
         return None
 
     class OnFakeCpu(TorchFunctionMode):
-        """Is asked by torch in place of each of its functions."""
+        """torch calls this in place of each of its functions, while the mode is entered."""
 
         def __torch_function__(self, function, types, args=(), kwargs=None):
             """Return what a function of torch would return on a card, with a fake tensor in place of its result."""

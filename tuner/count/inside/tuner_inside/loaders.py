@@ -75,7 +75,10 @@ class Loaders:
         self._pending = [batch for batch in self._pending if batch[LEARNS]]
 
     def on_batch(self, feed, rows, wait_s, learns, is_last):
-        """Take a new batch into account, and what the module's calls since the last batch show of those before it."""
+        """Take a new batch into account: its `Feed`, and the other parts of a batch as the class lists them.
+
+        By how the module was called since the last batch, the batches before this one may be training batches or not.
+        """
         if self.trains or self._evaluates:
             if self.trains:
                 self._maybe_training += self._pending
@@ -85,7 +88,7 @@ class Loaders:
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
 
     def after_step(self):
-        """Count the batches before a step of the optimizer that it has trained on."""
+        """Count the batches on which the step of the optimizer that was just made has trained."""
         batches = self._maybe_training + self._pending
         self.trains = self._evaluates = False
         if not batches:
@@ -197,7 +200,10 @@ def _wrap(module):
 
     @functools.wraps(own_next)
     def counted(self):
-        """Return the next batch as without this wrapper, and note it with the time that it took."""
+        """Return the loader's next batch, and note its samples and the seconds that it took.
+
+        To note a usual batch is cheap, so that steps stay fast. Any other batch is looked at in full.
+        """
         begin_s = perf_counter()
         try:
             batch = own_next(self)

@@ -292,9 +292,10 @@ class Now:
             tally.pending_rows = []
 
     def is_apart(self):
-        """Return whether another optimizer trains a network apart: no parameter of it is in the main modules.
+        """Return whether another optimizer trains a network of its own, as in a GAN.
 
-        To find out takes long, so the answer is kept until there is another optimizer.
+        It does if it has no parameter of the modules that the main optimizer trains. To find out takes long, so the
+        answer is kept until there is another optimizer.
         """
         if self._compared != len(self.tallies):
             self._compared = len(self.tallies)

@@ -20,7 +20,8 @@ class Training:
     def __init__(self):
         self.steps = 0
         self.losses = {}
-        """Step → readings of the losses whose gradients that step adds up, as numbers that are read later."""
+        """Step → the losses whose gradients that step adds up, as `DeviceNumber`: to read one now would make a step
+        wait for the device."""
         self.inputs = {}
         """Step → readings of the sums of its inputs, by which ranks with the same samples are known."""
         self.autocast = set()

@@ -1,0 +1,129 @@
+"""Says what a diagnosis found: rows of facts, and sentences about causes, changes and what is unknown."""
+
+from collections.abc import Iterator
+
+from tuner.probe import duration
+from tuner.tools.diagnosis.diagnosing import DATABASE, Diagnosis
+from tuner.tools.diagnosis.study_times import GUESS, AtOnce, Facts, KnownFact
+from tuner.tools.diagnosis.waits import IdleCause
+
+OPTIONS = {
+    "startup_s": "--startup-seconds",
+    "duty_pct": "--duty",
+    "loader_workers": "--loader-workers",
+    "cores": "--cores",
+    "n_jobs": "--n-jobs",
+    "gpus": "--gpus",
+    "gpus_per_trial": "--gpus-per-trial",
+    "gpu_memory_gib": "--gpu-memory",
+    "memory_used_gib": "--memory-used",
+}
+"""The field of `Setup` → the option that tells it."""
+Row = tuple[str, str, str]
+"""What a fact is about, the fact, and who says so."""
+
+
+def rows(facts: Facts) -> Iterator[Row]:
+    """Yield the facts of a study that are known, each once."""
+    for end, ended in facts.ended.items():
+        if ended.trials:
+            took = f", {duration(ended.mean_s)} in the mean" if ended.mean_s is not None else ""
+            yield f"{end} trials", f"{ended.trials}, {ended.share:.0%}{took}", DATABASE
+    if facts.running or facts.waiting:
+        yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
+    gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
+    yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
+    if facts.pauses:
+        yield "pauses", f"{facts.pauses}, {duration(facts.paused_s)}, far longer than the usual gap", DATABASE
+    yield from _rows_at_once(facts)
+    startup = facts.setup.startup_s
+    if facts.startup_share is not None:
+        each = f"{startup.value:.1f} s, " if startup else ""  # else each trial's record has its own
+        yield "start-up", f"{each}{facts.startup_share:.0%} of all trial time", startup.source if startup else DATABASE
+    for name, label, form in (
+        ("data_wait", "waiting for the next batch", "{:.0%} of the training"),
+        ("duty_pct", "duty of the ranks" if facts.on_cpu else "duty of the GPUs", "{:.0f}%"),
+        ("gpus", "GPUs", "{}"),
+        ("gpus_per_trial", "GPUs of a trial", "{}"),
+        ("memory_used_gib", "GPU memory in use", "{:.1f} GiB"),
+        ("gpu_memory_gib", "memory of a GPU", "{:.1f} GiB"),
+        ("cores", "cores", "{}"),
+    ):
+        fact: KnownFact[float] | None = getattr(facts.setup, name)
+        if fact:
+            yield label, form.format(fact.value), fact.source
+    if workers := facts.setup.loader_workers:
+        yield "loader workers of a trial", workers.span + workers.mean, workers.source
+
+
+def _rows_at_once(facts: Facts) -> Iterator[Row]:
+    """Yield how many trials ran at once, and how many of these trained."""
+    running, training, n_jobs = facts.running_at_once, facts.training_at_once, facts.setup.n_jobs
+    if running and running.most == 1:
+        yield "trials at once", "1", DATABASE
+    elif running:
+        yield "time of all trials", duration(facts.trial_s), DATABASE
+        yield "trials at once", _at_once(running), DATABASE
+        yield "  over time", " ".join(f"{mean:.1f}" for mean in running.tenths), DATABASE
+    if n_jobs:
+        in_each = "one in each process" if n_jobs.value == 1 else f"{n_jobs.value} in threads of one process"
+        yield "  they run", f"{in_each}, n_jobs={n_jobs.value}", n_jobs.source
+    if running and running.most > 1 and training:
+        none = f"; none for {training.none_share:.0%} of the time"
+        yield "of these, training", f"{_at_once(training)}{none}", DATABASE
+
+
+def _at_once(trials: AtOnce) -> str:
+    """Return how many trials did something at once, in words."""
+    middle = f"{trials.low}" if trials.low == trials.high else f"{trials.low} to {trials.high}"
+    return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
+
+
+def lacking(facts: Facts) -> dict[str, list[str]]:
+    """Return what could not be judged for sure → the fields of `Setup` that are unknown or a guess, and would tell."""
+    needed_facts = {
+        "whether start-ups take much of the time": () if facts.startup_share is not None else ("startup_s",),
+        "whether data loading has enough workers": () if facts.setup.data_wait else ("loader_workers", "cores"),
+        "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
+        "how much more the GPUs can do": () if facts.on_cpu else ("duty_pct",),
+    }
+    lacks = {what: [name for name in names if _is_open(facts, name)] for what, names in needed_facts.items()}
+    return {what: names for what, names in lacks.items() if names}
+
+
+def _is_open(facts: Facts, name: str) -> bool:
+    """Return whether a fact of the setup is unknown, or only a guess."""
+    fact: KnownFact[float] | None = getattr(facts.setup, name)
+    return fact is None or fact.source == GUESS
+
+
+def unknown(facts: Facts) -> list[str]:
+    """Return sentences about what could not be judged for sure, and which options tell what is missing."""
+    texts: list[str] = []
+    for what, names in lacking(facts).items():
+        is_guessed = all(getattr(facts.setup, name) for name in names)
+        options = " and ".join(OPTIONS[name] for name in names)
+        texts.append(f"{'Guessed' if is_guessed else 'Unknown'} is {what}: {options} would tell.")
+    return texts
+
+
+def sentences(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield whether all can be told, each cause with its change, the largest first, and what could not be judged."""
+    missing = unknown(diagnosis.facts)
+    what = "Whether these are all causes" if diagnosis.causes else "What to change"
+    if missing:
+        yield f"{what} cannot be told yet: facts that decide are unknown. The last lines name them."
+    elif not diagnosis.causes:
+        yield "Nothing to change."
+    for place, cause in enumerate(diagnosis.causes, 1):
+        yield from _block(place, cause)
+    yield from missing
+
+
+def _block(place: int, cause: IdleCause) -> Iterator[str]:
+    """Yield a cause, its change, what the change gains, and what undoing it costs."""
+    most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
+    yield f"Cause {place}, {cause.kind}: {cause.why}"
+    yield f"  Change: {cause.change}."
+    yield f"  {most}: {cause.how}."
+    yield f"  Undoing it costs {cause.undo}."
