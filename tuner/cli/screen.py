@@ -81,7 +81,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
-    left = f"; {_about(event.left_s)} left" if event.left_s else ""  # until the search probably ends
+    left = f"; {_left(event.left_s, event)}" if event.left_s else ""
     return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
 
 
@@ -96,9 +96,10 @@ def _best_so_far(event: events.ProbeEnded) -> str:
     return ", confirmed by the plain command" if event.confirms else ", best so far"
 
 
-def _about(seconds: float) -> str:
-    """Return an estimated duration: whole seconds, of which there is at least one."""
-    return f"about {max(seconds, 1.0):.0f} s" if seconds < 59.5 else f"about {duration(seconds)}"
+def _left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
+    """Return in words that about so many seconds, at least one, are left of the search, or of `--hours` before it."""
+    about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
+    return f"about {about} left{' of --hours' if event.left_of_hours else ''}"
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
@@ -213,7 +214,7 @@ class Bars(Progress):
         The best stands beside the time, or below it where there is no room.
         """
         best = self._best.get(probe.case, "")
-        left = "" if probe.left_s is None else f"{_about(probe.left_s - spent_s)} left"
+        left = "" if probe.left_s is None else _left(probe.left_s - spent_s, probe)
         widest_name = max(len(name or _CASES) for name in {probe.case, *self._rows})  # None is the row of all cases
         bar = 17  # columns of a bar and of numbers such as 120/600, with spaces around
         texts = [text for text in (left, best) if text]

@@ -133,7 +133,9 @@ class ProbeStarted(Event):
     left: float | None
     """The trials after which the search probably ends, this one included; None where nothing tells."""
     left_s: float | None
-    """The seconds of these trials; None where they are unknown."""
+    """The seconds of these trials, at most those of `--hours`; None where they are unknown."""
+    left_of_hours: bool = False
+    """Whether `--hours` end before these trials, so that `left_s` is what is left of `--hours`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +191,8 @@ class ProbeEnded(Event):
     """Whether the trial counts towards `target`."""
     left_s: float | None
     """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
+    left_of_hours: bool = False
+    """As of `ProbeStarted`."""
 
     @classmethod
     def of(
@@ -203,6 +207,7 @@ class ProbeEnded(Event):
         finished: int,
         target: int | None,
         left_s: float | None,
+        left_of_hours: bool = False,
     ) -> "ProbeEnded":
         """Return the event of a trial that is stored; for `leads` and what follows, see the fields."""
         reason = result.failure.detail if result.failure else result.stopped
@@ -228,6 +233,7 @@ class ProbeEnded(Event):
             # neither another measurement of the best, nor a failure that will be tried again
             counts=target is not None and not (asked.confirms or verdict.retry),
             left_s=left_s,
+            left_of_hours=left_of_hours,
         )
 
 
