@@ -61,9 +61,23 @@ def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
     assert len({tuple(config.items()) for config in watcher.launched}) == len(watcher.launched) == 5
 
 
-def test_a_tie_is_not_the_best_so_far(tmp_path: Path) -> None:
+def test_of_equal_configs_the_nearest_to_the_default_is_the_best_so_far(tmp_path: Path) -> None:
     _, watcher = optimized(tmp_path, busy)
-    assert [event.leads for event in watcher.of(ProbeEnded)] == [True, False, False, False, False]
+    assert [event.leads for event in watcher.of(ProbeEnded)] == [True, True, False, False, False]
+
+
+def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> None:
+    speeds = iter([(100.0, 5.0), (112.0, 7.0), (150.0, 1.0)])  # the second one's gain may be chance
+
+    def faster(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        speed, error = next(speeds)
+        return replace(measured(plan, 50.0), samples_per_s=speed, samples_per_s_se=error)
+
+    trainer = {"name": "command", "options": {"command": "train {workers}", "cases": ["walk"]}}
+    search = {"trials": 3, "sampler": "random"}
+    study = spec(objective="samples_per_s", trainer=trainer, space={"workers": {"choices": [1, 2, 4]}}, search=search)
+    _, watcher = optimized(tmp_path, faster, study=study)
+    assert [event.leads for event in watcher.of(ProbeEnded)] == [True, False, True]
 
 
 def test_the_watcher_hears_how_far_the_search_has_come(tmp_path: Path) -> None:

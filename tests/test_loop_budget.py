@@ -222,22 +222,35 @@ def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> 
     assert states(tmp_path) == {"COMPLETE": len(prober.results)}
 
 
-@pytest.mark.parametrize(("probes", "own_again"), [(3, False), (9, True)])
-def test_the_end_of_the_time_is_kept_to_measure_the_own_config_again(
-    tmp_path: Path, probes: int, own_again: bool
+@pytest.mark.parametrize(
+    ("probes", "gain", "delayed_pct", "again_at"),
+    [
+        (3, 2.0, 0.0, []),
+        (9, 2.0, 0.0, [7]),
+        (3, 2.0, 60.0, [2]),  # the disturbed reading hides whether another config is faster
+        (9, 2.0, 60.0, [4]),
+        (3, 400.0, 60.0, []),
+    ],
+)
+def test_the_own_config_is_measured_again_at_the_end_of_the_time_and_after_four_trials_if_it_hides_the_gain(
+    tmp_path: Path, probes: int, gain: float, delayed_pct: float, again_at: list[int]
 ) -> None:
-    def by_workers(plan: ProbePlan) -> ProbeResult:
-        return replace(measured(plan, 50.0), samples_per_s=100.0 + 2.0 * int(plan.config["workers"]))
+    own: Config = {"workers": 0, "fused": 0}
+    disturbed = iter([delayed_pct])  # the first probe alone
 
-    workers = {"choices": list(range(40))}
+    def by_workers(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        result, delayed = measured(plan, 50.0), next(disturbed, 0.0)
+        devices = tuple(replace(device, delayed_mean_pct=delayed) for device in result.devices)
+        speed = 100.0 + gain * int(plan.config["workers"])
+        return replace(result, samples_per_s=speed, samples_per_s_se=0.5, devices=devices)
+
     search = {"trials": 70, "sampler": "gain", "seeds_per_variant": 1}
     trainer = {"name": "command", "options": {"command": "train {workers} {fused}", "cases": ["walk"]}}
-    space = {"workers": workers, "fused": {"choices": [0, 1]}}
+    space = {"workers": {"choices": list(range(40))}, "fused": {"choices": [0, 1]}}
     study = spec(objective="samples_per_s", trainer=trainer, space=space, search=search)
-    _, watcher, budget = optimized(tmp_path, probes * PROBE_S, probe=lambda plan, _: by_workers(plan), study=study)
-    own: Config = {"workers": 0, "fused": 0}
+    _, watcher, budget = optimized(tmp_path, probes * PROBE_S, probe=by_workers, study=study)
     assert len(watcher.launched) == probes
-    assert (watcher.launched.count(own) == 2) is own_again
+    assert [place for place, config in enumerate(watcher.launched[1:], 1) if config == own] == again_at
     assert budget.is_over()
 
 
@@ -255,3 +268,5 @@ def test_a_search_that_would_go_on_for_longer_tells_no_more_time_than_its_trials
     assert told
     assert watcher.of(ProbeEnded)[0].left_s is None  # nothing is known yet of where it ends
     assert all(left_s == pytest.approx(rest_s) for left_s, rest_s in told)
+    is_short = budget_s < trials * PROBE_S
+    assert {event.left_of_hours for event in watcher.of(ProbeEnded) if event.left_s} == {is_short}

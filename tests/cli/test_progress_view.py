@@ -34,13 +34,23 @@ def told(
     finished: int = 1,
     target: int | None = None,
     left_s: float | None = None,
+    left_of_hours: bool = False,
 ) -> str:
     """Return the line of a trial."""
     choice = Choice(config=result.config, why=Why.CONFIRM if confirms else Why.SEARCH, cold=True, origin=origin)
     asked = Asked(number=7, config=result.config, choice=choice)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
     event = ProbeEnded.of(
-        CASE, asked, result, verdict, leads=leads, best=best, finished=finished, target=target, left_s=left_s
+        CASE,
+        asked,
+        result,
+        verdict,
+        leads=leads,
+        best=best,
+        finished=finished,
+        target=target,
+        left_s=left_s,
+        left_of_hours=left_of_hours,
     )
     text, _ = line(event) or ("", "")
     return text.strip()
@@ -63,6 +73,7 @@ def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> 
     assert line.endswith("(20.0 s; about 3 min 30 s left)")
     assert told(result, finished=24, target=24, left_s=0.0).endswith("samples/s (20.0 s)")
     assert told(result, finished=3).endswith("samples/s (20.0 s)")
+    assert told(result, left_s=19.0, left_of_hours=True).endswith("about 19 s left of --hours)")
 
 
 def test_another_reading_of_the_best_has_its_mean_and_is_not_called_the_best_so_far(plan: ProbePlan) -> None:
@@ -89,6 +100,8 @@ def test_a_number_has_its_error(plan: ProbePlan) -> None:
     result = replace(measured(plan, 61.25), samples_per_s=15000.4, samples_per_s_se=120.04)
     assert "ok 15,000 ± 120 (" in told(result, "samples_per_s")
     assert "ok 15,000 ± 120, 61.2 (" in told(result, "samples_per_s", "min_avg_util")
+    devices = tuple(replace(device, delayed_mean_pct=50.0) for device in result.devices)
+    assert "ok 15,000 ± 7,501 (" in told(replace(result, devices=devices), "samples_per_s")  # as at the end
 
 
 def test_an_objective_that_was_not_measured_is_named(plan: ProbePlan) -> None:

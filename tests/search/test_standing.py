@@ -17,7 +17,6 @@ from tuner.search.standing import (
     fastest,
     incumbent,
     leader,
-    leads,
     rival,
     ways,
 )
@@ -205,15 +204,6 @@ def test_a_config_that_may_not_be_the_best_is_measured_and_no_rival() -> None:
     known = all_measured([reading(0, "a", 50.0, speed=10.0), barred])
     assert [one.is_eligible for one in known] == [True, False]
     assert rival(known[0], known) is None
-
-
-def test_a_config_leads_only_alone() -> None:
-    first, equal, better = (reading(trial, *one) for trial, one in enumerate([("a", 5.0), ("b", 5.0004), ("c", 5.1)]))
-    assert leads([first], 5.0)
-    assert not leads([first, equal], 5.0004)
-    assert leads([first, equal, better], 5.1)
-    assert not leads([first, equal, better], 5.0)
-    assert not leads([], None)
 
 
 def test_sessions_count_only_where_nothing_was_read_cold() -> None:

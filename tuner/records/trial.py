@@ -1,5 +1,6 @@
 """One trial as everybody reads it, and the record of its probe: the typed values, their encoder and decoder."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -244,11 +245,6 @@ class TrialRecord:
         return over(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
 
     @property
-    def delayed(self) -> float:
-        """The share of the time in which a rank waited for a processor that other programs used; 0 if unknown."""
-        return (over(max, (device.delayed_mean_pct for device in self.devices)) or 0.0) / 100.0
-
-    @property
     def others_pct(self) -> float | None:
         """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
         return over(max, (device.others_mean_pct for device in self.devices))
@@ -274,6 +270,19 @@ class TrialRecord:
     def may_be_best(self) -> bool:
         """Whether the trial has measured a config that may be the best."""
         return self.state == COMPLETE and bool(self.values) and not self.is_barred
+
+
+def widened(value: float, error: float | None, devices: Iterable[DeviceSummary]) -> float | None:
+    """Return the standard error of a single reading for people, wider if other programs disturbed the reading.
+
+    Without its waits for a processor that other programs used, the reading may be `1 / (1 - delayed)` times as large.
+    Half of that difference counts, and at most the whole reading.
+    """
+    delayed = (over(max, (device.delayed_mean_pct for device in devices)) or 0.0) / 100.0
+    if error is None or delayed < 0.02:  # usual on a machine that runs nothing else
+        return error
+    half_of_difference = delayed / (1.0 - delayed) / 2.0 if delayed < 1.0 else math.inf
+    return math.hypot(error, value * min(1.0, half_of_difference))
 
 
 def attributes(probe: ProbeRecord, *, retry: bool, error: float | None) -> dict[str, Any]:

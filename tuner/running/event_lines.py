@@ -104,7 +104,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
-    left = f"; {about(event.left_s)} left" if event.left_s else ""  # until the search probably ends
+    left = f"; {time_left(event.left_s, event)}" if event.left_s else ""
     return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
 
 
@@ -114,14 +114,15 @@ def _standing(event: events.ProbeEnded) -> str:
     if best and best.trial == event.trial and best.readings > 1:
         how = "confirmed by the plain command" if event.confirms else "measured again"
         return f", {how}: mean {with_error(best.value, best.error)} of {best.readings}"
-    if event.leads and event.confirms and best and best.trial == event.trial:  # sessions may have measured more
-        return ", confirmed by the plain command"
-    return ", best so far" if event.leads else ""
+    if not event.leads:
+        return ""
+    return ", confirmed by the plain command" if event.confirms else ", best so far"
 
 
-def about(seconds: float) -> str:
-    """Return an estimated duration: whole seconds, of which there is at least one."""
-    return f"about {max(seconds, 1.0):.0f} s" if seconds < 59.5 else f"about {duration(seconds)}"
+def time_left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
+    """Return in words that about so many seconds, at least one, are left of the search, or of `--hours` before it."""
+    about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
+    return f"about {about} left{' of --hours' if event.left_of_hours else ''}"
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:

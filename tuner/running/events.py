@@ -13,7 +13,7 @@ from tuner.export import EXHAUSTED, CaseView, gain
 from tuner.probe import Blame, Failure, FailureKind, ProbeResult
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import adapter
-from tuner.records.trial import TrialRecord
+from tuner.records.trial import TrialRecord, widened
 from tuner.search.standing import BROKEN_AFTER
 from tuner.study import Case, Value
 
@@ -133,7 +133,9 @@ class ProbeStarted(Event):
     left: float | None
     """The trials after which the search probably ends, this one included; None where nothing tells."""
     left_s: float | None
-    """The seconds of these trials; None where they are unknown."""
+    """The seconds of these trials, at most those of `--hours`; None where they are unknown."""
+    left_of_hours: bool = False
+    """Whether `--hours` end before these trials, so that `left_s` is what is left of `--hours`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +173,10 @@ class ProbeEnded(Event):
     values: tuple[float, ...]
     """The objectives, in their order."""
     error: float | None
-    """The standard error of the first objective."""
+    """The standard error of the first objective, as the end tells it: other programs widen it."""
     samples_per_s: float | None
     leads: bool
-    """Whether the config alone is the best so far."""
+    """Whether the config is the best so far, by the rule of the end; never with several objectives."""
     notes: tuple[str, ...]
     """Why there is no value, why the config cannot be the best, and what to know of the numbers."""
     confirms: bool
@@ -189,6 +191,8 @@ class ProbeEnded(Event):
     """Whether the trial counts towards `target`."""
     left_s: float | None
     """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
+    left_of_hours: bool = False
+    """As of `ProbeStarted`."""
 
     @classmethod
     def of(
@@ -203,6 +207,7 @@ class ProbeEnded(Event):
         finished: int,
         target: int | None,
         left_s: float | None,
+        left_of_hours: bool = False,
     ) -> "ProbeEnded":
         """Return the event of a trial that is stored; for `leads` and what follows, see the fields."""
         reason = result.failure.detail if result.failure else result.stopped
@@ -215,7 +220,7 @@ class ProbeEnded(Event):
             total_batch=result.total_batch,
             status=verdict.status,
             values=tuple(verdict.values or ()),
-            error=verdict.error,
+            error=widened(verdict.values[0], verdict.error, result.devices) if verdict.values else None,
             samples_per_s=result.samples_per_s,
             leads=leads,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
@@ -228,6 +233,7 @@ class ProbeEnded(Event):
             # neither another measurement of the best, nor a failure that will be tried again
             counts=target is not None and not (asked.confirms or verdict.retry),
             left_s=left_s,
+            left_of_hours=left_of_hours,
         )
 
 

@@ -109,9 +109,10 @@ class Probing:
         # tell how much is left
         case = self._case.name
         left = None if asked.confirms else self._probes_left(asked.choice.left, history.finished)
-        left_s = self._duration_s(left, history, max(history.running, 1))
+        left_s, of_hours = self._time_left(left, history, max(history.running, 1))
+        config = dict(asked.config)
         self._job.watcher(
-            ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
+            ProbeStarted(case=case, trial=asked.number, config=config, left=left, left_s=left_s, left_of_hours=of_hours)
         )
 
         # probe, and add to the result what only the study knows
@@ -190,17 +191,21 @@ class Probing:
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
+        left_s, of_hours = self._time_left(None if asked.confirms else probes_left, history, workers)
+        best = BestSoFar.of(self._study.case, history.records)
+        searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have a front
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
                 asked,
                 result,
                 verdict,
-                leads=self._job.recording is None and history.leads(verdict.value),  # a recording searches no best
-                best=BestSoFar.of(self._study.case, history.records),
+                leads=searches_best and best is not None and best.trial == asked.number,
+                best=best,
                 finished=history.finished,
                 target=self._job.target(self._spec),
-                left_s=None if asked.confirms else self._duration_s(probes_left, history, workers),
+                left_s=left_s,
+                left_of_hours=of_hours,
             )
         )
 
@@ -221,17 +226,18 @@ class Probing:
             return None if self._spec.sampler == "gain" else until_target
         return min(until_target, expected)
 
-    def _duration_s(self, probes: float | None, history: History, workers: int) -> float | None:
-        """Return how many seconds some workers need for so many usual probes, at most those of the budget.
+    def _time_left(self, probes: float | None, history: History, workers: int) -> tuple[float | None, bool]:
+        """Return the seconds that some workers need for so many usual probes, and whether the budget ends before.
 
-        The confirmation of the best by the plain command is added. Returns None if the number of probes or their usual
-        length is unknown, or if probes take no time.
+        Then the seconds are those of the budget. The confirmation of the best by the plain command is added. The
+        seconds are None if the number of probes or their usual length is unknown, or if probes take no time.
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
-            return None
+            return None, False
         confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
-        return max(0.0, min(probes * usual_s / workers + confirmation_s, self._job.left_s()))
+        search_s, budget_s = probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s())
+        return min(search_s, budget_s), budget_s < search_s
 
     def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
         """Return whether a running probe has measured for the study's `window_seconds`."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from itertools import takewhile
+from math import hypot
 from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from tuner.probe import over
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.standing import (
+    SURE,
     Standing,
     best,
     broken,
@@ -25,13 +27,14 @@ from tuner.search.standing import (
     incumbent,
     is_failure,
     leader,
-    leads,
     much_busier,
     ways,
 )
 from tuner.search.trials import since_mended, typed_trial
 from tuner.study import Config, Space, launch_digest, same_launch
 
+FIRST_TRIALS = 4
+"""The trials that finish before a config's readings are repeated, unless the time is nearly over (chosen)."""
 MOST_READINGS = 4
 """The most measurements of a config whose readings contradict each other: on a busy machine more would, too."""
 
@@ -112,10 +115,6 @@ class History:
     def incumbent(self) -> float | None:
         """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
         return None if len(self.signs) > 1 else incumbent(self.records)
-
-    def leads(self, value: float | None) -> bool:
-        """Return whether one config alone is the best so far, and this is its mean; see `standing.leads`."""
-        return len(self.signs) == 1 and leads(self.records, value)
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
         """Return the best config so far; see `standing.best`."""
@@ -232,6 +231,20 @@ class History:
         """
         measured = (trial for trial in self._ended if trial.values and not trial.warm)
         return sum(trial.launch == standing.launch for trial in measured) < MOST_READINGS
+
+    def disturbed_own(self, own: Config) -> Config | None:
+        """Return the own config if the disturbance of its only reading hides which config is faster; None if not.
+
+        The own config and the best of the others are compared by the errors that people are told.
+        """
+        cold = dict(ways(self._ended).cold)
+        own_standing = cold.pop(launch_digest(own), None)
+        other = max(cold.values(), key=attrgetter("value"), default=None)
+        if own_standing is None or other is None or own_standing.widened_error == own_standing.error:
+            return None
+        noise = hypot(own_standing.widened_error or 0.0, other.widened_error or 0.0)
+        is_hidden = abs(other.value - own_standing.value) <= SURE * noise
+        return own_standing.config if is_hidden and self._may_be_repeated(own_standing) else None
 
     def unsure_gain(self, own: Config) -> Config | None:
         """Return the config of which a second reading makes the gain over the user's own config sure; None without one.

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuner.probe import Change, FailureKind, error_of_mean, over
-from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord
+from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, widened
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
 
@@ -86,18 +86,8 @@ class Standing:
         return self._widened(self.samples_per_s or 0.0, self.speed_error)
 
     def _widened(self, value: float, error: float | None) -> float | None:
-        """Return the error of a value, widened if other programs disturbed its only reading.
-
-        Without its waits for a processor, a reading may be `1 / (1 - delayed)` times as large. Half of that difference
-        counts, and at most the whole reading.
-        """
-        if error is None or self.readings > 1:  # several readings show by themselves how far they scatter
-            return error
-        delayed = self.trials[0].delayed
-        if delayed < 0.02:  # usual on a machine that runs nothing else
-            return error
-        half_of_difference = delayed / (1.0 - delayed) / 2.0 if delayed < 1.0 else math.inf
-        return math.hypot(error, value * min(1.0, half_of_difference))
+        """Return the error of a value; several readings show by themselves how far they scatter."""
+        return error if self.readings > 1 else widened(value, error, self.trials[0].devices)
 
     @property
     def is_warm(self) -> bool:
@@ -323,19 +313,6 @@ def fastest(standings: Iterable[Standing]) -> Standing | None:
     """Return the eligible config with the most samples/s; None where no speed is known."""
     known = (standing for standing in standings if standing.is_eligible and standing.samples_per_s)
     return max(known, key=_speed, default=None)
-
-
-def leads(trials: Iterable[TrialRecord], value: float | None) -> bool:
-    """Return whether a trial's value makes its config the best by itself, so that people may be told so.
-
-    It does if one config alone has the largest mean of the first objective, and `value` is about this mean.
-    """
-    means = sorted(map(_value, eligible(trials).values()), reverse=True)
-    if value is None or not means:
-        return False
-    tie = TIE * means[0]
-    is_alone = len(means) == 1 or means[0] - means[1] > tie
-    return is_alone and abs(means[0] - value) <= tie
 
 
 def incumbent(trials: Iterable[TrialRecord]) -> float | None:

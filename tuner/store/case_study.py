@@ -22,7 +22,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
-from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why, free
+from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.samplers import ask_for
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database, FileLockedError
@@ -184,21 +184,24 @@ def _expected_s(choice: Choice, history: History) -> float | None:
     return min(choice.takes_s, usual_s)
 
 
-def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> bool:
+def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
     """Return whether a probe leaves enough time to measure the own config and the best again after it.
 
-    True before four trials have finished, because then no time is kept for these confirmations.
+    True before four trials have finished, because then time is kept only for an own config that hides what is faster:
+    see `History.disturbed_own`.
 
     Args:
         choice: The probe.
         history: What the study has probed so far.
         left_s: The seconds that are left before the probe.
+        own: The user's own config, if there is one.
     """
     next_s, usual_s = _expected_s(choice, history), history.usual_s
-    if history.finished < 4 or next_s is None or usual_s is None:
+    if next_s is None or usual_s is None:
         return True
     confirmations_s = usual_s + max(usual_s, history.confirmation_s)
-    return left_s >= next_s + confirmations_s
+    is_enough = left_s >= next_s + confirmations_s
+    return is_enough or (history.finished < FIRST_TRIALS and not (own and history.disturbed_own(own)))
 
 
 Answer = TypeVar("Answer")
@@ -450,7 +453,9 @@ class CaseStudy:
         if target is None or history.finished + history.running < target:
             answer = self._strategy.choose(history, price)
             choice = answer if isinstance(answer, Choice) else None
-        if choice and (choice.why is not Why.SEARCH or _leaves_time_to_confirm(choice, history, left_s)):
+        if choice and choice.why is not Why.SEARCH:
+            return choice
+        if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice
         may_confirm = self._confirm and not history.running
         confirmation = self._strategy.confirm(history, price) if may_confirm else None

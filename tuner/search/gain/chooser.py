@@ -9,7 +9,7 @@ from functools import cached_property
 
 from optuna.study import Study
 
-from tuner.search.choosing import Choice, Done, History, Price, Strategy, confirmation, free, retry
+from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, confirmation, free, retry
 from tuner.search.gain.acquisition import Acquisition
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.outlook import Outlook
@@ -68,18 +68,21 @@ class Gain:
         return Choice(config=config, takes_s=acquisition.takes_s(place, price), left=acquisition.left)
 
     def settle(self, history: History, price: Price) -> Choice | None:
-        """Choose the user's own config or the best for another reading, where its readings contradict each other.
+        """Choose the user's own config or the best for another reading, without which their speeds cannot be compared.
 
-        As long as they do, the gain of the best over the own config cannot be told.
+        Its readings contradict each other, or the own config's only one was disturbed and hides which config is faster.
+        The latter waits for four trials: see `History.disturbed_own`.
         """
-        contradictory = history.contradictory(self._own) if self._own else None
-        return self._confirmation(contradictory, history)
+        if self._own is None:
+            return None
+        disturbed = history.disturbed_own(self._own) if history.finished >= FIRST_TRIALS else None
+        return self._confirmation(history.contradictory(self._own) or disturbed, history)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
         It is not chosen where the best cold config is as good: see `Acquisition.is_as_good`. A study of a speed then
-        measures the user's own config again: see `History.unsure_gain`.
+        measures the user's own config again: see `History.disturbed_own` and `History.unsure_gain`.
         """
         acquisition = self._acquisition(history)
         best = acquisition.best_config
@@ -89,7 +92,7 @@ class Gain:
         is_confirmed = best in confirmed or (bool(confirmed) and acquisition.is_as_good(confirmed[0], price))
         if not is_confirmed:
             return self._confirmation(best, history)
-        unsure = history.unsure_gain(self._own) if self._own else None
+        unsure = (history.disturbed_own(self._own) or history.unsure_gain(self._own)) if self._own else None
         return self.settle(history, price) or self._confirmation(unsure, history)
 
     def _confirmation(self, config: Config | None, history: History) -> Choice | None:
