@@ -8,13 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.errors import TunerError
+    from tuner.errors import StudyError, TunerError
     from tuner.export.recorded_table import Table
-    from tuner.optimizing import Result, optimize
+    from tuner.optimizing import Result, SpeedGain, optimize
     from tuner.probe.probe_plan import ProbePlan
     from tuner.records.schema import ERROR as ERROR_ATTRIBUTE
     from tuner.records.schema import MEMORY as MEMORY_CONSTRAINT
     from tuner.replay import ReplayedProber
+    from tuner.running.events import CaseOutcome, Ending
     from tuner.search.gain.chooser import GainSampler
     from tuner.search.trials import suggest
     from tuner.study.cases import Case
@@ -30,12 +31,16 @@ _HOMES = {
     "ERROR_ATTRIBUTE": "tuner.records.schema:ERROR",
     "MEMORY_CONSTRAINT": "tuner.records.schema:MEMORY",
     "Case": "tuner.study.cases:Case",
+    "CaseOutcome": "tuner.running.events:CaseOutcome",
+    "Ending": "tuner.running.events:Ending",
     "GainSampler": "tuner.search.gain.chooser:GainSampler",
     "Parameter": "tuner.study.space:Parameter",
     "ProbePlan": "tuner.probe.probe_plan:ProbePlan",
     "ReplayedProber": "tuner.replay:ReplayedProber",
     "Result": "tuner.optimizing:Result",
     "Space": "tuner.study.space:Space",
+    "SpeedGain": "tuner.optimizing:SpeedGain",
+    "StudyError": "tuner.errors:StudyError",
     "Table": "tuner.export.recorded_table:Table",
     "Trainer": "tuner.trainers.base:Trainer",
     "TunerError": "tuner.errors:TunerError",
@@ -51,12 +56,16 @@ __all__ = [
     "ERROR_ATTRIBUTE",
     "MEMORY_CONSTRAINT",
     "Case",
+    "CaseOutcome",
+    "Ending",
     "GainSampler",
     "Parameter",
     "ProbePlan",
     "ReplayedProber",
     "Result",
     "Space",
+    "SpeedGain",
+    "StudyError",
     "Table",
     "Trainer",
     "TunerError",

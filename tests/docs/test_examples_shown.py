@@ -18,7 +18,7 @@ from tuner.trainers.registry import declined_parameters, open_trainer
 TABLE = ROOT / "benchmarks/tables/pi_plus_two_h200/deepmimic_pi_plus_ppo.parquet"
 
 PRINTED = {
-    "python.md": ["47 configs; 71914."],
+    "python.md": ["72", "47 configs; 71914."],
     "sampler.md": ["{'num_envs': 4096, 'batch_size': 1} "],
 }
 """The beginning of each example's output, by page, in the order of the examples."""

@@ -132,3 +132,35 @@ def test_a_value_that_a_suggestion_does_not_allow_is_refused() -> None:
     trial = optuna.create_study(direction="maximize", sampler=GainSampler(space)).ask()
     with pytest.raises(StudyError, match=r"num_workers=\d, outside IntDistribution\(high=9"):
         trial.suggest_int("num_workers", 7, 9)
+
+
+@pytest.mark.parametrize("directions", [["maximize"], ["maximize", "minimize"]])
+def test_an_objective_that_the_search_cannot_learn_from_is_refused(directions: list[str]) -> None:
+    sampler = GainSampler(Space.of(num_workers=[0, 2, 4], batch=[1, 2]))
+    study = optuna.create_study(directions=directions, sampler=sampler)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StudyError, match=r"did not suggest batch.*suggest all its values|has 2 objectives"):
+        study.optimize(lambda trial: trial.suggest_int("num_workers", 0, 4), n_trials=9)
+    assert len(study.trials) == 1
+
+
+def test_a_trial_that_ends_without_a_value_may_suggest_less() -> None:
+    sampler = GainSampler(Space.of(num_workers=[0, 2, 4], batch=[1, 2]))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+
+    def objective(trial: optuna.Trial) -> float:
+        trial.suggest_int("num_workers", 0, 4)
+        raise optuna.TrialPruned
+
+    study.optimize(objective, n_trials=2)
+    assert len(study.trials) == 2
+
+
+@pytest.mark.parametrize("given", [FloatDistribution(1e-5, 1e-1, log=True), "bf16", [], [None], 3])
+def test_a_parameter_without_listed_values_is_refused(given: object) -> None:
+    with pytest.raises(StudyError, match=r"lr=.* lists no values"):
+        Space.of(lr=given)  # pyright: ignore[reportArgumentType]
+
+
+def test_numbers_of_numpy_become_plain_numbers() -> None:
+    space = Space.of(lr=np.geomspace(1e-5, 1e-1, 5), batch=np.array([1, 2]))
+    assert {type(value) for parameter in space.parameters for value in parameter.values} == {float, int}

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner.export import figure, in_words, with_error
 from tuner.probe import HOUR_S, LOADED, WITHOUT_PAUSE, duration, number_of
 from tuner.records.trial import OK, PRUNED
 from tuner.running import events
-from tuner.running.job import Budget
 from tuner.study import Value
+
+if TYPE_CHECKING:
+    from tuner.running.job import Budget
 
 
 def rungs_to_come(rungs: Sequence[int]) -> str:
@@ -33,7 +35,7 @@ def ladder_line(case: str, rungs: Iterable[int]) -> str:
     return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
-def out_of_time(budget: Budget, option: str = "--hours") -> str:
+def out_of_time(budget: "Budget", option: str = "--hours") -> str:
     """Return a line that says that the time of `option` is over, or that the rest is too short for a probe."""
     limit = duration(budget.total_s)
     if budget.shortage is None:

@@ -25,7 +25,7 @@ class StrategySampler(BaseSampler):
     """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
     def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
-        """The sampler calls `price` before each trial: see `Price`."""
+        """`price` returns how many starts of the trainer a config takes now; the sampler calls it before each trial."""
         self._space = space
         self._strategy = strategy
         self._price = price
@@ -64,7 +64,9 @@ class StrategySampler(BaseSampler):
         return {}
 
     def choose(self, study: Study, trial: FrozenTrial) -> Config:
-        """Return the config of a trial."""
+        """Return the config of a trial. Raises StudyError for a study of several objectives, and after the end."""
+        if (count := len(study.directions)) > 1:
+            raise StudyError(f"the study has {count} objectives, and this sampler takes one; give it one `direction`")
         history = History(study, self._space, asked=trial.number)
         answer = self._strategy.choose(history, self._price)
         return answer.config if isinstance(answer, Choice) else self.after_end(history, answer)
@@ -88,6 +90,18 @@ class StrategySampler(BaseSampler):
                 f"the space has {param_name}={value}, outside {param_distribution}; suggest all its values"
             )
         return value
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        """Raise StudyError for a value of a trial that has no whole config: nothing could be learnt from it."""
+        if state is not TrialState.COMPLETE:
+            return
+        try:
+            self._space.draw(lambda parameter: trial.params[parameter.name])
+        except KeyError as error:
+            raise StudyError(
+                f"trial {trial.number} did not suggest {error.args[0]}, so the search cannot learn from it; the space "
+                "has it: suggest all its values"
+            ) from error
 
     def reseed_rng(self) -> None:
         """Start other random numbers, as Optuna asks of samplers that run side by side."""

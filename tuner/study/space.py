@@ -7,7 +7,9 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from tuner.errors import StudyError
 
 
 def halving(count: int, wanted: int) -> list[int]:
@@ -167,6 +169,11 @@ class Parameter:
         return all(condition.holds(config) for condition in self.conditions)
 
 
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as one of Python, and any other value as it is."""
+    return value.item() if hasattr(value, "item") else value
+
+
 def every(config: Config) -> bool:
     """Return True: any config can be measured."""
     return True
@@ -187,12 +194,20 @@ class Space:
     def of(cls, **values: Iterable[Value]) -> "Space":
         """Return the space of some parameters, each with its values: `Space.of(num_workers=[0, 2, 4])`.
 
-        A `range` of numbers is a range, and the values of `num_envs` are a ladder.
+        A `range` of numbers is a range, and the values of `num_envs` are a ladder. Each value is a number, a text, True
+        or False; numbers of NumPy will do. Raises StudyError for anything else, such as a distribution of Optuna.
         """
         parameters: list[Parameter] = []
         for name, given in values.items():
-            ordered = sorted(given, key=float) if name == LADDER else given
-            parameters.append(Parameter(name=name, values=tuple(ordered), is_range=isinstance(ordered, range)))
+            listed = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+            plain = list(map(_plain, listed))
+            if not plain or not all(isinstance(value, bool | int | float | str) for value in plain):
+                raise StudyError(
+                    f"{name}={given!r} lists no values; write each of them, as in [0, 2, 4], range(1, 9), "
+                    '["bf16", "fp32"] or, for a logarithmic float, numpy.geomspace(1e-5, 1e-1, 13)'
+                )
+            ordered = sorted(plain, key=float) if name == LADDER else plain
+            parameters.append(Parameter(name=name, values=tuple(ordered), is_range=isinstance(given, range)))
         return cls(tuple(parameters))
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
