@@ -67,9 +67,10 @@ def complaint(
     elif output.crash:
         why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
     elif exit_code == 0:
-        seen = f"it made {probe.number_of(steps, 'optimizer step')}" if steps else "before three iterations were seen"
+        made = f" and {probe.number_of(steps, 'optimizer step')}"
+        seen = made if steps else ", before three iterations were seen"
         need = f"a probe needs about {STEPS_OF_PROBE}"
-        why = f"the command ended by itself after {took}, {seen}; {need}, so let it train for longer"
+        why = f"the command ended by itself after {took}{seen}; {need}, so let it train for longer"
     else:
         why = _no_progress(output, seconds, is_counting=is_counting)
     return f"{why} (all its output is in {plan.slot.console})"
