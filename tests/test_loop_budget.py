@@ -9,7 +9,6 @@ from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec,
 from tests_replays import FakeClock
 from tests_table import MadeUp, study, workbench
 
-from tuner.cli.hints import out_of_time
 from tuner.export.case_view import CaseView
 from tuner.export.findings import Topic, findings
 from tuner.export.summary import summary
@@ -21,6 +20,7 @@ from tuner.probe.units import HOUR_S
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ENDED
 from tuner.records.trial import ProbeRecord, TrialRecord
+from tuner.running.event_lines import out_of_time
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize

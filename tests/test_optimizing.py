@@ -1,5 +1,6 @@
 """`tuner.optimize`: a search from a program."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tests_cli import study_file
 import tuner
 from tuner.devices.cpu import CpuSource
 from tuner.devices.power import Rapl
+from tuner.drafting.writing import origin_line
 from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted
 from tuner.study import load
@@ -21,7 +23,10 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     study, runs = str(study_file(tmp_path)), tmp_path / "runs"
     result = tuner.optimize(study=study, trials=2, runs=runs, say=lines.append, watcher=events.append)
     assert result.best == {"num_envs": 16}
-    assert (result.command, result.lines) == (None, ())
+    assert (result.command, result.lines, result.stopped) == (None, (), None)
+    assert repr(result) == "Result(best={'num_envs': 16}, gain=None, command=None, stopped=None)"
+    assert repr(result.study) == "StudyReader('demo')"
+    assert [line.split()[0] for line in lines if "num_envs=" in line] == ["#0", "#1"]
     assert list(result.trials()["num_envs"]) == [8, 16]
     assert isinstance(events[0], StudyStarted)
     assert sum(isinstance(event, ProbeEnded) for event in events) == 2
@@ -30,12 +35,45 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     assert (kept.startswith(f"# a copy of {study}, "), kept.endswith(Path(study).read_text())) == (True, True)
     (outcome,) = tuner.optimize(study=study, trials=2, runs=runs).outcomes
     assert outcome.probed == 0
+    cut = tuner.optimize(study=study, hours=1e-9, runs=runs)
+    assert (cut.best, cut.lines) == (result.best, (cut.stopped,))
+    assert "of hours are over" in str(cut.stopped)
 
 
 @pytest.mark.parametrize("named", [{}, {"command": ["train.py"], "study": "demo"}])
 def test_one_of_command_and_study_is_named(named: dict[str, object]) -> None:
     with pytest.raises(tuner.TunerError, match="either a command or a study"):
         tuner.optimize(**named)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_error_names_the_argument_and_no_option() -> None:
+    with pytest.raises(tuner.TunerError, match=r"^name 'a b' names no study"):
+        tuner.optimize("python train.py", name="a b")
+    with pytest.raises(tuner.TunerError, match=r"^search a b=8: write"):
+        tuner.optimize("python train.py", search={"a b": "8"})
+
+
+@pytest.mark.parametrize("line", ["  ", "python 'train.py"])
+def test_a_command_line_without_words_is_refused(line: str) -> None:
+    with pytest.raises(tuner.TunerError, match=r"either a command or a study|close the quote"):
+        tuner.optimize(line)
+
+
+def test_a_study_has_a_space_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(tuner.TunerError, match="a study has its own space"):
+        tuner.optimize(study=str(study_file(tmp_path)), search={"num_envs": [8]})
+
+
+def test_force_makes_the_study_of_a_command_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["python", "gone.py", "--workers", "0"]
+    Path("studies").mkdir()
+    Path("studies/gone.yaml").write_text(f"{origin_line(command)}\nname: gone\n")
+    for force in (False, True):
+        said: list[str] = []
+        with pytest.raises(tuner.TunerError):
+            tuner.optimize(shlex.join(command), devices="cpu:1", force=force, say=said.append)
+        assert any("watching the command" in line for line in said) is force
 
 
 def test_a_study_that_needs_energy_is_refused_where_none_is_shown(tmp_path: Path) -> None:

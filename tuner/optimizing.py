@@ -1,7 +1,10 @@
 """`tuner.optimize`: makes a command faster or runs a study, and returns what was found. The command line uses it."""
 
+import re
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,14 +14,25 @@ from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
-from tuner.errors import StudyError
-from tuner.export import StudyReader, connect, export_study, gain, in_use, prepare_folder
+from tuner.errors import StudyError, TunerError
+from tuner.export import (
+    StudyReader,
+    connect,
+    export_study,
+    failed_configs,
+    gain,
+    in_use,
+    merged_lines,
+    prepare_folder,
+    with_error,
+)
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
-from tuner.running.events import CaseOutcome, Watcher
+from tuner.running.event_lines import Lines, out_of_time
+from tuner.running.events import CaseOutcome, Ending, Event, Watcher
 from tuner.running.job import Budget, Job, open_job, within
 from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
@@ -131,17 +145,24 @@ class SpeedGain(NamedTuple):
     """The standard error of `times`; None where it is unknown."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Result:
     """What a search has found. Its properties are about the study's first case; `study.cases` has all."""
 
     study: StudyReader
     outcomes: tuple[CaseOutcome, ...]
-    """How the search of each case ended."""
+    """How the search of each case ended: its `ending`, and `why` no further probe pays."""
     lines: tuple[str, ...] = ()
-    """Lines about the result for the person who typed a command; empty for a study."""
+    """Lines for a person: what stopped the search, what was found for a command, and how many configs failed."""
+    stopped: str | None = None
+    """What stopped the search early, such as `hours`; None where it ended by itself or by its number of trials."""
     command: str | None = None
     """The command line with the best config's values, in shell quoting; None where nothing is faster."""
+
+    def __repr__(self) -> str:
+        times = self.gain and f"{with_error(self.gain.times, self.gain.error, 2)} times"
+        found = {"best": self.best, "gain": times, "command": self.command, "stopped": self.stopped}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in found.items())})"
 
     @property
     def best(self) -> Config | None:
@@ -168,14 +189,37 @@ class Result:
         return pd.DataFrame(list(sheet.rows), columns=list(sheet.columns))
 
 
+_ARGUMENTS = {
+    **{name: name for name in ("search", "name", "cases", "hours", "devices", "replay", "storage", "runs", "study")},
+    "n-trials": "trials",
+    "force": "force=True",
+    "free-batch": "free_batch=True",
+    "free-precision": "free_precision=True",
+}
+"""Option of the command line → what stands for it among the arguments of `optimize`."""
+
+
+@contextmanager
+def _naming_arguments() -> Iterator[None]:
+    """Let errors name arguments in place of options; what is in backticks stays, because it is a command."""
+    try:
+        yield
+    except TunerError as error:
+        options = re.compile(rf"(`[^`]*`)|(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w=-])")
+        error.args = (options.sub(lambda found: found[1] or _ARGUMENTS[found[2]], str(error)),)
+        raise
+
+
+@_naming_arguments()
 def optimize(
-    command: Sequence[str] = (),
+    command: Sequence[str] | str = (),
     *,
     study: str | None = None,
-    search: Mapping[str, Sequence[Value]] | None = None,
+    search: Mapping[str, Sequence[Value] | str] | None = None,
     name: str | None = None,
     free_batch: bool = False,
     free_precision: bool = False,
+    force: bool = False,
     cases: Sequence[str] | None = None,
     trials: int | None = None,
     hours: float | None = None,
@@ -191,12 +235,14 @@ def optimize(
     The database and the tables of the study are in its folder below `runs`.
 
     Args:
-        command: the words of a training command, such as `["python", "train.py", "--batch-size", "32"]`.
+        command: the words of a training command, such as `["python", "train.py", "--batch-size", "32"]`, or its line.
         study: instead of a command, the name of a study in `studies/`, or the path to a study file.
-        search: a flag → its values, such as `{"num_workers": [0, 2, 4]}`; None for those that are worth a search.
+        search: a flag → its values, such as `{"num_workers": [0, 2, 4]}`, or a text such as `"256..65536"`; None for
+            those that are worth a search.
         name: the name of the command's study; None for that of its script.
         free_batch: whether batch and environments may grow, which changes what is learnt.
         free_precision: whether the precision may vary, which may change what is learnt.
+        force: whether the command's study file is made anew where there is one.
         cases: globs of cases; None for the study's.
         trials: the finished trials of each case; None for the study's number.
         hours: the longest time, in hours; None for no limit.
@@ -204,21 +250,28 @@ def optimize(
         replay: a table of `tuner record` that is probed in simulated time, instead of a trainer.
         storage: the SQLAlchemy URL of the database; None for a file in `runs`.
         runs: the folder of the databases, probes and exports of all studies.
-        say: shows a line of text.
+        say: shows a line of text, also for each trial.
         watcher: gets every event of `tuner.running.events`.
 
     Raises:
-        StudyError: where both or neither of command and study are given, or the study cannot be used.
+        StudyError: where both or neither of command and study are given, the study cannot be used, or that of the
+            command has another space than `search`.
         TrainerError: where the trainer's command or files cannot be used.
         DeviceError: where devices cannot be used.
         StoreError: where the database cannot be used.
         OutputError: where a file cannot be written.
     """
+    if isinstance(command, str):
+        command = _words(command)
     if bool(command) == bool(study):
         raise StudyError("name either a command or a study")
+    if study and (search or name or free_batch or free_precision or force):
+        raise StudyError(
+            "a study has its own space; search, name, free_batch, free_precision and force are for a command"
+        )
     runs = Path(runs)
     if command:
-        searched = [f"{flag}={','.join(map(value_text, values))}" for flag, values in (search or {}).items()]
+        searched = [f"{flag}={_listed(values)}" for flag, values in (search or {}).items()]
         wanted = Wanted(
             search=searched or None,
             name=name,
@@ -226,6 +279,7 @@ def optimize(
             free_batch=free_batch,
             free_precision=free_precision,
             yes=True,
+            force=force,
             runs=runs,
         )
         study = make_study(command, wanted, say, warn=say, to_search=True)
@@ -234,18 +288,58 @@ def optimize(
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     prepare_folder(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
-    with open_job(ready.bench, url, ready.prober, watcher=watcher) as job:
+    lines, budget = Lines(), Budget(MonotonicClock(), hours)
+
+    def watch(event: Event) -> None:
+        """Tell an event: as a line, where it has one, and to the caller's watcher."""
+        if line := lines.of(event):
+            say(line.text)
+        watcher(event)
+
+    with open_job(ready.bench, url, ready.prober, watcher=watch) as job:
         keep_study_file(ready.bench)
-        watcher(ready.bench.started(ready.cases))
-        outcomes = ready.run(job, Budget(MonotonicClock(), hours), trials)
+        watch(ready.bench.started(ready.cases))
+        outcomes = ready.run(job, budget, trials)
     export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
-    return result_of(ready, url, outcomes, command)
+    result = result_of(ready, url, outcomes, command)
+    stopped = _stopped(ready.cases, outcomes, budget)
+    return replace(result, stopped=stopped, lines=(*([stopped] if stopped else []), *result.lines))
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a command line. Raises StudyError for a quote that is not closed."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise StudyError(f"command {line!r}: {error}; close the quote, or give a list of words") from error
+
+
+def _listed(values: Sequence[Value] | str) -> str:
+    """Return values as `--search` has them; a text has this form already."""
+    return values if isinstance(values, str) else ",".join(map(value_text, values))
+
+
+def _stopped(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], budget: Budget) -> str | None:
+    """Return what stopped a search early; None where each case ended by itself or by its number of trials."""
+    is_cut = len(outcomes) < len(cases) or any(outcome.ending is Ending.INTERRUPTED for outcome in outcomes)
+    if is_cut and budget.is_over():
+        return out_of_time(budget, "hours")
+    stops = ((outcome.case.name, _stop(outcome)) for outcome in outcomes if outcome.stopped)
+    return "; ".join(merged_lines(stops)) or None
+
+
+def _stop(outcome: CaseOutcome) -> str:
+    """Return how the work on a case stopped early, and of what."""
+    of_what = outcome.failure.detail if outcome.failure else outcome.why
+    return f"{outcome.ending}: {of_what}" if of_what else str(outcome.ending)
 
 
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
     """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
     study = StudyReader(connect(url), ready.bench.spec.name)
-    for_command = CommandOutcome()
     if command and study.cases:  # a command has one case
         for_command = outcome_of(ready.bench, study.cases[0], command)
+    else:
+        failed = ((case.name, failed_configs(case, ready.bench.folder)) for case in study.cases)
+        for_command = CommandOutcome(tuple(merged_lines((case, text) for case, text in failed if text)))
     return Result(study=study, outcomes=tuple(outcomes), lines=for_command.lines, command=for_command.command)

@@ -1,5 +1,6 @@
 """`tuner` has the names that docs/python.md lists, and loads each name only when it is used."""
 
+import pydoc
 import subprocess
 import sys
 from importlib import resources
@@ -22,6 +23,12 @@ def test_each_public_name_is_there_and_on_the_page(name: str) -> None:
     assert getattr(tuner, name) is not None
     assert name in dir(tuner)
     assert name in {piece.text for piece in of("python.md", "inline")}
+
+
+def test_help_shows_no_variable_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCESS_CODE", "s3cret")
+    public = (getattr(tuner, name) for name in tuner.__all__)
+    assert all("s3cret" not in pydoc.render_doc(thing) for thing in public if callable(thing))
 
 
 def test_a_name_that_is_not_public_is_no_attribute() -> None:

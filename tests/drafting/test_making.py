@@ -1,11 +1,13 @@
 """A study that is made of a command, and what is left where a person stops that."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tuner.drafting.making import Wanted, make_study
-from tuner.drafting.writing import origin_line
+from tuner.drafting.writing import origin_line, with_asked
+from tuner.errors import StudyError
 
 
 def test_what_was_there_before_a_stopped_first_run_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +34,44 @@ def test_the_study_of_the_same_command_is_used(tmp_path: Path, typed: str, made_
     said: list[str] = []
     assert make_study(typed.split(), Wanted(out=file), said.append, warn=said.append, to_search=True) == str(file)
     assert len(said) == 1
+
+
+MADE = """name: made
+trainer:
+  name: command
+  options:
+    command: python train.py -b {batch_size} --num-workers {num_workers}
+    unset: {num_workers: 1}
+    keeps: [batch]
+space: {batch_size: {choices: [8]}, num_workers: {choices: [1, 0, 2]}}
+"""
+TYPED = ["python", "train.py", "-b", "8"]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A study file of a command whose flag `--num-workers` is 1 without being typed."""
+    file = tmp_path / "made.yaml"
+    file.write_text(with_asked(f"{origin_line(TYPED)}\n{MADE}", ["j=0,2"]))
+    return file
+
+
+@pytest.mark.parametrize("asked", [["num_workers=0,2"], ["--num-workers=0,1,2"], ["num_workers"], ["j=0,2"], None])
+def test_a_study_is_used_for_the_space_that_it_has(made: Path, asked: list[str] | None) -> None:
+    wanted = Wanted(out=made, search=asked)
+    assert make_study(TYPED, wanted, lambda _: None, warn=print, to_search=True) == str(made)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Wanted(search=["num_workers=0,4"]),
+        Wanted(search=["num_workers=0,2", "b=8,16"]),
+        Wanted(search=["hidden=8,16"]),
+        Wanted(launch=["megatron"]),
+        Wanted(free_batch=True),
+    ],
+)
+def test_another_space_than_that_of_the_study_is_refused(made: Path, other: Wanted) -> None:
+    with pytest.raises(StudyError, match=r"another space: it searches batch_size=8 num_workers=1,0,2.*--force"):
+        make_study(TYPED, replace(other, out=made), print, warn=print, to_search=True)

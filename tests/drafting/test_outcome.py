@@ -89,6 +89,33 @@ def test_a_typed_folder_of_the_run_is_there_for_the_line_to_copy(tmp_path: Path)
     assert (desk.folder / "best/walk/a").read_text() == "2\n"
 
 
+@pytest.mark.parametrize("failing", [2, 3])
+def test_configs_that_failed_are_counted_with_their_kind_and_the_newest_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = spec(
+        trainer={"name": "command", "options": {"command": "train {workers}", "cases": ["walk"]}},
+        space={"workers": {"choices": [0, 2, 4]}},
+        objective="samples_per_s",
+        search={"trials": 8, "sampler": "random"},
+    )
+
+    def probe(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        plan.slot.out_dir.mkdir(parents=True, exist_ok=True)
+        plan.slot.console.touch()
+        if int(plan.config["workers"]) >= 6 - 2 * failing:
+            return failed(plan, FailureKind.CRASH, "workers are broken")
+        return replace(measured(plan, 50.0), samples_per_s=100.0)
+
+    desk = searched_bench(tmp_path, study, probe)
+    *before, line = outcome_of(desk, view(tmp_path), ["train", "0"]).lines
+    newest = max(trial.number for trial in view(tmp_path).failures)
+    log = f"log: demo/probes/walk/{newest:04d}/console.log"
+    assert line == f"{failing} of 3 configs failed, {failing} crash; #{newest}: workers are broken; {log}"
+    assert any(("each other config failed" if failing == 2 else "no config has run (crash)") in text for text in before)
+
+
 def test_the_line_to_copy_names_the_file_that_is_written(tmp_path: Path) -> None:
     case = "2048"  # no number of a member of a front
     file = tmp_path / "train.yaml"

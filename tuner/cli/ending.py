@@ -9,13 +9,13 @@ from rich.table import Table
 
 from tuner.cli.case_tables import best_of, plain_table
 from tuner.cli.hints import at_the_top
-from tuner.cli.options import beside_here
 from tuner.export import (
     SPEEDS,
     BestGain,
     CaseSummary,
     ConfigRow,
     Topic,
+    beside_here,
     figure,
     findings,
     gain_text,

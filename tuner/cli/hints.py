@@ -1,6 +1,5 @@
 """The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next."""
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.probe import HOUR_S, duration, number_of
+from tuner.probe import number_of
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
@@ -31,28 +30,7 @@ from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
     from tuner.export.recorded_table import Table as RecordedTable
-    from tuner.running.job import Budget
     from tuner.running.workbench import Workbench
-
-
-def rungs_to_come(rungs: Sequence[int]) -> str:
-    """Return in words how the rungs of an `auto` ladder are found. `rungs` are those of its calibration probes."""
-    return f"the ladder is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
-
-
-def batch_to_come(parameter: str) -> str:
-    """Return in words how a batch size that is `auto` is found; `parameter` is its name."""
-    return f"{parameter} is auto: it follows from the memory of the first probes"
-
-
-def batch_line(case: str, parameter: str, why: str) -> str:
-    """Return a line with a batch size that was `auto`; `why` says its value and what it follows from."""
-    return f"{case}: {parameter} is auto: {why}, fixed in this study"
-
-
-def ladder_line(case: str, rungs: Iterable[int]) -> str:
-    """Return a line with the rungs that an `auto` ladder has come to."""
-    return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
@@ -230,18 +208,6 @@ def script_of_best(
     command = literal_line(command_of_best(study, devices=devices, storage=storage, runs=runs))
     whose = f" of {study}, which stood in for {asked_for}" if asked_for not in {None, study} else ""
     return f"train with the best{whose}: `{command}` prints a script"
-
-
-def out_of_time(budget: "Budget", option: str = "--hours") -> str:
-    """Return a line that says that the time of `option` is over, or that the rest is too short for a probe."""
-    limit = duration(budget.total_s)
-    if budget.shortage is None:
-        return f"the {limit} of {option} are over; rerun to resume"
-    probe, left = map(duration, budget.shortage)
-    if (probe_s := budget.shortage.probe_s) > budget.total_s:
-        hours = math.ceil(100 * 1.1 * probe_s / HOUR_S) / 100  # a tenth more, because probes differ
-        return f"the next probe takes about {probe}, more than the {limit} of {option}; rerun with {option} {hours:g}"
-    return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
 
 
 def stopped(outcomes: Sequence[CaseOutcome], *, interrupted: bool) -> str:

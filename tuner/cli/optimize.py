@@ -16,7 +16,6 @@ from tuner.cli.ending import closing, gains_table, whereabouts
 from tuner.cli.hints import (
     command_for_larger,
     command_of_best,
-    out_of_time,
     progress_of_cases,
     script_of_best,
     stopped,
@@ -30,10 +29,11 @@ from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
-from tuner.export import CaseSummary, export_study, write_files
+from tuner.export import CaseSummary, beside_here, export_study, failed_configs, merged_lines, write_files
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
+from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE
@@ -185,7 +185,7 @@ def _with_changes(
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
     console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
-    return str(options.beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
+    return str(beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
 
 
 def _tell(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
@@ -221,6 +221,9 @@ def _show(
     print_tables(tables, *gains, *front_tables(reader))
     if not result:
         for line in closing(bench, ready.cases, rows):
+            console.print(line)
+        failed = ((case.name, failed_configs(case, bench.folder)) for case in reader.cases)
+        for line in merged_lines((case, text) for case, text in failed if text):
             console.print(line)
     written = export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))

@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from tuner.errors import StudyError
-from tuner.export import has_study, printable
+from tuner.export import beside_here, has_study, printable
 from tuner.records.urls import DATABASE, REPLAYED, database_url
 from tuner.running.kept_file import STUDY_FILE
 from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
@@ -276,12 +276,6 @@ def print_written(console: Console, paths: Sequence[Path]) -> None:
     """Print the names of the written files, if any."""
     if paths:
         console.print(f"wrote {', '.join(map(str, map(beside_here, paths)))}")
-
-
-def beside_here(path: Path) -> Path:
-    """Return a path, relative to the working directory where it lies below it."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def fall_silent(*streams: TextIO) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from tuner import export
 from tuner.cli import options
-from tuner.cli.hints import batch_to_come, cut_ladders, rungs_to_come
+from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
@@ -22,6 +22,7 @@ from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
+from tuner.running.event_lines import batch_to_come, rungs_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee

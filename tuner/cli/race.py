@@ -8,7 +8,6 @@ from rich import box
 from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.hints import out_of_time
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, finite, open_console
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, complete_cases, one_case
 from tuner.errors import StudyError
@@ -16,6 +15,7 @@ from tuner.export import StudyReader, connect, figure, in_words
 from tuner.optimizing import patient
 from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.records.urls import database_url
+from tuner.running.event_lines import out_of_time
 from tuner.running.job import Budget, within
 from tuner.running.workbench import open_workbench
 from tuner.store.races import RaceRuns

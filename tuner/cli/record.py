@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
-from tuner.cli.hints import out_of_time, recording_line, safe_rungs
+from tuner.cli.hints import recording_line, safe_rungs
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError
@@ -19,6 +19,7 @@ from tuner.export import CaseSummary, export_study, prepare_folder
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock
 from tuner.records.urls import database_url
+from tuner.running.event_lines import out_of_time
 from tuner.running.job import RECOVER, Budget, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench

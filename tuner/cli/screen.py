@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -14,117 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 from rich.text import Text
 
-from tuner.cli.hints import batch_line, batch_to_come, ladder_line, rungs_to_come
 from tuner.export import SPEEDS, figure, in_words, with_error
-from tuner.probe import LOADED, WITHOUT_PAUSE, duration, number_of
-from tuner.records.trial import OK, PRUNED
+from tuner.probe import duration
 from tuner.running import events
-from tuner.study import Value
-
-
-class StyledLine(NamedTuple):
-    """A line of text, and one of rich's styles."""
-
-    text: str
-    style: str
-
-
-def line(event: events.Event) -> StyledLine | None:
-    """Return the line for an event; None for an event without a line."""
-    style = ""  # the terminal's own
-    match event:
-        case events.ProbeEnded():
-            text, style = f"  {_trial_line(event)}", _style(event)
-        case events.CaseStarted():
-            text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
-        case events.CalibrationStarted():
-            text = f"case {event.case}: {rungs_to_come(event.rungs)}"
-        case events.LadderFixed():
-            text = f"case {ladder_line(event.case, event.rungs)}"
-        case events.BatchFitStarted():
-            text = f"case {event.case}: {batch_to_come(event.parameter)}"
-        case events.BatchFitted():
-            text = f"case {batch_line(event.case, event.parameter, event.why)}"
-        case events.CaseEnded():
-            why = f": {event.why}" if event.why else ""
-            again = f", {event.confirmed} to confirm" if event.confirmed else ""
-            trials = number_of(event.probed, "trial")
-            text, style = f"case {event.case}: {event.ending}; {trials} now{again}{why}", "bold"
-        case _:
-            return None
-    return StyledLine(text, style)
-
-
-def _style(event: events.ProbeEnded) -> str:
-    """Return the style of a trial's line, by whether it is the best so far and how it ended; red is for a failure."""
-    style_of = {OK: "green", PRUNED: "yellow"}
-    return "bold green" if event.leads else style_of.get(event.status, "red")
-
-
-def _progress_at_start(event: events.CaseStarted) -> str:
-    """Return in words how far a case had come when the work on it began, and what has changed since."""
-    has_target = event.target is not None and event.finished <= event.target  # it may be less than at an earlier call
-    of_target = f" of {event.target}" if has_target else ""
-    saved = f", {event.saved} of them saved only now" if event.saved else ""
-    retried = f", {number_of(event.to_repeat, 'interrupted trial')} will be repeated" if event.to_repeat else ""
-    since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
-    verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
-    return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
-
-
-def _trial_line(event: events.ProbeEnded) -> str:
-    """Return the line of a probe that has ended, such as `#3 num_envs=64: ok 71.2 ± 0.4, best so far (24.1 s)`."""
-    turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
-    before_notes = ";" if event.values else ":"  # without values, the notes say why
-    notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
-    why = ", to confirm" if event.confirms else ""
-    origin = f", from {event.origin}" if event.origin else ""
-    left = f"; {_left(event.left_s, event)}" if event.left_s else ""
-    return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
-
-
-def _best_so_far(event: events.ProbeEnded) -> str:
-    """Return the words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
-    best = event.best
-    if best and best.trial == event.trial and best.readings > 1:
-        how = "confirmed by the plain command" if event.confirms else "measured again"
-        return f", {how}: mean {with_error(best.value, best.error)} of {best.readings}"
-    if not event.leads:
-        return ""
-    return ", confirmed by the plain command" if event.confirms else ", best so far"
-
-
-def _left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
-    """Return in words that about so many seconds, at least one, are left of the search, or of `--hours` before it."""
-    about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
-    return f"about {about} left{' of --hours' if event.left_of_hours else ''}"
-
-
-def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
-    """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
-    shown = [with_error(objectives[0], error), *(with_error(value, None) for value in objectives[1:])]
-    if samples_per_s is not None and samples_per_s not in objectives:
-        shown.append(f"{figure(samples_per_s)} samples/s")
-    return ", ".join(shown)
-
-
-class Searched:
-    """Which part of a config a search varies; the rest is the same in every line, and none of them shows it."""
-
-    def __init__(self) -> None:
-        self._fixed: dict[str, tuple[str, ...]] = {}
-        """A case → the parameters with a single value."""
-
-    def take(self, event: events.CaseStarted) -> None:
-        """Take in which parameters of a case are fixed."""
-        self._fixed[event.case] = event.fixed
-
-    def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
-        """Return the values that vary; the whole config where none of them does."""
-        fixed = self._fixed.get(case, ())
-        return {name: value for name, value in config.items() if name not in fixed} or config
+from tuner.running.event_lines import Lines, Searched, numbers, time_left
 
 
 class Bars(Progress):
@@ -214,7 +107,7 @@ class Bars(Progress):
         The best stands beside the time, or below it where there is no room.
         """
         best = self._best.get(probe.case, "")
-        left = "" if probe.left_s is None else _left(probe.left_s - spent_s, probe)
+        left = "" if probe.left_s is None else time_left(probe.left_s - spent_s, probe)
         widest_name = max(len(name or _CASES) for name in {probe.case, *self._rows})  # None is the row of all cases
         bar = 17  # columns of a bar and of numbers such as 120/600, with spaces around
         texts = [text for text in (left, best) if text]
@@ -279,33 +172,12 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._searched = Searched()
-        self._common_notes: set[str] = set()
-        """The notes common to most trials that were printed already, by the phrase that they have."""
+        self._lines = Lines()
 
     def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, behind the name of its worker."""
-        if isinstance(event, events.CaseStarted):
-            self._searched.take(event)
-        if isinstance(event, events.ProbeEnded):
-            config = self._searched.part_of(event.case, event.config)
-            event = replace(event, config=config, notes=tuple(self._take_new(event.notes)))
-        if shown := line(event):
+        if shown := self._lines.of(event):
             self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
-
-    def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield the notes to print. A note that most trials have is printed once, and then only how busy others were.
-
-        The phrase of such a note is kept in `_common_notes`.
-        """
-        for note in notes:
-            phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
-            if phrase not in self._common_notes:
-                yield note
-            elif phrase == LOADED:
-                yield note.partition(" of the processors")[0]
-            if phrase:
-                self._common_notes.add(phrase)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line."""

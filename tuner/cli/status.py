@@ -7,10 +7,11 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.hints import batch_line, ladder_line, notes, script_of_best
+from tuner.cli.hints import notes, script_of_best
 from tuner.errors import StoreError, TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
 from tuner.records.urls import DATABASE, shown
+from tuner.running.event_lines import batch_line, ladder_line
 from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import Case, StudySpec, select
 from tuner.trainers.registry import open_trainer

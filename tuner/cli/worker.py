@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from tuner.cli import options, work
-from tuner.cli.hints import introduction, out_of_time
+from tuner.cli.hints import introduction
 from tuner.cli.screen import JsonScreen, Screen, open_screen
 from tuner.devices.cards import disjoint_cores, near_cores
 from tuner.devices.found import open_devices
@@ -21,6 +21,7 @@ from tuner.export import CaseSummary, prepare_folder
 from tuner.optimizing import Search, open_search
 from tuner.probe import NVIDIA, MonotonicClock
 from tuner.records.urls import check_guarded, database_url
+from tuner.running.event_lines import out_of_time
 from tuner.running.events import from_json
 from tuner.running.job import Budget
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam, device_groups

@@ -64,11 +64,13 @@ class Amd(Driver):
         return f"GPU-{serial.zfill(16)}" if is_serial else str(place)
 
 
-def visible_names(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+def visible_names(names: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
     """Return the names of the cards that ROCm and HIP show, in their order. `names` are all cards of the machine.
 
+    `environment` are the variables that choose; None for those of this process.
     Raises DeviceError for a variable that names an unknown card.
     """
+    environment = os.environ if environment is None else environment
     hip_variable = HIP_VISIBLE if HIP_VISIBLE in environment else "CUDA_VISIBLE_DEVICES"  # HIP reads both
     for variable in (VISIBLE, hip_variable):  # HIP chooses among the cards that ROCm shows
         if (text := environment.get(variable)) is None:

@@ -9,18 +9,18 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from tuner.drafting.asking import search_lines, searches, searches_with_placeholders
+from tuner.drafting.asking import names_space, search_lines, searches, searches_with_placeholders
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
 from tuner.drafting.watching import first_run
-from tuner.drafting.writing import command_of_file, first_run_lines, launch_text, study_text
+from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import StudyError
 from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.typed_command import split_variables, typed_command
+from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
@@ -75,7 +75,7 @@ class Wanted:
     def check_free(self, file: Path) -> None:
         """Raise StudyError where another file is in the way."""
         if file.exists() and not self.force:
-            raise StudyError(f"{file} exists; give --force to overwrite it, or another --name or --out")
+            raise StudyError(f"{file} exists; give --force to overwrite it, or another --name")
 
 
 def make_study(
@@ -100,7 +100,8 @@ def make_study(
         to_search: whether a search follows. Then a file that was made from the same command is taken as it is.
 
     Raises:
-        StudyError: where another file is in the way or, `to_search`, nothing may vary.
+        StudyError: where another file is in the way or, `to_search`, its space is not the one that the options name, or
+            nothing may vary.
         TrainerError: where the command cannot be understood.
         DeviceError: where devices cannot be read.
     """
@@ -109,6 +110,7 @@ def make_study(
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
+        _check_same_space(file, wanted, typed)
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
@@ -131,7 +133,7 @@ def make_study(
                 _remove_first_run(folder / "init")
                 say("nothing was kept; rerun to start again")
             raise
-    spec = write_study(file, text, warn, say)
+    spec = write_study(file, with_asked(text, wanted.search or ()), warn, say)
     if spec.launch:
         _say_launches(spec, file, say)
     return _study_name(name, file)
@@ -144,6 +146,30 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
     for parameter, values in spec.space.items():
         if parameter not in named_in_file:
             say(f"  {parameter}={','.join(map(value_text, values.values))}")
+
+
+def _check_same_space(file: Path, wanted: Wanted, typed: TypedCommand) -> None:
+    """Raise StudyError where options name a space, and the study file of the same command has another one."""
+    if not (wanted.search or wanted.launch or wanted.free):
+        return
+    spec = load(str(file), to_show=True)
+    asked, options = wanted.search or [], spec.trainer.options
+    unset, kept_parts = options.get("unset"), options.get("keeps")
+    space = {name: parameter.values for name, parameter in spec.space.items()}
+    is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
+    if not is_as_asked:
+        known = Known(words=typed.words, env=typed.env, cores=1)
+        is_as_asked = names_space(asked, space, unset if isinstance(unset, dict) else {}, known)
+    has_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
+    kept = [part for part in wanted.free if isinstance(kept_parts, list) and part in kept_parts]
+    if is_as_asked and has_launch and not kept:
+        return
+    searched = " ".join(f"{name}={','.join(map(value_text, values))}" for name, values in space.items())
+    keeps = f", and keeps {' and '.join(kept)}" if kept else ""
+    raise StudyError(
+        f"{file} was made from this command for another space: it searches {searched[:200]}{keeps}; leave the space "
+        "out to go on with the file, or give another --name, or --force to overwrite it"
+    )
 
 
 def _watched_text(

@@ -12,7 +12,19 @@ from typing import NamedTuple
 from tuner.count import TrainingCounts, differences
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
-from tuner.export import SPEEDS, BestGain, CaseView, doubts, figure, gain, in_words, with_error
+from tuner.export import (
+    SPEEDS,
+    BestGain,
+    CaseView,
+    doubts,
+    failed_configs,
+    figure,
+    gain,
+    in_words,
+    result,
+    summary,
+    with_error,
+)
 from tuner.probe import Quantity, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -28,15 +40,24 @@ class CommandOutcome(NamedTuple):
     """What the search for a typed command has found."""
 
     lines: tuple[str, ...] = ()
-    """Lines for the person who typed the command; none where nothing has run."""
+    """Lines for the person who typed the command."""
     command: str | None = None
     """The command line with the best values, in shell quoting; None where the typed command stays as it is."""
 
 
 def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return what the search has found for a typed command, after writing the files that the line to copy needs."""
+    failed = failed_configs(view, bench.folder)
+    found = _outcome_of(bench, view, command)
+    return found._replace(lines=(*found.lines, failed)) if failed else found
+
+
+def _outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
+    """Return the same without the configs that failed."""
     best, trainer = view.best, bench.trainer
-    if best is None or not isinstance(trainer, CommandTrainer):
+    if best is None:
+        return CommandOutcome((str(result(summary(view))),))
+    if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
@@ -222,7 +243,7 @@ def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
         reached = f"{view.objective} of {best.value:.1f}"
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
     elif len(view.configs) == 1:
-        why = "no other config was measured"
+        why = "each other config failed" if view.failures else "no other config was measured"
     elif view.objective in SPEEDS:
         why = _unclear_rival(own, view) or "no other config is better"
     else:

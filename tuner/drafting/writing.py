@@ -25,6 +25,7 @@ from tuner.trainers.presets import PRESETS
 BUSY = "min_avg_util"
 """The objective where no speed is known: how busy the least busy device is."""
 _MADE = "# Made by `tuner init` from: "
+_ASKED = "# Its space was asked for: "
 
 
 def samples_in_words(printed: Found) -> str:
@@ -227,6 +228,21 @@ def command_of_file(file: Path) -> list[str] | None:
         return literal_words(first.removeprefix(_MADE)) if first.startswith(_MADE) else None
     except (OSError, ValueError):  # also a file that is not UTF-8
         return None
+
+
+def with_asked(text: str, asked: Sequence[str]) -> str:
+    """Return the text of a study file with the options that named its space below its first line, for `asked_of`."""
+    origin, _, rest = text.partition("\n")
+    return "\n".join([origin, f"{_ASKED}{literal_line(asked)}", rest]) if asked else text
+
+
+def asked_of(file: Path) -> list[str]:
+    """Return the options that named the space of a study file; none for a space that was proposed, or another file."""
+    try:
+        second = file.read_text(encoding="utf-8").split("\n", 2)[1]
+        return literal_words(second.removeprefix(_ASKED)) if second.startswith(_ASKED) else []
+    except (OSError, ValueError, IndexError):
+        return []
 
 
 def _comment_if_kept(values: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Tables, findings and dashboard, read from the study database."""
 
 from tuner.export.case_view import CaseView
-from tuner.export.findings import Topic, beside_table, findings, gain_text, measured_otherwise
+from tuner.export.findings import Topic, beside_table, failed_configs, findings, gain_text, measured_otherwise, result
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
 from tuner.export.speed_gain import BestGain, doubts, gain, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
@@ -10,6 +10,7 @@ from tuner.export.wording import (
     EXHAUSTED,
     SPEEDS,
     at_its_end,
+    beside_here,
     code,
     fenced,
     figure,

@@ -283,6 +283,14 @@ class CaseView:
         """How many trials have ended."""
         return self.counts.total()
 
+    @cached_property
+    def failures(self) -> tuple[TrialRecord, ...]:
+        """The newest trial of each config that has failed and was never measured, in the order of the numbers."""
+        measured = {standing.launch for standing in self.configs}
+        newest = {trial.launch: trial for trial in ended(self.trials) if trial.launch not in measured}
+        failed = [trial for trial in newest.values() if is_failure(trial.failure)]
+        return tuple(sorted(failed, key=lambda trial: trial.number))
+
     @property
     def commonest_failure(self) -> str | None:
         """The most frequent failure kind, the first by name among equals; an interruption only where nothing failed.

@@ -1,14 +1,18 @@
 """What there is to know about a case, as a list of findings; terminal, report, notes and scripts show parts of it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from tuner.export.bound import advice
+from tuner.export.case_view import CaseView
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, in_words, remedy, unit, with_error
-from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, number_of
+from tuner.export.wording import SPEEDS, beside_here, in_words, remedy, unit, with_error
+from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
+from tuner.search.standing import ended
 from tuner.study import rung_of
 
 
@@ -85,6 +89,23 @@ def result(row: CaseSummary) -> CaseFinding:
     if names := best.changes_learning:
         text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return CaseFinding(topic=Topic.RESULT, text=text)
+
+
+def failed_configs(view: CaseView, folder: Path) -> str | None:
+    """Return how many configs of a case have failed, of what, and where the newest log is; None where none has.
+
+    `folder` is that of the study.
+    """
+    if not view.failures:
+        return None
+    tried = len({trial.launch for trial in ended(view.trials)})
+    kinds = Counter(str(trial.failure) for trial in view.failures)
+    of_what = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    newest = view.failures[-1]
+    log = (folder_of(folder, newest.probe.out_dir) or folder) / "console.log"
+    where = f"; log: {beside_here(log)}" if log.is_file() else ""
+    detail = newest.probe.detail[:200]
+    return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
 
 
 def _way_out(row: CaseSummary) -> Iterator[str]:

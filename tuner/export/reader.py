@@ -117,6 +117,9 @@ class StudyReader:
         self.study = study
         self._is_held = is_held
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.study!r})"
+
     @cached_property
     def cases(self) -> list[CaseView]:
         """The cases that have begun, in the order of their start. Raises EmptyStoreError if there is no such study.

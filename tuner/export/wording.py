@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, FailureKind, duration
@@ -47,6 +48,12 @@ def _longest_backticks(text: str) -> int:
 
 EXHAUSTED = "no further probe pays"
 """How a search says that it has ended by itself."""
+
+
+def beside_here(path: Path) -> Path:
+    """Return a path, relative to the working directory where it lies below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def in_words(config: Mapping[str, Value], total_batch: float | None = None) -> str:

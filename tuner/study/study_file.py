@@ -241,19 +241,20 @@ _FOLDERS = (
 
 
 def load(
-    study: str, environ: Mapping[str, str] = os.environ, *, fall_back: bool = True, to_show: bool = False
+    study: str, environ: Mapping[str, str] | None = None, *, fall_back: bool = True, to_show: bool = False
 ) -> StudySpec:
     """Return the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
 
     In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`, and `$${VAR}` by a literal `${VAR}`.
-    The trainer's command line and its environment variables keep them until the trainer is started. If `trainer.root`
-    is empty after that and the file names a `fallback`, the fallback study is returned. Its `name` differs from the
-    requested one.
+    None stands for the variables of this process. The trainer's command line and its environment variables keep them
+    until the trainer is started. If `trainer.root` is empty after that and the file names a `fallback`, the fallback
+    study is returned. Its `name` differs from the requested one.
     With `fall_back` False the file's own study is returned; this suits callers that start no trainer.
     With `to_show` True the trainer's variables may be missing; this suits callers that show what was found.
 
     Raises StudyError with all errors of the file, each with the path of its key.
     """
+    environ = os.environ if environ is None else environ
     spec = _load_file(find(study), environ, to_show)
     if not (fall_back and spec.fallback) or spec.trainer.root:
         return spec

@@ -25,6 +25,13 @@ Row = tuple[str, str, str]
 
 def rows(facts: Facts) -> Iterator[Row]:
     """Yield the facts of a study that are known, each once."""
+    yield from _rows_of_trials(facts)
+    yield from _rows_at_once(facts)
+    yield from _rows_of_setup(facts)
+
+
+def _rows_of_trials(facts: Facts) -> Iterator[Row]:
+    """Yield how many trials ended in each way, how many have not ended, and how long none ran."""
     for end, ended in facts.ended.items():
         if ended.trials:
             took = f", {duration(ended.mean_s)} in the mean" if ended.mean_s is not None else ""
@@ -35,7 +42,27 @@ def rows(facts: Facts) -> Iterator[Row]:
     yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
     if facts.pauses:
         yield "pauses", f"{facts.pauses}, {duration(facts.paused_s)}, far longer than the usual gap", DATABASE
-    yield from _rows_at_once(facts)
+
+
+def _rows_at_once(facts: Facts) -> Iterator[Row]:
+    """Yield how many trials ran at once, and how many of these trained."""
+    running, training, n_jobs = facts.running_at_once, facts.training_at_once, facts.setup.n_jobs
+    if running and running.most == 1:
+        yield "trials at once", "1", DATABASE
+    elif running:
+        yield "time of all trials", duration(facts.trial_s), DATABASE
+        yield "trials at once", _at_once(running), DATABASE
+        yield "  over time", " ".join(f"{mean:.1f}" for mean in running.tenths), DATABASE
+    if n_jobs:
+        in_each = "one in each process" if n_jobs.value == 1 else f"{n_jobs.value} in threads of one process"
+        yield "  they run", f"{in_each}, n_jobs={n_jobs.value}", n_jobs.source
+    if running and running.most > 1 and training:
+        none = f"; none for {training.none_share:.0%} of the time"
+        yield "of these, training", f"{_at_once(training)}{none}", DATABASE
+
+
+def _rows_of_setup(facts: Facts) -> Iterator[Row]:
+    """Yield how long trials started, and what they ran with."""
     startup = facts.setup.startup_s
     if facts.startup_share is not None:
         each = f"{startup.value:.1f} s, " if startup else ""  # else each trial's record has its own
@@ -54,23 +81,6 @@ def rows(facts: Facts) -> Iterator[Row]:
             yield label, form.format(fact.value), fact.source
     if workers := facts.setup.loader_workers:
         yield "loader workers of a trial", workers.span + workers.mean, workers.source
-
-
-def _rows_at_once(facts: Facts) -> Iterator[Row]:
-    """Yield how many trials ran at once, and how many of these trained."""
-    running, training, n_jobs = facts.running_at_once, facts.training_at_once, facts.setup.n_jobs
-    if running and running.most == 1:
-        yield "trials at once", "1", DATABASE
-    elif running:
-        yield "time of all trials", duration(facts.trial_s), DATABASE
-        yield "trials at once", _at_once(running), DATABASE
-        yield "  over time", " ".join(f"{mean:.1f}" for mean in running.tenths), DATABASE
-    if n_jobs:
-        in_each = "one in each process" if n_jobs.value == 1 else f"{n_jobs.value} in threads of one process"
-        yield "  they run", f"{in_each}, n_jobs={n_jobs.value}", n_jobs.source
-    if running and running.most > 1 and training:
-        none = f"; none for {training.none_share:.0%} of the time"
-        yield "of these, training", f"{_at_once(training)}{none}", DATABASE
 
 
 def _at_once(trials: AtOnce) -> str:

@@ -376,9 +376,10 @@ def _room(facts: Facts) -> _Room:
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the GPUs are less than half busy while trials train and do not wait for data."""
+    """Yield that the GPUs have little to do, where they are less than half busy while trials train and need no data."""
+    duty_pct = _duty(facts)
     wait = facts.setup.data_wait.value if facts.setup.data_wait else 0.0
-    duty_pct, share = _duty(facts), (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time that trains
+    share = (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time, in which trials train and need no data
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
     yield cause(

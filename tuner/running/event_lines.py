@@ -1,0 +1,182 @@
+"""The lines that tell the events of a study: to a terminal, and to `say` of `tuner.optimize`."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tuner.export import figure, in_words, with_error
+from tuner.probe import HOUR_S, LOADED, WITHOUT_PAUSE, duration, number_of
+from tuner.records.trial import OK, PRUNED
+from tuner.running import events
+from tuner.running.job import Budget
+from tuner.study import Value
+
+
+def rungs_to_come(rungs: Sequence[int]) -> str:
+    """Return in words how the rungs of an `auto` ladder are found. `rungs` are those of its calibration probes."""
+    return f"the ladder is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
+
+
+def batch_to_come(parameter: str) -> str:
+    """Return in words how a batch size that is `auto` is found; `parameter` is its name."""
+    return f"{parameter} is auto: it follows from the memory of the first probes"
+
+
+def batch_line(case: str, parameter: str, why: str) -> str:
+    """Return a line with a batch size that was `auto`; `why` says its value and what it follows from."""
+    return f"{case}: {parameter} is auto: {why}, fixed in this study"
+
+
+def ladder_line(case: str, rungs: Iterable[int]) -> str:
+    """Return a line with the rungs that an `auto` ladder has come to."""
+    return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
+
+
+def out_of_time(budget: Budget, option: str = "--hours") -> str:
+    """Return a line that says that the time of `option` is over, or that the rest is too short for a probe."""
+    limit = duration(budget.total_s)
+    if budget.shortage is None:
+        return f"the {limit} of {option} are over; rerun to resume"
+    probe, left = map(duration, budget.shortage)
+    if (probe_s := budget.shortage.probe_s) > budget.total_s:
+        hours = math.ceil(100 * 1.1 * probe_s / HOUR_S) / 100  # a tenth more, because probes differ
+        return f"the next probe takes about {probe}, more than the {limit} of {option}; rerun with {option} {hours:g}"
+    return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
+
+
+class StyledLine(NamedTuple):
+    """A line of text, and one of rich's styles."""
+
+    text: str
+    style: str
+
+
+def line(event: events.Event) -> StyledLine | None:
+    """Return the line for an event; None for an event without a line."""
+    style = ""  # the terminal's own
+    match event:
+        case events.ProbeEnded():
+            text, style = f"  {_trial_line(event)}", _style(event)
+        case events.CaseStarted():
+            text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
+        case events.CalibrationStarted():
+            text = f"case {event.case}: {rungs_to_come(event.rungs)}"
+        case events.LadderFixed():
+            text = f"case {ladder_line(event.case, event.rungs)}"
+        case events.BatchFitStarted():
+            text = f"case {event.case}: {batch_to_come(event.parameter)}"
+        case events.BatchFitted():
+            text = f"case {batch_line(event.case, event.parameter, event.why)}"
+        case events.CaseEnded():
+            why = f": {event.why}" if event.why else ""
+            again = f", {event.confirmed} to confirm" if event.confirmed else ""
+            trials = number_of(event.probed, "trial")
+            text, style = f"case {event.case}: {event.ending}; {trials} now{again}{why}", "bold"
+        case _:
+            return None
+    return StyledLine(text, style)
+
+
+def _style(event: events.ProbeEnded) -> str:
+    """Return the style of a trial's line, by whether it is the best so far and how it ended; red is for a failure."""
+    style_of = {OK: "green", PRUNED: "yellow"}
+    return "bold green" if event.leads else style_of.get(event.status, "red")
+
+
+def _progress_at_start(event: events.CaseStarted) -> str:
+    """Return in words how far a case had come when the work on it began, and what has changed since."""
+    has_target = event.target is not None and event.finished <= event.target  # it may be less than at an earlier call
+    of_target = f" of {event.target}" if has_target else ""
+    saved = f", {event.saved} of them saved only now" if event.saved else ""
+    retried = f", {number_of(event.to_repeat, 'interrupted trial')} will be repeated" if event.to_repeat else ""
+    since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
+    verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
+    return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
+
+
+def _trial_line(event: events.ProbeEnded) -> str:
+    """Return the line of a probe that has ended, such as `#3 num_envs=64: ok 71.2 ± 0.4, best so far (24.1 s)`."""
+    turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
+    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
+    before_notes = ";" if event.values else ":"  # without values, the notes say why
+    notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
+    why = ", to confirm" if event.confirms else ""
+    origin = f", from {event.origin}" if event.origin else ""
+    left = f"; {time_left(event.left_s, event)}" if event.left_s else ""
+    return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
+
+
+def _best_so_far(event: events.ProbeEnded) -> str:
+    """Return the words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
+    best = event.best
+    if best and best.trial == event.trial and best.readings > 1:
+        how = "confirmed by the plain command" if event.confirms else "measured again"
+        return f", {how}: mean {with_error(best.value, best.error)} of {best.readings}"
+    if not event.leads:
+        return ""
+    return ", confirmed by the plain command" if event.confirms else ", best so far"
+
+
+def time_left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
+    """Return in words that about so many seconds, at least one, are left of the search, or of a limit before it."""
+    about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
+    return f"about {about} left{' of the time limit' if event.left_of_hours else ''}"
+
+
+def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
+    """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
+    shown = [with_error(objectives[0], error), *(with_error(value, None) for value in objectives[1:])]
+    if samples_per_s is not None and samples_per_s not in objectives:
+        shown.append(f"{figure(samples_per_s)} samples/s")
+    return ", ".join(shown)
+
+
+class Searched:
+    """Which part of a config a search varies; the rest is the same in every line, and none of them shows it."""
+
+    def __init__(self) -> None:
+        self._fixed: dict[str, tuple[str, ...]] = {}
+        """A case → the parameters with a single value."""
+
+    def take(self, event: events.CaseStarted) -> None:
+        """Take in which parameters of a case are fixed."""
+        self._fixed[event.case] = event.fixed
+
+    def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
+        """Return the values that vary; the whole config where none of them does."""
+        fixed = self._fixed.get(case, ())
+        return {name: value for name, value in config.items() if name not in fixed} or config
+
+
+class Lines:
+    """Makes the line of each event, without what earlier lines have said: fixed values, and common notes."""
+
+    def __init__(self) -> None:
+        self._searched = Searched()
+        self._common_notes: set[str] = set()
+        """The notes common to most trials that were told already, by the phrase that they have."""
+
+    def of(self, event: events.Event) -> StyledLine | None:
+        """Return the line for an event; None for an event without a line."""
+        if isinstance(event, events.CaseStarted):
+            self._searched.take(event)
+        if isinstance(event, events.ProbeEnded):
+            config = self._searched.part_of(event.case, event.config)
+            event = replace(event, config=config, notes=tuple(self._take_new(event.notes)))
+        return line(event)
+
+    def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
+        """Yield the notes to print. A note that most trials have is printed once, and then only how busy others were.
+
+        The phrase of such a note is kept in `_common_notes`.
+        """
+        for note in notes:
+            phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
+            if phrase not in self._common_notes:
+                yield note
+            elif phrase == LOADED:
+                yield note.partition(" of the processors")[0]
+            if phrase:
+                self._common_notes.add(phrase)
