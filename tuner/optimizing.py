@@ -24,6 +24,7 @@ from tuner.export import (
     in_use,
     merged_lines,
     prepare_folder,
+    prepare_results,
     with_error,
 )
 from tuner.export.recorded_table import Table
@@ -286,6 +287,7 @@ def optimize(
         devices = None  # the study file has them now
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
+    prepare_results(ready.bench.folder.parent)
     prepare_folder(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     lines, budget = Lines(), Budget(MonotonicClock(), hours)

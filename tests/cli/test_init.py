@@ -41,6 +41,7 @@ def test_a_study_is_made_of_what_the_lines_say(tuner: Tuner, train: list[str], t
         "tuner try",
     ):
         assert said in out
+    assert (tmp_path / "runs/.gitignore").read_text() == "*\n"
     text = (tmp_path / "studies/train.yaml").read_text()
     assert "#   step 7 loss 0.125 samples 256" in text
     spec = load("train")

@@ -137,6 +137,7 @@ def told(folder: Path, script: str, *words: str) -> list[dict[str, Any]]:
         [sys.executable, "train.py", *words], cwd=folder, env=environment, check=True, capture_output=True, text=True
     )
     assert run.stdout.split() == ["4"], run.stdout + run.stderr
+    assert tuner.count.has_started(folder / "count")  # even where nothing is told
     lines = [line for file in sorted((folder / "count").iterdir()) for line in file.read_text().splitlines()]
     return [json.loads(line) for line in lines]
 

@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.asking import searches
+from tuner.drafting.asking import check_names, check_searches, searches
 from tuner.drafting.searches import Known
+from tuner.errors import StudyError
 
 AMP = Flag(names=("amp",), is_switch=True)
 
@@ -60,3 +63,33 @@ def test_a_value_that_cannot_be_meant_is_asked_again(answer: str) -> None:
     found, said = asked("train.py --workers 2 --lr 3", answer, "workers=2,4")
     assert found == ["workers=2,4"]
     assert any(text.startswith(answer.partition("=")[0]) and "write" in text for text in said[1:])
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ("exq.yaml:data.batch_size=8,16", ["does not name exq.yaml", "it names exp.yaml"]),
+        ("exp.yaml:data.batchsize=8,16", ["exp.yaml has no value data.batchsize", "did you mean data.batch_size?"]),
+    ],
+)
+def test_a_search_in_a_file_needs_a_value_of_a_file_that_the_command_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("exp.yaml").write_text("data: {batch_size: 8}\n")
+    command = Known(words=["python", "train.py", "--config=exp.yaml"], cores=4)
+    check_searches(["exp.yaml:data.batch_size=8,16"], command)
+    with pytest.raises(StudyError) as refused:
+        check_searches([search], command)
+    assert all(word in str(refused.value) for word in words), refused.value
+
+
+def test_a_misspelt_flag_is_refused_with_the_name_that_is_most_like_it() -> None:
+    flags = (Flag(names=("data.loader.num_workers",)), Flag(names=("lr",)))
+    known = Known(words=["python", "train.py"], cores=4, flags=flags, reader="hydra", knows_all=True)
+    check_names(["data.loader.num_workers=0,2", "num_workers=0,2"], known)
+    for search, words in (("data.loader.num_worker=0,2", "did you mean data.loader.num_workers?"), ("x=1", "lr")):
+        with pytest.raises(StudyError) as refused:
+            check_names([search], known)
+        assert f"--search {search}: the script has no flag" in str(refused.value)
+        assert words in str(refused.value)

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -7,8 +8,10 @@ from tests_counts import COUNTED_TRAINING
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
+from tuner.count import ProcessCounts
+from tuner.drafting.command_lines import Change
 from tuner.drafting.watching import Watched, watch
-from tuner.errors import TrainerError
+from tuner.errors import StudyError, TrainerError
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
@@ -37,10 +40,23 @@ class World:
         self.trainer = ScriptedTrainer(self.clock, lines, exit_at_s=exit_at_s, exit_code=exit_code)
         self.plan = scripted_plan(folder, [CPU], ProbeSpec())
 
-    def watch(self, limit_s: float = 60.0) -> Watched:
+    def watch(
+        self,
+        limit_s: float = 60.0,
+        changes: Sequence[Change] = (),
+        check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
+    ) -> Watched:
         silent = RecordedProbe(devices=(CPU,), samples=(), marks_s=(), total_s=0.0, exit_code=0)
         recorder = ReplayedRecorder(ReplayedSource(silent), [], self.clock)
-        return watch(self.plan, launch=self.trainer, recorder=recorder, clock=self.clock, limit_s=limit_s)
+        return watch(
+            self.plan,
+            launch=self.trainer,
+            recorder=recorder,
+            clock=self.clock,
+            limit_s=limit_s,
+            changes=changes,
+            check=check,
+        )
 
     def complaint(self, limit_s: float = 60.0) -> str:
         with pytest.raises(TrainerError) as refused:
@@ -133,6 +149,59 @@ def counted(t_s: float, step: int) -> list[OutputLine]:
     return [told(t_s, **marks), told(t_s, type="training", counts=asdict(COUNTED_TRAINING))]
 
 
+def started(folder: Path) -> Path:
+    """Leave what the first Python of a command leaves that counts inside."""
+    (folder / "counts").mkdir()
+    (folder / "counts/started").touch()
+    return folder
+
+
+def test_flags_are_checked_soon_after_they_were_parsed(tmp_path: Path) -> None:
+    options = [{"names": ["--num-workers"], "value": 2}]
+    record = json.dumps({"type": "flags", "parser": "argparse", "options": options})
+    (started(tmp_path) / "counts/1-a.jsonl").write_text(f"{record}\n")
+    world = World(tmp_path, [OutputLine(t_s=40.0, text="loading")])
+
+    def refuse(processes: Sequence[ProcessCounts]) -> None:
+        raise StudyError(processes[0].flags[0].names[0])
+
+    with pytest.raises(StudyError, match="num-workers"):
+        world.watch(check=refuse)
+    assert 4 < world.clock.now() < 10
+    assert world.trainer.exit_code() is not None
+
+
+def test_a_training_that_starts_slowly_is_watched_up_to_its_first_steps(tmp_path: Path) -> None:
+    begun = told(250.0, type="training", begun=True)
+    inside = [line for step in range(3, 60) for line in counted(248.0 + 2 * step, step)]
+    lines = [OutputLine(t_s=50.0, text="loading"), begun, *inside]
+    watched = World(started(tmp_path), lines).watch()
+    assert watched.training == COUNTED_TRAINING
+    assert watched.reports[0].t_s == 254.0
+
+
+def test_a_training_without_a_step_is_watched_for_five_minutes_and_told_so(tmp_path: Path) -> None:
+    said = World(started(tmp_path), [OutputLine(t_s=50.0, text="loading")]).complaint()
+    assert all(word in said for word in ("no optimizer step", " 5 min", "loading", "--seconds 600")), said
+
+
+def test_a_training_of_too_few_steps_is_told_how_many_it_made(tmp_path: Path) -> None:
+    begin = {"type": "start", "parameters": 10}
+    records = [begin, *({"type": "count", "steps": step, "at_s": 10.0 + step} for step in (1, 2, 3))]
+    (started(tmp_path) / "counts/1-a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    said = World(tmp_path, [told(9.0, type="training", begun=True)], exit_at_s=15.0).complaint()
+    assert all(word in said for word in ("3 optimizer steps", "about 12", "train for longer")), said
+
+
+def test_a_crash_in_the_output_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    lines = [OutputLine(t_s=59.0, text=text) for text in TRACEBACK]
+    world = World(started(tmp_path), lines)
+    said = world.complaint()
+    assert "ValueError: no such robot; correct it" in said
+    assert "--seconds" not in said
+    assert world.clock.now() < 65
+
+
 def test_what_is_counted_inside_goes_before_printed_lines(tmp_path: Path) -> None:
     begun = told(9.0, type="training", begun=True)
     inside = [line for step in range(3, 60) for line in counted(26.0 + step, step)]
@@ -153,6 +222,18 @@ def test_where_samples_cannot_be_counted_the_lines_are_read_and_the_reason_is_ke
 def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
     printed = [*steps(4), *(OutputLine(t_s=14.0, text=text) for text in TRACEBACK)]
     assert "ValueError: no such robot" in World(tmp_path, printed, exit_at_s=14.5, exit_code=1).complaint()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [("train.py: error: unrecognized arguments: --master-port 1", True), ("ValueError: no such robot", False)],
+)
+def test_an_added_word_is_told_under_an_error_that_names_it(tmp_path: Path, error: str, is_told: bool) -> None:
+    world = World(tmp_path, [OutputLine(t_s=1.0, text=error)], exit_at_s=3.0, exit_code=2)
+    with pytest.raises(TrainerError) as refused:
+        world.watch(changes=[Change("", "--master-port {port}"), Change("", "hydra.run.dir={out_dir}")])
+    assert ("adds --master-port {port} (a free port" in str(refused.value)) is is_told
+    assert "hydra" not in str(refused.value)
 
 
 def test_a_script_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:

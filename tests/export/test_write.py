@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from tuner.errors import OutputError, StoreError
-from tuner.export.write import TABLES, export_study, prepare_folder, write_files
+from tuner.export.write import TABLES, export_study, prepare_folder, prepare_results, write_files
 
 if TYPE_CHECKING:
     from conftest import FilledDatabase
@@ -22,6 +22,14 @@ def filled(database: "FilledDatabase") -> "FilledDatabase":
     database.add(case, {"num_envs": 1024, "agent_variant": "hiutil"}, utils=(61.0, 63.0))
     database.add(case, {"num_envs": 2048, "agent_variant": "hiutil"}, status="gpu_oom", detail='he said\t"no"')
     return database
+
+
+def test_git_ignores_a_new_folder_of_results_and_an_existing_one_stays(tmp_path: Path) -> None:
+    for folder in ("runs", "mine"):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        prepare_results(tmp_path / folder)
+    assert (tmp_path / "runs/.gitignore").read_text() == "*\n"
+    assert list((tmp_path / "mine").iterdir()) == []
 
 
 def test_all_tables_are_written_and_read_back(filled: "FilledDatabase", tmp_path: Path) -> None:

@@ -48,3 +48,26 @@ def test_a_long_line_is_shown_without_its_middle() -> None:
     assert len(words) < 450
     assert words.startswith("ValueError: xxx")
     assert words.endswith("xxx of 3 rungs")
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "W1128 16:16:33 9 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 8 closing signal",
+        "[2024-05-01 10:00:00] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) of 7",
+    ],
+)
+def test_the_message_of_a_rank_is_quoted_before_what_torchrun_says_of_its_end(ends: str) -> None:
+    torchrun = [
+        ends,
+        "Traceback (most recent call last):",
+        '  File "/env/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent',
+        "    raise ChildFailedError(",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "train.py FAILED",
+    ]
+    assert (
+        words_of(["loading", "unknown key in config: num_wrokers", *torchrun]) == "unknown key in config: num_wrokers"
+    )
+    assert words_of(["ValueError: no such robot", "bye", *torchrun]) == "ValueError: no such robot"
+    assert "ChildFailedError" in words_of(torchrun)

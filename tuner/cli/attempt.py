@@ -14,7 +14,7 @@ from tuner.cli.options import RUNS, Devices, Runs, Study, open_console, print_to
 from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
-from tuner.export import in_words, with_error
+from tuner.export import in_words, prepare_results, with_error
 from tuner.running.prober import open_prober, run_in
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
@@ -88,6 +88,7 @@ def attempt(
     config = first_config(bench, chosen, settings or [])
     for line in (*stand_in(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
+    prepare_results(bench.folder.parent)
     plan, result = _probe(console, bench, chosen, config)
     if result.failure and result.failure.kind is probe.FailureKind.INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)

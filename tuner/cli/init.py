@@ -39,7 +39,9 @@ Searches = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
-Seconds = Annotated[float, typer.Option(min=1, callback=finite, help="The longest time to watch the command.")]
+Seconds = Annotated[
+    float, typer.Option(min=1, callback=finite, help="How long to watch the command; longer while torch makes no step.")
+]
 Python = Annotated[
     str | None, typer.Option(help="The Python of the trainer's environment; default: the command's own.")
 ]

@@ -15,7 +15,7 @@ from tuner.cli.hints import recording_line, safe_rungs
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_fixed_values
 from tuner.errors import EmptyStoreError
-from tuner.export import CaseSummary, export_study, prepare_folder
+from tuner.export import CaseSummary, export_study, prepare_folder, prepare_results
 from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock
 from tuner.records.urls import database_url
@@ -51,6 +51,7 @@ def record(
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, searched.folder, options.RECORDED)
     folder = (out or searched.folder / options.TABLES).resolve()
+    prepare_results(searched.folder.parent)
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:

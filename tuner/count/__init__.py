@@ -1,6 +1,6 @@
 """Counting inside a training: what its processes told, merged over ranks, and which training they run."""
 
-from tuner.count.launching import counting
+from tuner.count.launching import counting, has_started
 from tuner.count.merging import ENVIRONMENTS, Merger
 from tuner.count.process_counts import Flag, ProcessCounts, as_parameter
 from tuner.count.signature import PARTS, Signature, TrainingCounts, differences

@@ -8,6 +8,11 @@ INSIDE = Path(__file__).parent / "inside"
 """The folder that comes first on the trainer's PYTHONPATH. Python imports its `sitecustomize` at the start."""
 
 
+def has_started(folder: Path) -> bool:
+    """Return whether the Python of a trainer's process counts into a folder, even if it has imported nothing yet."""
+    return (folder / "started").exists()
+
+
 def counting(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that let each Python process of a trainer count.
 

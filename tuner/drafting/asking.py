@@ -1,8 +1,11 @@
 """Reads which flags a person wants searched, from options or from answers."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -10,7 +13,8 @@ from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
 from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, nothing_known, proposed, with_sizes
 from tuner.errors import StudyError
-from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text
+from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
+from tuner.trainers.config_files import is_named, named_files
 
 
 def searches(
@@ -57,9 +61,31 @@ def check_searches(asked: Sequence[str], known: Known) -> None:
         has_no_values = equals and not values.strip(", ")
         if not is_name or has_no_values:
             raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+        if ":" in flag:
+            _check_file(text, known.words)
         if values and ".." not in values:
             setting = known.setting(flag)
             _named_values(flag, values, setting and _typed_value(setting.value))  # for its errors
+
+
+def _check_file(text: str, words: Sequence[str]) -> None:
+    """Raise StudyError for a `--search FILE:KEYS` whose file the command does not name, or has no value of these keys.
+
+    A file that cannot be read is not judged: it may be relative to another folder.
+    """
+    file, _, keys = text.lstrip("-").partition("=")[0].partition(":")
+    if not is_named(file, words):
+        named = ", ".join(named_files(words)) or "no configuration file"
+        raise StudyError(f"--search {text}: the command does not name {file}; it names {named}")
+    values = values_in(Path(file))
+    if values and keys not in values:
+        raise StudyError(f"--search {text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
+
+
+def _most_alike(name: str, names: Iterable[str]) -> str:
+    """Return a question for the name that is most like a misspelt one; empty where none is like it."""
+    alike = get_close_matches(name, names, n=1)
+    return f"did you mean {alike[0]}?" if alike else ""
 
 
 def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
@@ -101,18 +127,8 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     The value that the command has already is always among the values. Raises StudyError for a flag that the script does
     not have, and for values that it cannot have.
     """
-    # the flag, as the script and the command have it
-    flag, equals, values = text.partition("=")
-    flag = flag.lstrip("-")
-    has_placeholder = _has_placeholder(known, flag)
-    of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
-    in_script = None if has_placeholder else next(of_name, None)
-    setting = known.setting(in_script.names[0] if in_script else flag)
-    is_unknown = not (in_script or setting or has_placeholder)
-    if is_unknown and known.knows_all:
-        names = ", ".join(sorted(option.names[0] for option in known.flags)) or "none"
-        raise StudyError(f"--search {text}: the script has no flag {flag}; {known.reader or 'no parser'} read: {names}")
-    flag = in_script.names[0] if in_script else flag
+    _, equals, values = text.partition("=")
+    flag, in_script, setting = _named(text, known)
     # `batch_size`
     if not equals:
         return _with_usual_values(flag, setting, known)
@@ -131,6 +147,37 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     named = _named_values(flag, values, current)
     all_values = named if current is None or current in named else (current, *named)
     return SearchedFlag(flag=flag, values=all_values, typed=current)
+
+
+class _Named(NamedTuple):
+    """The flag of a `--search`, as the script and the command have it."""
+
+    flag: str
+    in_script: Flag | None
+    """None where the command has the flag's placeholder, and for a flag that the script is not known to have."""
+    setting: Setting | None
+    """What the command has for it; None for nothing."""
+
+
+def _named(text: str, known: Known) -> _Named:
+    """Return the flag that a `--search` names. Raises StudyError for a flag that the script does not have."""
+    flag = text.partition("=")[0].lstrip("-")
+    has_placeholder = _has_placeholder(known, flag)
+    of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
+    in_script = None if has_placeholder else next(of_name, None)
+    setting = known.setting(in_script.names[0] if in_script else flag)
+    is_unknown = not (in_script or setting or has_placeholder)
+    if is_unknown and known.knows_all:
+        names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
+        read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
+        raise StudyError(f"--search {text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
+    return _Named(in_script.names[0] if in_script else flag, in_script, setting)
+
+
+def check_names(asked: Sequence[str], known: Known) -> None:
+    """Raise StudyError for a `--search` of a flag that the script does not have."""
+    for text in asked:
+        _named(text, known)
 
 
 def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from tuner.count import Flag, as_parameter
 from tuner.trainers.command_options import LAUNCH_FACTS
@@ -106,6 +107,36 @@ def nodes(words: Sequence[str]) -> int:
     return next((int(text) for text in texts if text.isdecimal() and int(text) > 1), 1)
 
 
+_FACTS = {
+    "out_dir": "a folder of the probe's own",
+    "port": "a free port, so that two probes do not meet",
+    "ranks": "the number of ranks",
+    "local_ranks": "the ranks of a machine",
+    "devices": "the devices of the probe",
+    "iterations": "more than a probe needs",
+}
+"""Placeholder → what a probe has in its place."""
+
+
+class Change(NamedTuple):
+    """Words of a command that probes have in another form, or in addition."""
+
+    typed: str
+    """Empty where the words are added."""
+    instead: str
+
+    def is_named_in(self, text: str) -> bool:
+        """Return whether a text, such as an error, has the name of the changed flag."""
+        name = re.split("[= ]", self.instead)[0].lstrip("-")
+        return len(name) > 2 and any(form in text for form in (name, name.replace("-", "_")))
+
+    def __str__(self) -> str:
+        """Return the change in words, with what its placeholders stand for."""
+        facts = [_FACTS[name] for name in sorted(placeholders([self.instead])) if name in _FACTS]
+        meaning = f" ({', '.join(facts)})" if facts else ""
+        return f"{f'replaces {self.typed} by' if self.typed else 'adds'} {self.instead}{meaning}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
     """A command line with placeholders, and what was put in its place."""
@@ -115,9 +146,9 @@ class Template:
     """Pairs of what was typed and what the study file has instead."""
 
     @property
-    def changes(self) -> list[str]:
-        """What is replaced or added, in words."""
-        return [f"{typed} → {instead}" if typed else f"added: {instead}" for typed, instead in self.replaced]
+    def changes(self) -> list[Change]:
+        """What is replaced or added."""
+        return [Change(typed, instead) for typed, instead in self.replaced]
 
 
 def template(

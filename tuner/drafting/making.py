@@ -9,14 +9,15 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from tuner.drafting.asking import names_space, search_lines, searches, searches_with_placeholders
+from tuner.count import ProcessCounts
+from tuner.drafting.asking import check_names, names_space, search_lines, searches, searches_with_placeholders
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
-from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
+from tuner.drafting.run_flags import known_of, known_so_far, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
-from tuner.drafting.watching import first_run
+from tuner.drafting.watching import first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import StudyError
-from tuner.export import write_files
+from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
@@ -187,12 +188,18 @@ def _watched_text(
     The other parameters and the errors are those of `make_study`.
     """
     on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
-    say(f"watching the command for up to {duration(wanted.seconds)}, on {on}")
+    longest = duration(longest_start_s(wanted.seconds))
+    say(f"watching the command for up to {duration(wanted.seconds)}, or {longest} before its first step, on {on}")
     if changes := drafted.template.changes:
-        say("probes replace these words; your script and your command stay as they are:")
-        for line in changes:
-            say(f"  {line}")
-    watched = first_run(name, drafted, folder / "init", wanted.seconds)
+        say("your script and your command stay as they are; to start a probe, the tuner")
+        for change in changes:
+            say(f"  {change}")
+
+    def check(processes: Sequence[ProcessCounts]) -> None:
+        """Raise StudyError for a `--search` of a flag that the script does not have."""
+        check_names(wanted.search or (), known_so_far(drafted, processes))
+
+    watched = first_run(name, drafted, folder / "init", wanted.seconds, check)
     for line in first_run_lines(watched):
         say(line)
 
@@ -220,9 +227,13 @@ def _watched_text(
 def _remove_first_run(folder: Path) -> None:
     """Remove the files of a first run, and the folders above them that have nothing else."""
     rmtree(folder, ignore_errors=True)
+    runs = folder.parent.parent
+    ignoring = runs / IGNORE_FILE
     with suppress(OSError):
-        for above in (folder.parent, folder.parent.parent):
-            above.rmdir()
+        folder.parent.rmdir()
+        if list(runs.iterdir()) == [ignoring] and ignoring.read_text() == IGNORE_ALL:
+            ignoring.unlink()
+        runs.rmdir()
 
 
 def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> StudySpec:

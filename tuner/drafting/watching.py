@@ -1,35 +1,32 @@
 """Runs a command until its progress is understood, and says how it used the devices."""
 
-import re
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from tuner import probe
-from tuner.count import ProcessCounts, TrainingCounts
+from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
+from tuner.drafting.command_lines import Change
+from tuner.drafting.complaint import Output, complaint
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
-from tuner.probe.output import record
-from tuner.probe.progress_files import COUNTED, counts, read_processes
+from tuner.export import prepare_results
+from tuner.probe.output import USUAL_BOUNDS, record
+from tuner.probe.progress_files import COUNTED, CountLines, MergedCounts, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import missing_script
 
-WAYS = (
-    "give a longer start with --seconds 300, name a --preset, let the command print lines such as `step 12`, or copy "
-    "tuner/progress.py beside it and call report()"
-)
-"""How a command can be made to show its progress where nothing counts inside."""
-_TERMINAL = re.compile(
-    r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
-    r"|/dev/tty"
-)
+START_FACTOR = 5
+"""Before the first optimizer step, a command that counts inside is watched this many times as long as usual."""
+LONGEST_START_S = 300.0
+"""It is watched no longer than this by itself, in seconds: first steps came after up to 90 s on a busy machine with two
+cores, and large models load three times as long (chosen)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +70,14 @@ class Watched:
         return (last.t_s - first.t_s) / count if count else None
 
 
+def longest_start_s(limit_s: float) -> float:
+    """Return how long a command that counts inside is watched before its first step, in seconds.
+
+    `limit_s` is the usual limit; a longer one that a person names stays as it is.
+    """
+    return max(limit_s, min(START_FACTOR * limit_s, LONGEST_START_S))
+
+
 def watch(
     plan: probe.ProbePlan,
     *,
@@ -81,7 +86,8 @@ def watch(
     clock: probe.Clock,
     limit_s: float,
     likely: Iterable[str] = (),
-    rewritten: str = "",
+    changes: Sequence[Change] = (),
+    check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
 ) -> Watched:
     """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.
 
@@ -90,21 +96,23 @@ def watch(
         launch: starts it.
         recorder: measures the devices.
         clock: says the time.
-        limit_s: the longest time without progress; with slow steps it is three times as long.
+        limit_s: the usual time without progress. It is longer before the first step of a training that counts inside
+            (`longest_start_s`), and three times as long from that step on.
         likely: presets that are tried first.
-        rewritten: which words of the command are not as typed.
+        changes: the words of the command that are not as typed.
+        check: takes what the command's processes have told, once they have parsed their flags. Its errors end the run.
 
     Raises:
         TrainerError: says what to do where the command fails, prints nothing, or shows no progress in time.
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    lines: deque[probe.OutputLine] = deque(maxlen=2000)  # the last lines say why a command failed
+    output, flags = Output(), _ParsedFlags(plan.slot.counts)
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
     def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
         """Take lines into account, and return whether the progress is understood by now."""
-        lines.extend(new)
+        output.feed(new)
         counted.feed(new)
         printed.feed(new)
         if counted.is_enough or counted.steps:  # printed lines do not matter where steps are counted
@@ -112,14 +120,22 @@ def watch(
         found = printed.found
         return found is not None and _is_enough(found)
 
+    def longest_s() -> float:
+        """Return how long the command is watched by what is known now."""
+        if counted.steps:  # slow steps need longer
+            return (counted.begun_s or 0.0) + 3.0 * limit_s
+        may_step = counted.begun_s is None and printed.found is None and output.crash is None
+        return longest_start_s(limit_s) if may_step and has_started(plan.slot.counts) else limit_s
+
     try:
         recorder.start(trainer.pid, origin_s)
         is_over = False
         while not is_over:
             has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
             is_clear = is_clear_with(trainer.lines(0.0 if has_exited else 0.1))
-            longest_s = 3.0 * limit_s if counted.steps else limit_s  # slow steps need longer
-            is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s
+            if counted.begun_s is None and flags.are_newly_known(clock.now() - origin_s):
+                check(flags.processes)
+            is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s()
         exit_code = trainer.exit_code()
     finally:
         trainer.end()
@@ -130,8 +146,12 @@ def watch(
     found = printed.found
     has_failed = exit_code not in {None, 0}  # None: it was ended while it ran
     if has_failed or (found is None and training is None):
-        instead = f"; this run replaced words of yours: {rewritten}" if rewritten else ""
-        raise TrainerError(f"{_complaint(lines, exit_code, seconds, plan)}{instead}")
+        steps = max((process.steps for process in processes), default=0)
+        is_counting = counted.begun_s is None and has_started(plan.slot.counts)
+        why = complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)
+        named = [str(change) for change in changes if change.is_named_in(why)]
+        instead = f"; to start a probe, the tuner {' and '.join(named)}" if named else ""
+        raise TrainerError(f"{why}{instead}")
     return Watched(
         found=None if training else found,
         training=training,
@@ -153,8 +173,8 @@ class CountedLines:
         self.training: TrainingCounts | None = None
         self.why: str | None = None
         """Why samples are not counted."""
-        self.has_begun = False
-        """Whether an optimizer has made a step."""
+        self.begun_s: float | None = None
+        """When it was told that an optimizer has made a step, in seconds since the start; None before that."""
 
     def feed(self, lines: Iterable[probe.OutputLine]) -> None:
         """Take the messages among some lines into account."""
@@ -164,14 +184,15 @@ class CountedLines:
             message = record(line.text)
             self.training = counts(message.get("counts")) or self.training
             self.why = message.get("why", self.why)
-            self.has_begun = self.has_begun or bool(message.get("begun"))
+            if message.get("begun") and self.begun_s is None:
+                self.begun_s = line.t_s
             if message.get(COUNTED) and (report := self._reader.feed(line)):
                 self.reports.append(report)
 
     @property
     def steps(self) -> bool:
         """Whether an optimizer steps and its samples may be counted."""
-        return self.has_begun and self.why is None
+        return self.begun_s is not None and self.why is None
 
     @property
     def is_enough(self) -> bool:
@@ -194,42 +215,41 @@ def _is_enough(printed: Found) -> bool:
     return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
 
-def _complaint(lines: Iterable[probe.OutputLine], exit_code: int | None, seconds: float, plan: probe.ProbePlan) -> str:
-    """Return why a command cannot be understood, and what the user can do."""
-    texts = [line.text for line in lines if line.stream == "console"]
-    took = probe.duration(seconds)
-    log = f"all its output is in {plan.slot.console}"
-    if terminal := next((text for text in texts if _TERMINAL.search(text)), None):
-        return (
-            f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
-            f"answer its questions by options, then try again ({log})"
-        )
-    if exit_code not in {None, 0}:
-        evidence = probe.Evidence()
-        for line in lines:
-            evidence.feed(line.text, line.t_s)
-        failure = evidence.failure()
-        why = failure.detail if failure else evidence.last_words()
-        remedy = "correct it"
-        if failure and failure.kind is probe.FailureKind.MISSING_DEPENDENCY:
-            remedy = "correct it, or name the Python that has it by --python"
-        return f"the command failed after {took} with exit code {exit_code}: {why}; {remedy}, then try again ({log})"
-    if exit_code == 0:
-        return (
-            f"the command ended by itself after {took}, before three iterations were seen; "
-            f"let it train for longer ({log})"
-        )
-    if not texts:
-        return f"the command printed nothing in {took}; {WAYS}"
-    last_lines = " | ".join(text.strip()[:200] for text in texts[-3:])
-    why = f"nothing in {probe.number_of(len(texts), 'line')} of {took} counts iterations; the last lines: {last_lines}"
-    return f"{why}; {WAYS} ({log})"
+class _ParsedFlags:
+    """Follows the flags that the processes of a command have parsed."""
+
+    SETTLED_S = 5.0
+    """The flags are known once no parser has told others for this long, in seconds (chosen)."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is that of the counts."""
+        self._counts = MergedCounts(CountLines(folder, USUAL_BOUNDS.log_bytes).read)
+        self._count, self._changed_s, self._is_told = 0, 0.0, True
+
+    @property
+    def processes(self) -> list[ProcessCounts]:
+        """What each process has told so far."""
+        return self._counts.processes
+
+    def are_newly_known(self, now_s: float) -> bool:
+        """Return whether the flags are known now, and were not at the last call; `now_s` is since the start."""
+        self._counts.read()
+        count = sum(len(process.flags) for process in self.processes)
+        if count != self._count:
+            self._count, self._changed_s, self._is_told = count, now_s, False
+        if self._is_told or now_s - self._changed_s < self.SETTLED_S:
+            return False
+        self._is_told = True
+        return True
 
 
-def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watched:
-    """Return what a draft's command does with its own values in at most `limit_s` seconds; its files go to `folder`.
+def first_run(
+    name: str, drafted: Draft, folder: Path, limit_s: float, check: Callable[[Sequence[ProcessCounts]], None]
+) -> Watched:
+    """Return what a draft's command does with its own values; its files go to `folder`.
 
-    Raises TrainerError where the command cannot be understood, DeviceError where devices cannot be read.
+    `limit_s` and `check` are those of `watch`. Raises TrainerError where the command cannot be understood, DeviceError
+    where devices cannot be read, and the errors of `check`.
     """
     space = drafted.space() or {"nothing": {"choices": [0]}}  # a study needs a parameter
     spec = StudySpec.model_validate({"name": name, "trainer": drafted.trainer, "space": space})
@@ -242,6 +262,7 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
     if missing := missing_script(drafted.command.words, trainer.folder):
         raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")
     variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
+    prepare_results(folder.parent.parent)
     watched = run_in(
         probe.Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),
         partial(trainer.plan, trainer.cases()[0], drafted.config),
@@ -252,7 +273,8 @@ def first_run(name: str, drafted: Draft, folder: Path, limit_s: float) -> Watche
             clock=clock,
             limit_s=limit_s,
             likely=drafted.likely,
-            rewritten=", ".join(drafted.template.changes),
+            changes=drafted.template.changes,
+            check=check,
         ),
     )
     uses = tuple(used(watched.reports, watched.samples, source.devices))

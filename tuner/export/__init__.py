@@ -27,4 +27,4 @@ from tuner.export.wording import (
     unit,
     with_error,
 )
-from tuner.export.write import export_study, prepare_folder, write_files
+from tuner.export.write import IGNORE_ALL, IGNORE_FILE, export_study, prepare_folder, prepare_results, write_files

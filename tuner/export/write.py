@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
@@ -34,6 +34,18 @@ def prepare_folder(folder: Path) -> None:
     with _errors_of(folder):
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()
+
+
+IGNORE_FILE = ".gitignore"
+IGNORE_ALL = "*\n"
+"""What the file of this name says in a folder of results: git takes nothing of the folder, not even the file."""
+
+
+def prepare_results(runs: Path) -> None:
+    """Make the folder of all results, which git ignores, unless it exists. Raises OutputError if that fails."""
+    with _errors_of(runs), suppress(FileExistsError):
+        runs.mkdir(parents=True)
+        (runs / IGNORE_FILE).write_text(IGNORE_ALL)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

@@ -4,7 +4,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 from tuner.probe.kinds import BREACH, KILLED, RULES, SESSION, FailureKind
@@ -175,10 +175,23 @@ class RootCauses:
             stream.cause = exception
 
 
+_TORCHRUN_ENDS = re.compile(r"torch[./]distributed[./]elastic\b.*(?:closing signal|failed \(exitcode)")
+"""Matches the lines with which torchrun tells that a rank has ended; its own `ChildFailedError` follows."""
+
+
 def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
-    """Return the exception that began a crash, or else the last line, shortened for a message."""
-    if causes.best_known:
-        return quoted(causes.best_known.text)
+    """Return the exception that began a crash, or else the last line, shortened for a message.
+
+    Under torchrun, a rank that ends without an exception of its own, as by `SystemExit("unknown key")`, has written the
+    last line before those of torchrun.
+    """
+    best = causes.best_known
+    if best is None or "ChildFailedError" in best.text:
+        before = list(takewhile(lambda line: not _TORCHRUN_ENDS.search(line), lines))
+        if before and (best is None or len(before) < len(lines)):
+            return quoted(before[-1].strip())
+    if best:
+        return quoted(best.text)
     return quoted(lines[-1].strip()) if lines else NO_OUTPUT
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import TrainerError
-from tuner.study import FORMS, Value, as_yaml, config_content, config_text
+from tuner.study import FORMS, Value, as_yaml, config_content, config_text, is_config
 
 
 def changed_text(path: Path, values: Mapping[str, Value]) -> str:
@@ -62,6 +62,12 @@ def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple
 def is_named(name: str, words: Sequence[str]) -> bool:
     """Return whether a word of a command names a file, as a whole or behind `=`, so that a copy can take its place."""
     return any(word == name or word.endswith(f"={name}") for word in words)
+
+
+def named_files(words: Sequence[str]) -> list[str]:
+    """Return the configuration files that words of a command name, as a whole or behind `=`."""
+    names = [word.rpartition("=")[2] if word.startswith("-") else word for word in words]
+    return [name for name in names if is_config(name)]
 
 
 def _set(path: Path, content: Any, keys: str, value: Value) -> None:

@@ -8,6 +8,8 @@ training computes. An error in it switches the part off in which it happened.
 def start():
     """Wait for the libraries that the training imports, and count from then on."""
     from tuner_inside import environments, files, flags, loaders, steps, training
+    from tuner_inside.tell import tell_start
 
+    tell_start()
     for part in (flags, files, loaders, environments, training, steps):
         part.install()

@@ -9,6 +9,9 @@ import time
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
 
+STARTED = "started"
+"""The file that the first process of the trainer leaves when its Python starts."""
+
 _file = {"pid": 0, "path": "", "pause_told_s": 0.0}
 """The process whose file this is, the file, and when a pause was told last."""
 off = set()
@@ -33,6 +36,14 @@ def tell(kind, **fields):
             _write({"type": "process", "t_s": time.monotonic(), "argv": argv})
         _write(dict(fields, type=kind, t_s=time.monotonic()))
     except Exception:  # whatever forbids it, such as a full disk or an audit hook of the script: the training goes on
+        pass
+
+
+def tell_start():
+    """Leave an empty file that says that some process of the trainer counts, although none may have a record yet."""
+    try:
+        os.close(os.open(os.path.join(os.environ[FOLDER], STARTED), os.O_WRONLY | os.O_CREAT, 0o600))
+    except Exception:  # as in `tell`
         pass
 
 

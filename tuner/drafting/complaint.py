@@ -1,0 +1,92 @@
+"""What a command has printed, and why it cannot be understood: what the user is told, and can do."""
+
+import re
+from collections import deque
+from collections.abc import Iterable
+
+from tuner import probe
+
+OTHER_WAYS = (
+    "name a --preset, let the command print lines such as `step 12`, or copy tuner/progress.py beside it and call "
+    "report()"
+)
+"""How a command can be made to show its progress where nothing counts inside."""
+WAYS = f"give a longer start with --seconds 300, {OTHER_WAYS}"
+STEPS_OF_PROBE = 12
+"""A probe needs about this many steps: counts begin at the third, and `drafting.writing` asks for eight iterations."""
+_TERMINAL = re.compile(
+    r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
+    r"|/dev/tty"
+)
+
+
+class Output:
+    """What a command has printed: the last lines, and the crash that they show."""
+
+    def __init__(self) -> None:
+        self.texts: deque[str] = deque(maxlen=2000)
+        self.evidence = probe.Evidence()
+
+    def feed(self, lines: Iterable[probe.OutputLine]) -> None:
+        """Take the printed ones of some lines into account."""
+        for line in lines:
+            if line.stream == "console":
+                self.texts.append(line.text)
+                self.evidence.feed(line.text, line.t_s)
+
+    @property
+    def cause(self) -> str:
+        """The exception that began a crash, or else the last line."""
+        failure = self.evidence.failure()
+        return failure.detail if failure else self.evidence.last_words()
+
+    @property
+    def crash(self) -> str | None:
+        """The exception with which some process has probably ended; None where no line shows one."""
+        return None if self.evidence.fatal_t_s is None else self.cause
+
+
+def complaint(
+    output: Output, exit_code: int | None, seconds: float, plan: probe.ProbePlan, *, is_counting: bool, steps: int
+) -> str:
+    """Return why a command cannot be understood, and what the user can do.
+
+    `is_counting`: its Python counts inside, and no optimizer has made a step; `steps`: those that were counted.
+    """
+    took = probe.duration(seconds)
+    if terminal := next((text for text in output.texts if _TERMINAL.search(text)), None):
+        why = (
+            f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
+            "answer its questions by options, then try again"
+        )
+    elif exit_code not in {None, 0}:
+        failure = output.evidence.failure()
+        is_missing = failure is not None and failure.kind is probe.FailureKind.MISSING_DEPENDENCY
+        remedy = "correct it, or name the Python that has it by --python" if is_missing else "correct it"
+        why = f"the command failed after {took} with exit code {exit_code}: {output.cause}; {remedy}, then try again"
+    elif output.crash:
+        why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
+    elif exit_code == 0:
+        seen = f"it made {probe.number_of(steps, 'optimizer step')}" if steps else "before three iterations were seen"
+        need = f"a probe needs about {STEPS_OF_PROBE}"
+        why = f"the command ended by itself after {took}, {seen}; {need}, so let it train for longer"
+    else:
+        why = _no_progress(output, seconds, is_counting=is_counting)
+    return f"{why} (all its output is in {plan.slot.console})"
+
+
+def _no_progress(output: Output, seconds: float, *, is_counting: bool) -> str:
+    """Return what is known of a command that goes on without progress, and what the user can do."""
+    took = probe.duration(seconds)
+    last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
+    if is_counting:
+        printed = f"the last lines: {last_lines}" if last_lines else "it printed nothing"
+        more_s = 2 * 60 * max(1, round(seconds / 60))
+        return (
+            f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun with "
+            f"--seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
+        )
+    if not last_lines:
+        return f"the command printed nothing in {took}; {WAYS}"
+    count = probe.number_of(len(output.texts), "line")
+    return f"nothing in {count} of {took} counts iterations; the last lines: {last_lines}; {WAYS}"
