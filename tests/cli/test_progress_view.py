@@ -73,7 +73,7 @@ def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> 
     assert line.endswith("(20.0 s; about 3 min 30 s left)")
     assert told(result, finished=24, target=24, left_s=0.0).endswith("samples/s (20.0 s)")
     assert told(result, finished=3).endswith("samples/s (20.0 s)")
-    assert told(result, left_s=19.0, left_of_hours=True).endswith("about 19 s left of --hours)")
+    assert told(result, left_s=19.0, left_of_hours=True).endswith("about 19 s left of the time limit)")
 
 
 def test_another_reading_of_the_best_has_its_mean_and_is_not_called_the_best_so_far(plan: ProbePlan) -> None:

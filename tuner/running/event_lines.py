@@ -103,15 +103,15 @@ def _trial_line(event: events.ProbeEnded) -> str:
     values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
     before_notes = ";" if event.values else ":"  # without values, the notes say why
     notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
-    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_standing(event)}{notes}"
+    outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
     left = f"; {time_left(event.left_s, event)}" if event.left_s else ""
     return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
 
 
-def _standing(event: events.ProbeEnded) -> str:
-    """Return in words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
+def _best_so_far(event: events.ProbeEnded) -> str:
+    """Return the words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         how = "confirmed by the plain command" if event.confirms else "measured again"
@@ -122,9 +122,9 @@ def _standing(event: events.ProbeEnded) -> str:
 
 
 def time_left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
-    """Return in words that about so many seconds, at least one, are left of the search, or of `--hours` before it."""
+    """Return in words that about so many seconds, at least one, are left of the search, or of a limit before it."""
     about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
-    return f"about {about} left{' of --hours' if event.left_of_hours else ''}"
+    return f"about {about} left{' of the time limit' if event.left_of_hours else ''}"
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
