@@ -110,11 +110,11 @@ def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
     """
     if taken := sorted(space.keys() & _COLUMNS.keys()):
         raise StudyError(f"{', '.join(taken)}: each table already has a column of that name; rename the parameter")
-    return pa.schema({name: _column_type(name, parameter) for name, parameter in space.items()} | _COLUMNS)
+    return pa.schema({name: _type(name, parameter) for name, parameter in space.items()} | _COLUMNS)
 
 
-def _column_type(name: str, parameter: ParameterSpec) -> pa.DataType:
-    """Return the type of the column of a parameter. Whole numbers and fractions together have the type of fractions.
+def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
+    """Return the type of a parameter's column. Whole numbers and fractions together have the type of fractions.
 
     Raises StudyError where its values are of several kinds.
     """
