@@ -5,16 +5,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states
+from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, spec, states, view
 from tests_replays import FakeClock
 from tests_table import MadeUp, study, workbench
 
 from tuner.cli.hints import out_of_time
+from tuner.export.case_view import CaseView
+from tuner.export.findings import Topic, findings
+from tuner.export.summary import summary
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
 from tuner.probe.result import ProbeResult
 from tuner.probe.units import HOUR_S
+from tuner.records.case_record import StudyAttributes
+from tuner.records.schema import ENDED
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
 from tuner.running.job import Budget, Job, within
 from tuner.running.loop import optimize
@@ -63,6 +69,33 @@ def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Pat
     assert out_of_time(budget) == said
 
 
+def test_a_search_that_was_stopped_says_so_until_it_goes_on_or_ends(tmp_path: Path) -> None:
+    """Status and report tell what the database knows: of the end of a time, of a budget, and of a cut probe."""
+
+    def said() -> str:
+        return " ".join(str(found) for found in findings(summary(view(tmp_path))) if found.topic is Topic.STOPPED)
+
+    def watching(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        assert said() == ""
+        return busy(plan, stop)
+
+    optimized(tmp_path, 2 * PROBE_S, probe=watching)
+    assert "stopped early; rerun to resume" in said()
+    optimized(tmp_path, 100 * PROBE_S, probe=watching)
+    assert "budget of 5 trials" in said()
+    for trials in (100, 5):  # the search ends by itself, and a smaller budget then changes nothing
+        optimized(tmp_path, 100 * PROBE_S, probe=watching, study=spec(search={"trials": trials}))
+        assert said() == ""
+
+
+def test_a_killed_search_is_one_that_was_stopped_unless_it_goes_on_or_has_ended() -> None:
+    cut = TrialRecord(state="FAIL", probe=ProbeRecord(status="interrupted"))
+    runs = TrialRecord(state="RUNNING")
+    ended = StudyAttributes({ENDED: "no config is left"})
+    views = [CaseView(name="walk", trials=trials) for trials in ([cut], [cut, runs], [])]
+    assert [bool(case.stopped) for case in (*views, replace(views[0], facts=ended))] == [True, False, False, False]
+
+
 def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
     (outcome,), _, budget = optimized(tmp_path, 3 * PROBE_S)
     assert (outcome.ending, outcome.probed) == (Ending.INTERRUPTED, 3)
@@ -71,11 +104,20 @@ def test_what_is_left_suffices_to_the_second(tmp_path: Path) -> None:
 
 def test_a_resumed_run_knows_what_its_probes_have_taken_and_a_longer_one_goes_on(tmp_path: Path) -> None:
     optimized(tmp_path, 2 * PROBE_S)
-    (outcome,), watcher, _ = optimized(tmp_path, 0.5 * PROBE_S)
+    (outcome,), watcher, budget = optimized(tmp_path, 0.5 * PROBE_S)
     assert (outcome.ending, outcome.probed, watcher.launched) == (Ending.INTERRUPTED, 0, [])
+    assert out_of_time(budget).endswith("more than the 10.0 s of --hours; rerun with --hours 0.01")
     (outcome,), watcher, _ = optimized(tmp_path, 100 * PROBE_S)
     assert (outcome.ending, len(watcher.launched)) == (Ending.TARGET, 3)
     assert states(tmp_path) == {"COMPLETE": 5}
+
+
+def test_the_first_probe_of_a_run_may_take_the_whole_time_although_its_preparation_took_some() -> None:
+    clock = FakeClock()
+    budget = Budget(clock, PROBE_S / HOUR_S)
+    clock.advance(1.0)
+    assert budget.grant(PROBE_S)
+    assert not budget.grant(PROBE_S)  # only the first
 
 
 def test_with_nothing_left_to_do_no_time_is_missed(tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ def test_showing_and_exporting_load_no_package_of_the_search() -> None:
     assert HEAVY & loaded == set()
 
 
+def test_a_search_loads_no_package_of_tables_and_plots() -> None:
+    loaded = set(json.loads(started(MODULES, "tuner.cli.main", "tuner.cli.optimize").stdout))
+    assert {"tuner.optimizing", "optuna"} <= loaded
+    assert {"pandas", "plotly", "pyarrow", "torch"} & loaded == set()
+
+
 def test_the_list_of_commands_has_a_line_for_each() -> None:
     commands = Commands(name="tuner").commands
     assert commands["try"].help == (

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from tuner.probe.result import DeviceSample, DeviceSummary
-from tuner.probe.summaries import RISE, memory_parts, rises
+from tuner.probe.summaries import RISE, memory_parts, memory_rises
 from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, lasts
 
 SERIES = Path(__file__).with_name("series.json.xz")
@@ -40,7 +40,7 @@ def summary(series: Series, until_s: float, total_mib: float) -> DeviceSummary:
         window_s=1,
         util_mean_pct=None,
         mem_total_mib=total_mib,
-        mem_rises=rises(samples, 0.0),
+        mem_rises=memory_rises(samples, 0.0),
         mem_floors=tuple(map(min, memory_parts(samples, 0.0, until_s))),
         mem_tops=tuple(map(max, memory_parts(samples, 0.0, until_s))),
     )

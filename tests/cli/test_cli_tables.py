@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 from tests_summary import BEST, summary
 
-from tuner.cli.case_tables import fits, print_tables, summary_table
+from tuner.cli.case_tables import fits, plain_table, print_tables, summary_table
 from tuner.export.summary import CaseSummary
 
 
@@ -61,6 +61,18 @@ def test_a_table_fits_where_no_word_is_broken() -> None:
     table = summary_table([summary(BEST)])
     assert fits(Console(width=200), table)
     assert not fits(Console(width=30), table)
+
+
+def test_width_to_spare_goes_to_the_columns_from_the_left_and_breaks_no_word() -> None:
+    left, right = "one two three four five six seven eight nine ten", "eleven twelve thirteen fourteen fifteen sixteen"
+    console = Console(file=StringIO(), width=70, soft_wrap=True)
+    with console.capture() as shown:
+        table = plain_table("case", "left", "right")
+        table.add_row("walk", left, right)
+        print_tables(console, table)
+    _, *lines = (line.rstrip() for line in shown.get().splitlines())
+    assert lines[0] == f"walk  {left}  eleven twelve"
+    assert [line.strip() for line in lines[1:]] == ["thirteen", "fourteen", "fifteen", "sixteen"]
 
 
 def test_what_a_narrow_terminal_has_no_room_for_follows_below_the_table() -> None:

@@ -31,7 +31,7 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
     assert gain_text(summary(BEST)) == ""
     assert gain_text(summary(None)) == ""
     own = compared()
-    assert gain_text(replace(own, best=own.default)) == "it is the best"
+    assert gain_text(replace(own, best=own.default)) == "none, the default is best"
     assert gain_text(replace(own, gain=None)) == "unknown"
     assert gain_text(compared("samples_per_s", gain=replace(GAIN, overall=True))) == "1.5 times over a training"
 

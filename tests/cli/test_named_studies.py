@@ -60,15 +60,16 @@ def test_a_database_elsewhere_needs_the_name_of_a_study(tuner: Tuner, tmp_path: 
 
 def test_a_study_of_other_values_is_shown_by_its_folder_and_asks_nothing(tuner: Tuner, tmp_path: Path) -> None:
     changed = ("--set", "num_envs=16", "--max-seconds", "20", "--n-trials", "1")
-    code, out, err = tuner("optimize", "--yes", "--study", study_file(tmp_path), *changed)
+    code, out, err = tuner("optimize", "--yes", "--study", study_file(tmp_path), "--cases", "run", *changed)
     assert (code, err) == (0, "")
+    assert tuner("optimize", "--study", "demo-16-20s", "--n-trials", "1")[0] == 0  # with the same case
     code, named, err = tuner("status", "--study", "demo-16-20s")
     assert (code, err) == (0, "")
     code, out, err = tuner("status")
     assert (code, out, "demo-16-20s" in err) == (0, named, True)
     assert "--study demo-16-20s" in tuner("plan", "--study", tmp_path / "demo.yaml", "--best")[2]
     code, out, _ = tuner("plan", "--best")
-    assert (code, "train.py 16 " in out) == (0, True)
+    assert (code, "train.py 16 " in out, "# run: " in out, "# walk: " in out) == (0, True, True, False)
 
 
 def test_results_are_found_by_their_name_where_the_study_file_is_elsewhere_or_gone(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests_cli import Tuner, study_file
+from tests_filled import filled
 from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
@@ -96,6 +98,29 @@ def test_a_training_is_printed_as_a_batch_script(tuner: Tuner, tmp_path: Path) -
     assert "#SBATCH --ntasks=1\n#SBATCH --gres=gpu:8\n#SBATCH --cpus-per-task=32\n" in out
     assert "\nmodule load cuda\n" in out
     assert subprocess.run(["/bin/bash", "-n"], input=out, text=True, check=False).returncode == 0
+
+
+def test_a_job_has_a_core_for_each_rank_and_each_worker_of_a_loader(
+    tuner: Tuner, tmp_path: Path, empty_file: Path
+) -> None:
+    """Without the option, SLURM gives the ranks and their workers a single core."""
+    command = {"name": "command", "options": {"command": "train {num_envs} {num_workers}", "cases": ["walk"]}}
+    space = {"num_envs": {"ladder": [8]}, "num_workers": {"choices": [3, 5]}}
+
+    def asked(*options: str, **slurm: int) -> list[str]:
+        study = study_file(tmp_path, trainer=command, devices="auto", space=space, slurm={"gpus": 4, **slurm})
+        code, out, _ = tuner("plan", "--study", study, "--launcher", "slurm", *options)
+        assert code == 0
+        return [line.partition("=")[2] for line in out.splitlines() if line.startswith("#SBATCH --cpus-per-task")]
+
+    assert (asked(), asked("--set", "num_workers=5"), asked(cpus_per_task=7)) == (["16"], ["24"], ["7"])
+    with filled(f"sqlite:///{shutil.copy(empty_file, tmp_path / 'study.db')}") as database:
+        best, host = {"num_envs": 8, "num_workers": 5}, {"cores": "18"}
+        database.add(database.case("walk", study="demo"), best, utils=(61.0, 63.0), host=host)
+        assert asked("--best", "--storage", database.url) == ["18"]  # a node that has no more ran the best
+    del space["num_workers"]
+    command["options"] = {"command": "train {num_envs}", "cases": ["walk"]}
+    assert asked() == []
 
 
 def test_a_training_over_nodes_is_started_on_each_of_them(tuner: Tuner, tmp_path: Path) -> None:

@@ -179,6 +179,29 @@ def test_a_parse_of_other_words_tells_nothing(tmp_path: Path) -> None:
     assert not flags(told(tmp_path, script, "--other", "1"))
 
 
+def test_a_parse_of_another_thread_does_not_hide_that_of_the_command_line(tmp_path: Path) -> None:
+    script = """
+        import argparse, threading
+        begun, done = threading.Event(), threading.Event()
+
+        def wait(word):
+            begun.set()
+            done.wait()
+
+        other = argparse.ArgumentParser()
+        other.add_argument("--name", type=wait)
+        thread = threading.Thread(target=other.parse_args, args=[["--name", "x"]])
+        thread.start()
+        begun.wait()
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--batch-size", type=int, default=8)
+        print(parser.parse_args().batch_size)
+        done.set()
+        thread.join()
+    """
+    assert list(flags(told(tmp_path, script, "--batch-size", "4"))) == ["--batch-size"]
+
+
 def test_what_an_earlier_parser_left_over_is_parsed_as_the_same_command_line(tmp_path: Path) -> None:
     script = """
         import argparse, json

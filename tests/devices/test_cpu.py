@@ -231,6 +231,19 @@ def test_what_others_use_of_the_machine_is_measured(launcher: FakeProcess, ranks
     assert [sample.others_pct for sample in source.sample(3.0)] == [pytest.approx(0.0, abs=10.0)] * 2
 
 
+def test_the_probes_of_sibling_workers_are_no_other_programs():
+    leader = FakeProcess(5)
+    workers = [FakeProcess(6, leader), FakeProcess(7, leader)]
+    own, sibling = (FakeProcess(pid, worker) for pid, worker in zip((20, 30), workers, strict=True))
+    busy_s = iter((100.0, 107.0, 111.0))
+    others = OtherPrograms(cores=4, busy_s=lambda: next(busy_s), team=cast(psutil.Process, leader))
+    assert others.share_pct(0.0, 0.0) is None
+    own.cpu_s, sibling.cpu_s, workers[0].cpu_s = 3.0, 2.0, 1.0
+    assert others.share_pct(2.0, 3.0) == pytest.approx(12.5)  # 7 s of the machine, 6 s of the team
+    FakeProcess(31, workers[1]).cpu_s = 4.0
+    assert others.share_pct(4.0, 0.0) == pytest.approx(0.0)
+
+
 def test_work_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks: list[FakeProcess]):
     worker = FakeProcess(31, FakeProcess(32, ranks[0]))
     shares(source, 0.0)

@@ -3,7 +3,7 @@ import shlex
 import pytest
 
 from tuner.count import Flag
-from tuner.drafting.command_lines import ranks, retyped, settings, template
+from tuner.drafting.command_lines import command_with_values, ranks, settings, template
 from tuner.trainers.template import script
 
 
@@ -172,15 +172,15 @@ def test_a_typed_command_takes_the_values_of_a_config_and_nothing_else(
     command: str, searched: dict[str, str], values: dict[str, object], expected: str
 ) -> None:
     made = template(command.split(), searched).words
-    assert retyped(command.split(), made, values, {}, {}) == tuple(expected.split())
-    assert retyped([*command.split(), "--more"], made[:2], values, {}, {}) is None
+    assert command_with_values(command.split(), made, values, {}, {}) == tuple(expected.split())
+    assert command_with_values([*command.split(), "--more"], made[:2], values, {}, {}) is None
 
 
 def test_a_flag_is_not_added_with_the_scripts_own_value() -> None:
     words = ["train.py", "--batch-size", "8"]
     made = template(words, {"batch-size": "{batch_size}", "workers": "{workers}", "prefetch": "{prefetch}"}).words
     values = {"batch_size": 8, "workers": 4, "prefetch": 2}
-    assert retyped(words, made, values, {"batch_size": 8, "workers": 0, "prefetch": 2}, {}) == (
+    assert command_with_values(words, made, values, {"batch_size": 8, "workers": 0, "prefetch": 2}, {}) == (
         *words,
         "--workers",
         "4",
@@ -191,8 +191,13 @@ def test_a_flag_of_a_launcher_is_typed_before_the_script_where_it_changes() -> N
     words = ["accelerate", "launch", "train.py", "--batch", "8"]
     made = ["accelerate", "launch", "--offload", "{offload}", "train.py", "--batch", "{batch}"]
     own = {"batch": 8, "offload": False}
-    assert retyped(words, made, {"batch": 4, "offload": False}, own, {}) == (*words[:4], "4")
-    assert retyped(words, made, own | {"offload": True}, own, {}) == (*words[:2], "--offload", "true", *words[2:])
+    assert command_with_values(words, made, {"batch": 4, "offload": False}, own, {}) == (*words[:4], "4")
+    assert command_with_values(words, made, own | {"offload": True}, own, {}) == (
+        *words[:2],
+        "--offload",
+        "true",
+        *words[2:],
+    )
 
 
 def test_a_short_flag_is_the_long_one_of_the_script() -> None:

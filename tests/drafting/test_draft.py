@@ -14,7 +14,8 @@ from tests_counts import COUNTED_TRAINING
 
 from tuner.count import Flag
 from tuner.drafting.asking import searches
-from tuner.drafting.draft import Draft, draft, python_beside, with_searches
+from tuner.drafting.command_lines import retyped
+from tuner.drafting.draft import Draft, draft, growth_limit, python_beside, with_searches
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known
@@ -162,6 +163,18 @@ def test_sizes_follow_from_memory_and_workers_from_waiting(
     assert {*with_more_values(named.searches, uses)} == {*named.searches}
     last = drafted(command, COUNTED, ["compile=True,False", "workers=0,2"])
     assert with_more_values(last.searches, uses)[0].parameter == ("workers" if waits else "compile")
+
+
+@pytest.mark.parametrize(
+    ("cores", "typed", "largest", "limit"), [(1, 0, 8, None), (2, 0, 8, 16), (16, 4, 64, None), (2, 40, 40, None)]
+)
+def test_many_more_workers_than_cores_are_only_tried_where_a_person_names_them(
+    cores: int, typed: int, largest: int, limit: int | None
+) -> None:
+    known = Known(words=["train.py", "--workers", str(typed)], cores=cores)
+    idle = [replace(use, util_pct=5.0) for use in USES]
+    (workers,) = with_more_values(searches(known), idle)
+    assert (max(workers.values), growth_limit(workers)) == (largest, limit)
 
 
 def test_ranges_that_no_person_has_chosen_may_grow() -> None:
@@ -325,3 +338,10 @@ def test_a_config_file_replaces_the_options_before_it_as_the_script_does(
         "lr": ("0.1", True),
         "steps": ("40", False),
     }
+    for line in ("python train.py --batch_size=8 big.py", "python train.py big.py"):
+        made = drafted(line, COUNTED, ("batch_size=64,128",))
+        words = shlex.split(line)
+        assert list(made.template.words) == [*words, "--batch_size={batch_size}"]
+        assert (made.searched[0].values, made.unset) == ((64, 128), {"batch_size": 64})
+        copied = retyped(words, made.template.words, {"batch_size": 128}, {"batch_size": 64}, {})
+        assert copied == (*words, "--batch_size=128")

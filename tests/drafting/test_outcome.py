@@ -287,6 +287,29 @@ def test_a_command_alone_is_compared_with_nothing(tmp_path: Path) -> None:
     assert "no other config was measured" in " ".join(told)
 
 
+@pytest.mark.parametrize(("speed", "is_unknown"), [(160.0, True), (95.0, False)])
+def test_a_config_that_measured_more_within_the_errors_leaves_unknown_which_is_faster(
+    tmp_path: Path, speed: float, is_unknown: bool
+) -> None:
+    study = spec(
+        trainer={"name": "command", "options": {"command": "train --workers {workers}", "cases": ["walk"]}},
+        space={"workers": {"choices": [1, 3]}},
+        objective="samples_per_s",
+        search={"trials": 2, "sampler": "random"},
+    )
+
+    def probed(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        own = plan.config["workers"] == 1
+        return replace(
+            measured(plan, 20.0), samples_per_s=100.0 if own else speed, samples_per_s_se=40.0 if own else 1.0
+        )
+
+    desk = searched_bench(tmp_path, study, probed)
+    told = " ".join(outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).lines)
+    assert ("unknown: workers=3 made 1.60 ± 0.64 times as many" in told) is is_unknown
+    assert ("no other config is better" in told) is not is_unknown
+
+
 def test_a_speed_that_changed_later_than_the_other_run_ended_gives_no_gain(tmp_path: Path) -> None:
     first, *others = searched(tmp_path, {1: {}, 4: {"change": Change(90, 5.0, 3.0), "iteration": 200, "samples": 6400}})
     assert all(fact in first for fact in ("gain is unknown", "iteration 90", "iteration 10"))  # before any speed

@@ -12,7 +12,7 @@ from tuner.records.case_record import encode as encode_case
 from tuner.records.schema import CASE, PROBE
 from tuner.records.trial import encode
 from tuner.search.verdict import judge
-from tuner.store.case_study import kept_probe
+from tuner.store.case_study import probe_record
 from tuner.study.cases import FILES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def test_a_made_up_probe_holds_what_a_real_one_may(database: "FilledDatabase") -
     database.add(walk, {"num_envs": 16}, status="hang")
     result = unlaunched({}, Failure(kind=FailureKind.HANG, rule="", detail=""), "")
     verdict = judge(result, "min_avg_util", headroom_pct=5.0)
-    real = encode(kept_probe(result, verdict, None, folder=Path()))
+    real = encode(probe_record(result, verdict, None, folder=Path()))
     made_up = [trial.user_attrs[PROBE] for trial in walk.trials]
     assert {name for record in made_up for name in record} <= real.keys()
     assert made_up[0]["metrics"].keys() <= measured(result).keys()

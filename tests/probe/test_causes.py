@@ -51,7 +51,7 @@ def root(*lines: str, apart_s: float = 1.0) -> str | None:
     causes = RootCauses()
     for place, line in enumerate(lines):
         causes.feed(line, place * apart_s)
-    return causes.root and causes.root.text
+    return causes.root_cause and causes.root_cause.text
 
 
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:36230"

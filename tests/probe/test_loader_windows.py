@@ -11,7 +11,8 @@ from tests_probe import probe
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
-from tuner.probe.summaries import Estimate, rate
+from tuner.probe.steady import Quantity
+from tuner.probe.summaries import samples_per_s
 from tuner.probe.window import Marks, find_window
 from tuner.study.space import Config
 from tuner.trainers.command import loader_queue
@@ -50,25 +51,25 @@ def truth(seed: int) -> float:
     return BATCH * len(spans) * (EPOCH - 1 - QUEUE) / sum(spans)
 
 
-def told(seed: int) -> Estimate:
+def told(seed: int) -> Quantity | None:
     """Return what a probe tells that ends once its error is below 3 %, or after two minutes."""
     patterns = LinePatterns(patterns=(BAR,), samples_per_iteration=BATCH)
-    reader, marks, found = ProgressReader(patterns, 0.0), Marks(1, BATCH), Estimate()
+    reader, marks, found = ProgressReader(patterns, 0.0), Marks(1, BATCH), None
     for place, t_s in enumerate(batches(seed, count=3 * EPOCH)):
         if report := reader.feed(OutputLine(t_s=t_s, text=f"{place % EPOCH + 1}/{EPOCH}")):
             marks.add(report)
         if place % 16 == 0 or t_s > 120:
             limits: dict[str, Any] = {"least_s": 5.0, "least_iterations": 7}
             window = find_window(marks.complete, warmup_iterations=1, ran_out=False, queue=QUEUE, **limits)
-            found = rate(window) if window and not window.is_queued else found
-        if t_s > 120 or (found.mean and found.error and found.error <= 0.03 * found.mean):
+            found = samples_per_s(window) if window and not window.is_queued else found
+        if t_s > 120 or (found and found.error and found.error <= 0.03 * found.value):
             break
     return found
 
 
 def test_of_ten_probes_nine_hold_the_truth_within_twice_their_error() -> None:
     expected = fmean(truth(seed) for seed in range(10))
-    known = [(one.mean, one.error) for one in map(told, range(10)) if one.mean and one.error]
+    known = [(one.value, one.error) for one in map(told, range(10)) if one and one.error]
     assert len(known) == 10
     assert sum(abs(mean - expected) <= 2 * error for mean, error in known) >= 9
     assert max(error / mean for mean, error in known) < 0.2

@@ -106,6 +106,20 @@ def test_without_a_view_the_files_are_put_back(folder: Path) -> None:
     assert (folder / "out/new.pt").exists()
 
 
+def test_of_a_folder_runs_only_studies_are_not_put_back(folder: Path) -> None:
+    """The training may have such a folder, too; a database that goes on must not become an older one."""
+    files = ["nov28/best.pt", "demo/study.db", "other/study.db", "pg/probes/walk/0/console.log", "all.db"]
+    for name in files:
+        (file := folder / "runs" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(WORK)
+    protection = protected([folder], folder / "runs/demo/probes/walk/0", NO_VIEWS)
+    assert protection is not None
+    for name in files:
+        (folder / "runs" / name).write_text("later")
+    protection.close()
+    assert [name for name in files if (folder / "runs" / name).read_text() == WORK] == ["nov28/best.pt"]
+
+
 @pytest.fixture
 def store() -> Iterator[Path]:
     """A folder for temporary files, on a file system that may hold what is written in a view."""

@@ -51,7 +51,7 @@ def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
     assert window is not None
     shares = busy_shares(reports, window, 2)
     assert shares is not None
-    assert [share.mean for share in shares] == [50.0, 80.0]
+    assert [share and share.value for share in shares] == [50.0, 80.0]
     assert busy_shares(reports, window, 3) is None
 
 
@@ -107,7 +107,7 @@ def test_busy_shares_take_reports_that_came_at_one_time() -> None:
     ]
     shares = busy_shares(reports, Window(tuple(marks(reports, 1))), 1)
     assert shares is not None
-    assert [share.mean for share in shares] == [50.0]
+    assert [share and share.value for share in shares] == [50.0]
 
 
 def test_busy_shares_of_a_thin_window_are_those_of_training() -> None:
@@ -116,4 +116,4 @@ def test_busy_shares_of_a_thin_window_are_those_of_training() -> None:
     window = Window(tuple(marks(reports, 1)))
     shares = busy_shares(reports, window, 1)
     assert shares is not None
-    assert [share.mean for share in shares] == [50.0]
+    assert [share and share.value for share in shares] == [50.0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Thin
-from tuner.probe.summaries import MeanReading, averages, level, summarise
+from tuner.probe.summaries import MeanReading, mean_readings, piece_mean, summarise
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_S = 0.2
@@ -123,8 +123,9 @@ def test_a_piece_of_one_level_is_known_exactly_whatever_lies_around_it(
     for begin_s, end_s in pairwise(cuts):
         share = max(0.0, min(end_s, PIECE.end_s) - max(begin_s, PIECE.begin_s)) / (end_s - begin_s)
         known.append(MeanReading(begin_s, end_s, share * inside_pct + (1 - share) * outside_pct))
-    found = level(known, PIECE)
-    assert found.mean == pytest.approx(inside_pct, abs=1e-6)
+    found = piece_mean(known, PIECE)
+    assert found is not None
+    assert found.value == pytest.approx(inside_pct, abs=1e-6)
     assert found.edge_error == pytest.approx(0.0, abs=1e-6)
 
 
@@ -135,20 +136,22 @@ def test_each_moment_of_a_piece_takes_the_nearest_reading_inside() -> None:
         MeanReading(11.5, 11.7, 60.0),
         MeanReading(11.9, 12.1, 0.0),
     ]
-    found = level(known, PIECE)
-    assert found.mean == pytest.approx((0.9 * 90 + 1.1 * 60) / 2)
+    found = piece_mean(known, PIECE)
+    assert found is not None
+    assert found.value == pytest.approx((0.9 * 90 + 1.1 * 60) / 2)
 
 
 def test_a_piece_without_a_reading_of_its_own_takes_those_in_its_middle() -> None:
     known = [MeanReading(9.0, 11.4, 80.0), MeanReading(11.4, 13.0, 60.0), MeanReading(13.0, 14.0, 0.0)]
-    found = level(known, PIECE)
-    assert found.mean == 80.0
-    assert level(known[2:], PIECE).mean is None
+    found = piece_mean(known, PIECE)
+    assert found is not None
+    assert found.value == 80.0
+    assert piece_mean(known[2:], PIECE) is None
 
 
 def test_a_mean_since_the_value_before_begins_there() -> None:
     chance = random.Random(1)
     times_s = sorted(chance.uniform(0, 10) for _ in range(20))
     samples = [DeviceSample(t_s=t_s, device=0, sm_pct=None if place % 2 else 5.0) for place, t_s in enumerate(times_s)]
-    found = averages(samples, lambda sample: sample.sm_pct, None)
+    found = mean_readings(samples, lambda sample: sample.sm_pct, None)
     assert [(one.begin_s, one.end_s) for one in found] == list(pairwise(times_s[::2]))

@@ -301,6 +301,21 @@ def test_every_picture_says_in_words_what_it_shows(cases: dict[str, CaseFacts]) 
             assert picture.caption.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [("min_avg_util", "device busier"), ("mfu", "its mfu is higher"), ("samples_per_s", None)],
+)
+def test_what_could_be_chosen_is_said_of_the_objective(
+    cases: dict[str, CaseFacts], objective: str, said: str | None
+) -> None:
+    """A speed is not set against itself."""
+    case = cases["amp_pi_plus"]
+    case = replace(case, summary=replace(case.summary, objective=objective))
+    captions = [picture.caption for picture in pictures(case) if picture.name == "choices"]
+    assert [said in caption for caption in captions if said] == ([True] if said else [])
+    assert len(captions) == bool(said)
+
+
 def test_a_config_above_the_best_is_explained(cases: dict[str, CaseFacts]) -> None:
     (_, choices, *_), (_, others, *_) = (pictures(cases[name]) for name in ("amp_pi_plus", "deepmimic_pi_plus_ppo"))
     assert choices.caption.endswith("were measured in sessions alone, which may read too high.")

@@ -14,7 +14,7 @@ from tests_values import every_kind
 from tuner.errors import StudyError
 from tuner.records.schema import ERROR
 from tuner.search.choosing import Strategy
-from tuner.search.design import spread
+from tuner.search.design import space_filling
 from tuner.search.gain.chooser import Gain, GainSampler, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool
@@ -42,7 +42,7 @@ CHOOSERS: dict[str, Callable[[Space], Strategy]] = {
     "gain": lambda space: by_gain(space, Gain(space, goal=Goal(training_hours=1000.0))),
     "tpe": drawn("tpe"),
     "random": drawn("random"),
-    "recording": lambda space: in_order(spread(space, 96)),
+    "recording": lambda space: in_order(space_filling(space, 96)),
 }
 
 
@@ -79,7 +79,7 @@ def test_gain_finds_the_best_with_part_of_the_probes() -> None:
 def test_a_database_gives_the_same_values_back(tmp_path: Path) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db", direction="maximize")
-    configs = spread(SPACE, 12)
+    configs = space_filling(SPACE, 12)
     for config in configs:
         study.tell(given(study, SPACE, config), 1.0)
     kept = [trial.params for trial in study.get_trials()]

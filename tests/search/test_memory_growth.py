@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSample, DeviceSummary
-from tuner.probe.summaries import memory_parts, rises
-from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, Expected, Rising, lasts
+from tuner.probe.summaries import memory_parts, memory_rises
+from tuner.search.memory_growth import PILING_UP, PROVOKED, USUAL, RecordPrior, Rising, lasts
 
 TOTAL_MIB = 1000.0
 values = st.lists(st.floats(1.0, TOTAL_MIB), min_size=3, max_size=40)
@@ -28,7 +28,7 @@ def device(mib: list[float]) -> DeviceSummary:
         window_s=1.0,
         util_mean_pct=None,
         mem_total_mib=TOTAL_MIB,
-        mem_rises=rises(samples(mib), 0.0),
+        mem_rises=memory_rises(samples(mib), 0.0),
         mem_floors=tuple(map(min, memory_parts(samples(mib), 0.0, len(mib)))),
         mem_tops=tuple(map(max, memory_parts(samples(mib), 0.0, len(mib)))),
     )
@@ -36,7 +36,7 @@ def device(mib: list[float]) -> DeviceSummary:
 
 @given(values)
 def test_rises_are_the_running_maximum_and_end_with_the_largest_value(mib: list[float]) -> None:
-    found = rises(samples(mib), 0.0)
+    found = memory_rises(samples(mib), 0.0)
     assert [t_s for t_s, _ in found] == sorted(t_s for t_s, _ in found)
     assert [one for _, one in found] == sorted(one for _, one in found)
     assert found[0] == (0.0, mib[0])
@@ -234,15 +234,17 @@ def validating(epochs: int, *, at: int = 53, grows: float = 0.0, heights: float 
     return replace(
         device([1.0, 1.0]),
         mem_total_mib=1500.0,
-        mem_rises=rises(read, 0.0),
+        mem_rises=memory_rises(read, 0.0),
         mem_floors=tuple(map(min, memory_parts(read, 0.0, end_s))),
         mem_tops=tuple(map(max, memory_parts(read, 0.0, end_s))),
     )
 
 
-@pytest.mark.parametrize("expected", [PROVOKED, PILING_UP])
-def test_the_climb_to_what_comes_in_each_epoch_is_one_jump_and_neither_records_nor_growth(expected: Expected) -> None:
-    found = lasts((validating(4),), 24.0, expected)
+@pytest.mark.parametrize("prior", [PROVOKED, PILING_UP])
+def test_the_climb_to_what_comes_in_each_epoch_is_one_jump_and_neither_records_nor_growth(
+    prior: RecordPrior,
+) -> None:
+    found = lasts((validating(4),), 24.0, prior)
     assert found is not None
     assert (found.rising.kind, found.chance > 0.95) == ("flat", True)
     assert 777.0 <= found.most_mib < 1100.0

@@ -270,11 +270,11 @@ def test_a_single_reading_beside_others_is_told_with_what_the_next_one_may_be(de
     once = reading(0, "a", 60.0, error=1.0, speed=30.0, speed_error=0.5, delayed=delayed)
     (alone,) = all_measured([once])
     (again,) = all_measured([once, replace(once, number=1)])
-    assert alone.told_error is not None
-    assert 1.0 <= alone.told_error <= 61.0
-    assert (alone.told_error > 1.0) is (delayed >= 2.0)
-    assert alone.told_speed_error == pytest.approx(alone.told_error / 2.0)
-    assert (alone.error, again.told_error, again.told_speed_error) == (1.0, again.error, again.speed_error)
+    assert alone.widened_error is not None
+    assert 1.0 <= alone.widened_error <= 61.0
+    assert (alone.widened_error > 1.0) is (delayed >= 2.0)
+    assert alone.widened_speed_error == pytest.approx(alone.widened_error / 2.0)
+    assert (alone.error, again.widened_error, again.widened_speed_error) == (1.0, again.error, again.speed_error)
 
 
 def failure(trial: int, launch: str, *, warm: bool = False, retry: bool = False) -> TrialRecord:

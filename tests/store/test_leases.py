@@ -10,7 +10,7 @@ from subprocess import PIPE
 import psutil
 import pytest
 
-from tuner.store.leases import BEAT_S, STALE_S, WATCHED_S, Lease, Signs, lives_at, this_host
+from tuner.store.leases import BEAT_S, STALE_S, WATCHED_S, Lease, Liveness, lives_at, this_host
 
 WRITE_LEASE = """
 import json
@@ -80,12 +80,12 @@ class Watcher:
 
     def __init__(self) -> None:
         self.now_s, self.own_s = NOW_S, 0.0
-        self.signs = Signs(lambda: self.now_s, lambda: self.own_s)
+        self.lives = Liveness(lambda: self.now_s, lambda: self.own_s)
 
     def sees(self, lease: Lease, after_s: float = 0.0) -> bool:
         self.now_s += after_s
         self.own_s += after_s
-        return lease.held(self.signs)
+        return lease.held(self.lives)
 
 
 @pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S / 2, True), (STALE_S + 60, False)])

@@ -32,12 +32,12 @@ def test_a_running_probe_waits_for_nobody(url: str, database: Database) -> None:
     study = case_study(database)
     tell(study, ask(study), ok(40.0))
     asked = ask(study)
-    assert study.rival() == 40.0
+    assert study.incumbent() == 40.0
     (*_, trial) = stored(database)
     with locked(url):
         study.beat(asked)
         assert study.report(asked, 1, 5.0) is False
-        assert study.rival() == 40.0  # as it was known
+        assert study.incumbent() == 40.0  # as it was known
     tell(study, asked, ok(50.0))
     (*_, told) = stored(database)
     assert (told.state.name, told.value, told.user_attrs[LEASE]) == ("COMPLETE", 50.0, trial.user_attrs[LEASE])

@@ -11,7 +11,7 @@ from tests_store import RETRY, ask, case_study, ok, states, tell
 
 from tuner.errors import StoreError
 from tuner.store.case_study import Asked, CaseStudy
-from tuner.store.database import PAUSE_S, Database, wait_while_away
+from tuner.store.database import PAUSE_S, Database, retry_connecting
 
 
 def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_once(
@@ -25,7 +25,7 @@ def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_onc
         if len(pauses) == 3:
             (tmp_path / "later").mkdir()
 
-    wait_while_away(engine, 60.0, sleep)
+    retry_connecting(engine, 60.0, sleep)
     with engine.connect() as connection:
         assert connection.exec_driver_sql("select 1").scalar() == 1
     engine.dispose()
@@ -35,7 +35,7 @@ def test_each_new_connection_is_tried_until_the_database_answers_and_says_so_onc
 
 def test_the_wait_ends(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'never/songs.db'}")
-    wait_while_away(engine, 0.0, sleep=unwanted)
+    retry_connecting(engine, 0.0, sleep=unwanted)
     with pytest.raises(OperationalError, match="unable to open database file"):
         engine.connect()
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tuner.devices.cpu import TEAM
 from tuner.running.workers import Exit, Line, WorkerPlan, WorkerTeam
 
 
@@ -30,6 +31,11 @@ def test_lines_of_all_workers_are_shown_with_their_names() -> None:
     assert [event for name, event in events if name == "one"] == [*said, {"complaint": "a"}]
     assert [event for name, event in events if name == "two"] == [*said, {"complaint": "b"}]
     assert not any(end.died or end.again for _, end in ends)
+
+
+def test_each_worker_knows_its_leader() -> None:
+    _, events, _ = run(script("one", f"import os; print(os.environ['{TEAM}'])"))
+    assert [line for _, line in events] == [{"complaint": str(os.getpid())}]
 
 
 def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:

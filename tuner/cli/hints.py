@@ -1,5 +1,6 @@
 """The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
-from tuner.probe import duration, number_of
+from tuner.probe import HOUR_S, duration, number_of
 from tuner.records.urls import shown, unguarded
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
@@ -237,6 +238,9 @@ def out_of_time(budget: "Budget", option: str = "--hours") -> str:
     if budget.shortage is None:
         return f"the {limit} of {option} are over; rerun to resume"
     probe, left = map(duration, budget.shortage)
+    if (probe_s := budget.shortage.probe_s) > budget.total_s:
+        hours = math.ceil(100 * 1.1 * probe_s / HOUR_S) / 100  # a tenth more, because probes differ
+        return f"the next probe takes about {probe}, more than the {limit} of {option}; rerun with {option} {hours:g}"
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
 
 

@@ -1,9 +1,9 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,13 +31,13 @@ from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
 from tuner.export import CaseSummary, export_study, write_files
-from tuner.optimizing import Search, open_search, result_of
+from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
-from tuner.running.events import CaseOutcome, StudyEnded
+from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import changed_study, load
+from tuner.study import changed_study, globs_of, load
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -94,7 +94,7 @@ def optimize(
     console = options.open_console(quiet=quiet, stderr=as_json)
     is_changed = bool(settings) or max_seconds is not None
     study = _study(console, command, study, wanted, is_changed=is_changed, launcher=launcher)
-    study = _with_changes(console, study, settings or [], max_seconds, runs)
+    study = _with_changes(console, study, settings or [], max_seconds, cases or [], runs)
     devices = None if command else devices  # the study has those that the command has really used
     # what each worker is told, also in a job of SLURM
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
@@ -115,11 +115,12 @@ def optimize(
     searched = options.searched_study(ready.bench.spec, study)
     to_train = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
-    show = partial(_show, console, tables, screen, ready, url, to_train, typed=command)
+    result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike
+    show = partial(_show, console, tables, screen, ready, url, to_train, result if command else None)
     if len(groups) > 1:
         run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show)
         if command:
-            _tell(tables, ready, url, (), command, storage=storage, runs=runs)
+            _tell(tables, ready, result(), storage=storage, runs=runs)
         return
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
@@ -135,7 +136,7 @@ def optimize(
     if cost := ready.simulated_cost():
         console.print(cost)
     if command:
-        _tell(tables, ready, url, outcomes, command, storage=storage, runs=runs)
+        _tell(tables, ready, result(), storage=storage, runs=runs)
     if not command and not ready.simulated and any(row.best for row in rows):
         console.print(script_of_best(searched, devices=own_devices, storage=storage, runs=runs, asked_for=study))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -171,29 +172,24 @@ def _study(
     return study
 
 
-def _with_changes(console: Console, study: str, settings: list[str], max_seconds: float | None, runs: Path) -> str:
-    """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes."""
+def _with_changes(
+    console: Console, study: str, settings: list[str], max_seconds: float | None, cases: list[str], runs: Path
+) -> str:
+    """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes.
+
+    The new study is about the `cases` that were named, so that it resumes with these alone.
+    """
     if not settings and max_seconds is None:
         return study
-    run = changed_study(load(study), settings, max_seconds)
+    run = changed_study(load(study), settings, max_seconds, globs_of(cases))
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
     console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()
     return str(options.beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
 
 
-def _tell(
-    tables: Console,
-    ready: Search,
-    url: str,
-    outcomes: Sequence[CaseOutcome],
-    command: Sequence[str],
-    *,
-    storage: str | None,
-    runs: Path,
-) -> None:
+def _tell(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
     """Print what the person who typed the command is told; the command line to copy goes out as it is."""
-    result = result_of(ready, url, outcomes, command)
     rows = result.study.rows
     for line in result.lines or closing(ready.bench, ready.cases, rows):
         tables.print(line)
@@ -211,20 +207,19 @@ def _show(
     ready: Search,
     url: str,
     command: list[str] | None,
-    *,
-    typed: list[str] | None,
+    result: Callable[[], Result] | None,
 ) -> list[CaseSummary]:
     """Return the summary of the study, a row per case, after showing, exporting and reporting it.
 
     Tables go to the console `tables`, which also a quiet command has; all else to `console`. `command` prints the best
-    as scripts; None after a replay. The gain of a `typed` command is left to `_tell`.
+    as scripts; None after a replay. `result` is that of a typed command, whose gain is left to `_tell`.
     """
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
-    gains = [] if typed else [gains_table(rows)]
+    gains = [] if result else [gains_table(rows)]
     print_tables(tables, *gains, *front_tables(reader))
-    if not typed:
+    if not result:
         for line in closing(bench, ready.cases, rows):
             console.print(line)
     written = export_study(url, bench.spec.name, bench.folder, ready.cases)
@@ -232,6 +227,6 @@ def _show(
     if screen:
         to_copy = None
         with suppress(TunerError, OSError):  # of files that the line to copy needs; what was measured is said anyway
-            to_copy = result_of(ready, url, (), typed).command if typed else None
+            to_copy = result().command if result else None
         screen.show(StudyEnded(study=bench.spec.name, cases=tuple(map(options.plain, rows)), command=to_copy))
     return rows

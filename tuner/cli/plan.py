@@ -17,6 +17,7 @@ from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
+from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
@@ -103,6 +104,8 @@ class _Planned(NamedTuple):
     """The folder for its output, below the study's folder."""
     remarks: Sequence[str]
     """The lines to print before its script."""
+    most_cores: str = ""
+    """The cores of the machine that has measured it; empty where it is unknown."""
 
 
 def plan(
@@ -139,7 +142,7 @@ def plan(
     for line in options.stand_in(bench.spec, study):
         options.comment(line)
     errors: list[str] = []  # of cases without a script; the others still have theirs
-    for case, config, folder, remarks in planned:
+    for case, config, folder, remarks, _ in planned:
         try:
             made = bench.trainer.plan(case, config, _slot(bench, case, config, folder, to_train=best))
             typed = typed_line(bench, case, config, folder) if best and made.slot.nodes == 1 else None
@@ -183,7 +186,8 @@ def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, me
         chosen = _member_of_front(case, view.front or [view.best], member)  # no front: a study of one objective
         remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
         folder = best_folder(case.name, chosen.trial if view.front else None)
-        yield _Planned(case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks])
+        measured_with = chosen.trials[-1].probe.host.get("cores", "")
+        yield _Planned(case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks], measured_with)
 
 
 def _member_of_front(case: Case, members: Sequence[Standing], number: int | None) -> Standing:
@@ -241,7 +245,7 @@ def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
 def _measured(view: export.CaseView, member: Standing) -> str:
     """Return the trial of a config and the values of its objectives as text."""
     metrics = pooled(member.trials).metrics
-    errors = (member.told_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
+    errors = (member.widened_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
     values = ", ".join(f"{name} {export.with_error(value, error)}" for name, value, error in measured)
     mean_of = f", mean of {member.readings}" if member.readings > 1 else ""
@@ -287,13 +291,31 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
 
 
 def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
-    """Return what a job asks for that runs some configs: no more nodes and cards than their placements need."""
-    slots = [bench.slot(case, folder, config) for case, config, folder, _ in planned]
-    if NODES not in bench.spec.space or not slots:  # all configs of the study have the same placement
-        return bench.spec.slurm
-    nodes = max(slot.nodes for slot in slots)
-    cards = max(len(slot.local_devices) for slot in slots) if bench.kind == "gpu" else None
-    return bench.spec.slurm.model_copy(update={"nodes": nodes, "gpus": cards})
+    """Return what a job asks for that runs some configs: no more nodes and cards than they need, and their cores."""
+    slots = [bench.slot(one.case, one.folder, one.config) for one in planned]
+    asked = bench.spec.slurm
+    if slots and NODES in bench.spec.space:  # otherwise all configs of the study have the same placement
+        nodes = max(slot.nodes for slot in slots)
+        cards = max(len(slot.local_devices) for slot in slots) if bench.kind == "gpu" else None
+        asked = asked.model_copy(update={"nodes": nodes, "gpus": cards})
+    if asked.cpus_per_task is None:
+        wanted = [_cores(one, len(slot.local_devices)) for one, slot in zip(planned, slots, strict=True)]
+        cores = max((known for known in wanted if known is not None), default=None)
+        asked = asked.model_copy(update={"cpus_per_task": cores})
+    return asked
+
+
+def _cores(planned: _Planned, ranks: int) -> int | None:
+    """Return the cores that a config wants on a node: one for each of its ranks, and for each worker of their loaders.
+
+    These are at most those of the machine that has measured it. None where no parameter is a number of workers.
+    """
+    values = (value for name, value in planned.config.items() if Role.WORKERS.has(name))
+    workers = next((value for value in values if type(value) is int and value >= 0), None)  # True is no number
+    if workers is None:
+        return None
+    wanted = ranks * (1 + workers)
+    return min(wanted, int(planned.most_cores)) if planned.most_cores.isdecimal() else wanted
 
 
 def _slot(bench: Workbench, case: Case, config: Config, folder: str, *, to_train: bool = False) -> Slot:

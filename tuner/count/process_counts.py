@@ -23,6 +23,8 @@ class Flag:
     """The spellings that switch it off, such as `no-compile`."""
     typed: bool = False
     """Whether the command line names it."""
+    in_order: bool = False
+    """Whether the script takes each `--name=value` and config file in turn, so that the last one is in force."""
 
     @property
     def is_on(self) -> bool:

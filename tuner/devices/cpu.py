@@ -260,14 +260,37 @@ class ProcessTree:
         return total
 
 
+TEAM = "TUNER_TEAM"
+"""The environment variable with the pid of the process that leads the workers of a search on this machine."""
+
+
+def _team_of(variables: Mapping[str, str] = os.environ) -> psutil.Process | None:
+    """Return the process that leads this worker and its siblings; None where nobody leads it."""
+    with suppress(psutil.Error, ValueError):
+        return psutil.Process(int(variables.get(TEAM, "")))
+    return None
+
+
 class OtherPrograms:
-    """Measures how busy other programs keep this machine: all but the trainer and the tuner."""
+    """Measures how busy other programs keep this machine: all but the trainer, the tuner, and its team of workers."""
 
-    def __init__(self, cores: int | None = None, busy_s: Callable[[], float] | None = None) -> None:
-        """`cores`: the processors of the machine; None asks the system. `busy_s` replaces `machine_busy_s`.
+    def __init__(
+        self,
+        cores: int | None = None,
+        busy_s: Callable[[], float] | None = None,
+        team: psutil.Process | None = None,
+    ) -> None:
+        """Nothing is known if this process may use only some of the machine's processors.
 
-        Nothing is known if this process may use only some of the machine's processors.
+        Args:
+            cores: the processors of the machine; None asks the system.
+            busy_s: replaces `machine_busy_s`.
+            team: the leader of a team of workers, below which all their probes run; None asks the environment.
         """
+        team = team or _team_of()
+        self._team = ProcessTree(team, count=0) if team else None
+        self._team_before: tuple[float, Times] = -math.inf, {}
+        """When the team's processes were looked up last, and their CPU time in the last call."""
         self._busy_s = busy_s or machine_busy_s
         self.cores = cores or psutil.cpu_count() or 1
         self._is_whole_machine = cores is not None or usable_cores() >= self.cores
@@ -281,12 +304,25 @@ class OtherPrograms:
         """
         before_s, machine_before_s, tuner_before_s = self._before
         machine_now_s, tuner_now_s = self._busy_s(), time.process_time()
+        team_s = self._team_s(t_s)
         self._before = t_s, machine_now_s, tuner_now_s
         if not self._is_whole_machine or t_s <= before_s:  # the first call has no interval
             return None
-        machine_s, tuner_s = machine_now_s - machine_before_s, tuner_now_s - tuner_before_s
-        others_s = machine_s - tuner_s - trainer_s
+        known_s = trainer_s + tuner_now_s - tuner_before_s if team_s is None else team_s
+        others_s = machine_now_s - machine_before_s - known_s
         return 100.0 * others_s / (self.cores * (t_s - before_s))
+
+    def _team_s(self, t_s: float) -> float | None:
+        """Return the CPU time that the team has used since the last call, this worker included; None without a team."""
+        if self._team is None:
+            return None
+        scanned_s, before = self._team_before
+        if not scanned_s <= t_s < scanned_s + 1.0:  # a search through all processes is slow; a probe begins at 0
+            self._team.rescan()
+            scanned_s = t_s
+        after = self._team.times()
+        self._team_before = scanned_s, after
+        return spent_s(before, after)
 
 
 def machine_busy_s() -> float:

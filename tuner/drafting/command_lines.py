@@ -57,8 +57,8 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
     """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
 
     `flags` are those of the script. They say which flag `-b` is, and that the word after a switch is no value.
-    `names` are known to be settings: then two words such as `data_num_workers 2` behind the program are one, too,
-    unless the command has a flag of that name.
+    A flag that a later config file replaces is no setting. `names` are known to be settings: then two words such as
+    `data_num_workers 2` behind the program are one, too, unless the command has a flag of that name.
     """
     flag_of = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
@@ -70,6 +70,8 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         in_script = flag_of.get(flag["name"]) if flag and is_behind_program else None
         full = in_script.names[0] if in_script else ""
+        if in_script and in_script.in_order and not in_script.typed:  # a config file behind it replaces it
+            continue
         if flag and flag["value"] is not None:  # `--name=value`
             typed.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
         elif flag and next_word is not None and _is_value_of(in_script, next_word):  # `--name value`
@@ -149,20 +151,22 @@ def template(
             literal[words.index(f"--{flag}")] = placeholder
             replaced.append((f"--{flag}", placeholder))
         elif not is_typed and not has_placeholder:
-            added = _words_of_added(_spelling(flag, words, flags), placeholder, words)
+            added = _words_of_added(_spelling(flag, words, flags), placeholder, words, flags)
             literal += added
             replaced.append(("", " ".join(added)))
     return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
 
 
-def retyped(
+def command_with_values(
     words: Sequence[str],
     literal: Sequence[str],
     values: Mapping[str, object],
     own: Mapping[str, object],
     facts: Mapping[str, object],
 ) -> tuple[str, ...] | None:
-    """Return a typed command with the values of a config: as typed, but for the values that are searched.
+    """Return the command that a person typed, with the values of a config in place of the typed ones.
+
+    All other words stay as typed. A flag that was not typed is added only if the config changes its value.
 
     Args:
         words: the words as typed.
@@ -198,15 +202,16 @@ def retyped(
     return (*fill(line, {**facts, **values}), *fill(template_left, changed))  # flags at the end: only changed ones
 
 
-def _words_of_added(flag: str, placeholder: str, words: Sequence[str]) -> list[str]:
-    """Return the words for a flag that the command lacks, in the form that the command's other flags have."""
+def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag]) -> list[str]:
+    """Return the words for a flag that the command lacks, in the form that its other flags or the script have."""
     if placeholder.startswith(_SWITCH):
         return [placeholder]
     script_words = words[program_place(words) or 0 :]
     flags = [word for word in script_words if _is_flag(word)]
     if not flags and any(map(_OVERRIDE.fullmatch, script_words)):  # as Hydra
         return [f"{flag}={placeholder}"]
-    if flags and all("=" in word for word in flags):
+    is_in_order = any(known.in_order for known in flags_of_script)
+    if is_in_order or (flags and all("=" in word for word in flags)):
         return [f"--{flag}={placeholder}"]
     return [f"--{flag}", placeholder]
 

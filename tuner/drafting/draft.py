@@ -1,5 +1,6 @@
 """A command line as a study: what it searches, and on which devices."""
 
+import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -140,13 +141,17 @@ class Draft:
 
 
 def growth_limit(search: SearchedFlag) -> int | None:
-    """Return the size up to which the values of a flag may grow during a search: four times the largest.
+    """Return the size up to which the values of a flag may grow during a search: four times the largest, or its `most`.
 
-    Returns None for values that a person has chosen, for a single value, and where a value is not a size.
+    Returns None for values that a person has chosen, for a single value, where a value is not a size, and where none
+    may be larger.
     """
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
     are_sizes_alone = len(sizes) == len(search.values)
-    return 4 * max(sizes) if search.grows and are_sizes_alone and len(sizes) > 1 else None
+    if not (search.grows and are_sizes_alone and len(sizes) > 1):
+        return None
+    limit = min(4 * max(sizes), search.most or math.inf)
+    return int(limit) if limit > max(sizes) else None
 
 
 def draft(

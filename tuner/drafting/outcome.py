@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tuner.count import TrainingCounts, differences
-from tuner.drafting.command_lines import literal_text, retyped
+from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
-from tuner.export import SPEEDS, BestGain, CaseView, doubts, figure, gain, with_error
-from tuner.probe import over, reserved_port
+from tuner.export import SPEEDS, BestGain, CaseView, doubts, figure, gain, in_words, with_error
+from tuner.probe import Quantity, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
@@ -163,7 +163,7 @@ def command_line(
     """
     # the words
     typed = typed_command(command)
-    line = retyped(typed.words, template, values, own, facts)
+    line = command_with_values(typed.words, template, values, own, facts)
     if not line:
         return None
     # the variables before them: typed with a placeholder, searched by their name, or as typed
@@ -224,10 +224,21 @@ def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
     elif len(view.configs) == 1:
         why = "no other config was measured"
     elif view.objective in SPEEDS:
-        why = "no other config is better"
+        why = _unclear_rival(own, view) or "no other config is better"
     else:
         why = f"no other config is better by {view.objective}, and speeds are unknown"
     return f"{why}; your command stays as it is"
+
+
+def _unclear_rival(own: Standing, view: CaseView) -> str | None:
+    """Return in words that another config measured more, but not by more than the errors; None where none did."""
+    rival = view.chosen.instead_of if view.chosen else None
+    if rival is None:
+        return None
+    times = Quantity(rival.value, rival.told_error).over(Quantity(own.value, own.told_error))
+    changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
+    speed = f"{with_error(times.value, times.error, 2)} times as many"
+    return f"which config is faster is unknown: {in_words(changed)} made {speed}, which the errors do not tell from 1"
 
 
 def _gain(gained: BestGain) -> str:
@@ -241,7 +252,7 @@ def _speed(config: Standing | None, view: CaseView) -> str:
     if config is None:
         return "not measured"
     if view.objective in SPEEDS:
-        return f"{with_error(config.value, config.told_error)} {SPEEDS[view.objective]}{_readings(config)}"
+        return f"{with_error(config.value, config.widened_error)} {SPEEDS[view.objective]}{_readings(config)}"
     speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}{_readings(config)}"
 

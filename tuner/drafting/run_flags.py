@@ -89,15 +89,19 @@ def _global_settings(command: TypedCommand) -> Iterator[Flag]:
     A word without dashes is such a file, as in `train.py config/train_gpt2.py`. The script takes the words in their
     order, so that a file replaces what the options before it say.
     """
-    flags = {name: Flag(names=(name,), value=str(value)) for name, value in _constants(command.source)}
+    flags = _in_order(command.source)
     for word in command.words:
         name, equals, value = word.lstrip("-").partition("=")
         if word.startswith("--") and equals and name in flags:
-            flags[name] = Flag(names=(name,), value=value, typed=True)
+            flags[name] = replace(flags[name], value=value, typed=True)
         elif word.endswith(".py") and not word.startswith("-") and word != command.script:
-            in_file = {name: Flag(names=(name,), value=str(value)) for name, value in _constants(text_of(word))}
-            flags |= {name: flag for name, flag in in_file.items() if name in flags}
+            flags |= {name: flag for name, flag in _in_order(text_of(word)).items() if name in flags}
     yield from flags.values()
+
+
+def _in_order(source: str) -> dict[str, Flag]:
+    """Return the settings at the top of a source, as flags of a script that takes them in their order, by name."""
+    return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in _constants(source)}
 
 
 def _constants(source: str) -> Iterator[tuple[str, Value]]:
@@ -118,8 +122,8 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> 
     """Return the flags with values that are worth a probe by how the devices were used.
 
     Sizes that may grow double; the first that would need more than all memory is still among them. Where all devices
-    are less than half busy, two and four times as many workers may help, 64 at most. Then the flags of the loader come
-    first, because a search tries the first flags first.
+    are less than half busy, two and four times as many workers may help, within `most`. Then the flags of the loader
+    come first, because a search tries the first flags first.
     """
     waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
@@ -134,7 +138,7 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> 
         largest = max(sizes)
         if Role.WORKERS.has(search.flag):
             if waits:
-                sizes += [size for size in (2 * largest, 4 * largest) if size <= 64]
+                sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
         elif isinstance(typed := search.typed, int):
             doublings_of_typed = (typed << power for power in range(12))
             sizes += [size for size in doublings_of_typed if largest < size <= 2 * room * typed]

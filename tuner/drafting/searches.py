@@ -61,6 +61,13 @@ def snake(flag: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", as_parameter(name)).lower()
 
 
+WORKERS_PER_CORE = 8
+"""More workers than cores gain while they wait for data: 16 gained most on two cores where each record took 5 ms
+(benchmarks/results/alternatives.md)."""
+MOST_WORKERS = 64
+"""Each worker is a process with memory of its own, and takes time to start (chosen)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchedFlag:
     """A flag that is searched, or that is computed from such flags."""
@@ -78,6 +85,8 @@ class SearchedFlag:
     """The arithmetic of a flag that follows from another one; it is not searched itself."""
     grows: bool = False
     """Whether larger values may follow from what is watched: the values are not those of a person."""
+    most: int | None = None
+    """The largest value that may follow; None for any."""
     is_balanced: bool = False
     """Whether another flag follows this one, so that the total batch stays."""
 
@@ -328,7 +337,13 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
     typed = flag.number or 0
     most = max(cores, typed, 2)
     usual = [number for number in (0, 2, 4, 8, 16) if number <= most]
-    return SearchedFlag(flag=flag.names[0], values=tuple(sorted({typed, *usual})), typed=typed, grows=True)
+    values = tuple(sorted({typed, *usual}))
+    return SearchedFlag(flag=flag.names[0], values=values, typed=typed, grows=True, most=most_workers(cores))
+
+
+def most_workers(cores: int) -> int:
+    """Return the most loader workers that are proposed for a rank with so many cores."""
+    return min(MOST_WORKERS, WORKERS_PER_CORE * cores)
 
 
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:

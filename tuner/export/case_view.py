@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from tuner.export.bound import Profile
 from tuner.probe import LOADED, SAMPLES_PER_S, duration, over
-from tuner.records.case_record import RECORDED, CaseRecord, RunRecord, StudyAttributes, newest_scored
+from tuner.records.case_record import RECORDED, STOPPED_EARLY, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
-from tuner.records.trial import INTERRUPTED, OK, PRUNED, TrialRecord, pooled
+from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
 from tuner.search.scores import ahead, counted, means
 from tuner.search.standing import (
     Leader,
@@ -69,6 +69,17 @@ class CaseView:
         """The table that stood in for trainer and devices; None for a real run. Each case has a table of its name."""
         recorded = self.record.trainer.get(RECORDED)
         return f"{self.name}.parquet of {recorded}" if recorded else None
+
+    @property
+    def stopped(self) -> str | None:
+        """How the search stopped before it had ended, and how it goes on; None while it goes on, and where unknown.
+
+        A process that was killed stores nothing, but its trial counts as interrupted.
+        """
+        if self.facts.ended or any(trial.state == RUNNING for trial in self.trials):
+            return None
+        is_cut = bool(self.trials) and self.trials[-1].status == INTERRUPTED
+        return self.facts.stopped or (STOPPED_EARLY if is_cut else None)
 
     @cached_property
     def race(self) -> tuple[RunRecord, ...]:

@@ -17,6 +17,7 @@ class Topic(StrEnum):
 
     REPLAY = "replay"
     RESULT = "result"
+    STOPPED = "stopped"
     CHOICE = "choice"
     FASTER = "faster"
     LIMIT = "limit"
@@ -55,6 +56,7 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
     return [
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
         result(row),
+        *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
         *_choice(row),
         *_faster(row),
         *_limit(row),
@@ -163,7 +165,7 @@ def gain_text(row: CaseSummary) -> str:
     if row.best is None or row.default is None:
         return ""
     if row.default.config == row.best.config:
-        return "it is the best"
+        return "none, the default is best"
     if row.gain is None:
         return "unknown"
     times = "" if row.gain.times is None else f"{row.gain.times:.3g} times"
@@ -180,8 +182,8 @@ def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
         if highest.times is not None and highest.times < 1.0:  # the best makes more samples/s than the highest
             advantage = f"{1.0 / highest.times:.2g} times the samples/s"
         text = (
-            f"within the standard error the best is as good as the highest, #{highest.trial}: "
-            f"{_precise(row.best)} instead of {_precise(highest)}, for {advantage}"
+            f"#{highest.trial} measured more, {_precise(highest)} against {_precise(row.best)}, "
+            f"but within the standard error; the best is preferred for {advantage}"
         )
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.WITHIN_ERROR)
     if row.best and (unconfirmed := row.unconfirmed):

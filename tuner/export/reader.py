@@ -1,4 +1,7 @@
-"""Reads one study from the study database with SQL, once, on SQLite and PostgreSQL; and its exported tables."""
+"""Reads one study from the study database with SQL, once, on SQLite and PostgreSQL; and its exported tables.
+
+Commands that only look at a study read it here, without Optuna. A search reads and writes through `store`.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ from tuner.export.summary import CaseSummary, summary
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
-from tuner.records.trial import COMPLETE, FAIL, FINISHED, RUNNING, TrialRecord, read, stored_facts, was_stored_by_tuner
+from tuner.records.trial import FAIL, RUNNING, TrialRecord, is_whole, read, stored_facts
 from tuner.records.urls import DATABASE, checked_url, remedy, session_options, shown
 
 if TYPE_CHECKING:
@@ -216,9 +219,8 @@ class StudyReader:
         in_order = [row.value for row in sorted(values, key=lambda row: row.objective)]
         finite = tuple(value for value in in_order if isinstance(value, int | float) and abs(value) < math.inf)
         objectives = (record.objective or "value").split(",")
-        is_by_tuner = was_stored_by_tuner(facts, finished=state in FINISHED)
-        has_all_values = state != COMPLETE or len(finite) == len(objectives)
-        if not (is_by_tuner and has_all_values and isinstance(row.number, int)):  # a damaged row has no number
+        has_number = isinstance(row.number, int)  # a damaged row has none
+        if not has_number or not is_whole(facts, state=state, values=len(finite), objectives=len(objectives)):
             return None
         return read(
             facts,

@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field, ValidationError, field_serializer
 
 from tuner import __version__
@@ -21,6 +19,9 @@ from tuner.records.schema import storable
 from tuner.records.trial import FINISHED, INTERRUPTED, NO_READING, OK, TrialRecord
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.study import Config, ParameterSpec, ProbeSpec, Space, Strict, StudySpec, Value, config_digest, launched
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Circumstances(Strict):
@@ -67,24 +68,22 @@ METRIC_COLUMNS = [
     name for metric in METRICS for name in ((metric.name, f"{metric.name}_se") if metric.error_of else (metric.name,))
 ]
 """The columns of each metric: its number, and its standard error if the metric has one."""
-_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
-"""The type of a value → the type of its column. Whole numbers beside fractions become fractions."""
+_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
+"""The type of a value → the name of its column's type. Whole numbers beside fractions become fractions."""
 _COLUMNS = {
-    "trial": pa.int64(),
-    **dict.fromkeys(
-        ("started_at", "status", "invalidity", "failure_kind", "failure_rule", "failure_detail"), pa.string()
-    ),
-    "failure_rank": pa.int64(),
-    "overshoot_mib": pa.float64(),
-    "ineligible": pa.string(),
-    **dict.fromkeys(METRIC_COLUMNS, pa.float64()),
-    **dict.fromkeys(("ready_s", "total_s"), pa.float64()),
-    **dict.fromkeys(("iterations", "samples"), pa.int64()),
-    "warm": pa.bool_(),
-    "session_key": pa.string(),
-    "launched": pa.bool_(),
-    "series": pa.list_(pa.float64()),
-    "devices": pa.string(),
+    "trial": "int64",
+    **dict.fromkeys(("started_at", "status", "invalidity", "failure_kind", "failure_rule", "failure_detail"), "string"),
+    "failure_rank": "int64",
+    "overshoot_mib": "float64",
+    "ineligible": "string",
+    **dict.fromkeys(METRIC_COLUMNS, "float64"),
+    **dict.fromkeys(("ready_s", "total_s"), "float64"),
+    **dict.fromkeys(("iterations", "samples"), "int64"),
+    "warm": "bool",
+    "session_key": "string",
+    "launched": "bool",
+    "series": "list",
+    "devices": "string",
 }
 
 
@@ -103,18 +102,21 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
     return write_files(folder, files)
 
 
-def columns(space: Mapping[str, ParameterSpec]) -> pa.Schema:
+def columns(space: Mapping[str, ParameterSpec]) -> "pa.Schema":
     """Return the columns of a table over `space`: the parameters, then the columns that all tables have.
 
     Raises StudyError if a parameter has the name of another column, or has values of several kinds.
     """
+    import pyarrow as pa  # noqa: PLC0415 - a search without a table does not need it
+
     if taken := sorted(space.keys() & _COLUMNS.keys()):
         raise StudyError(f"{', '.join(taken)}: each table already has a column of that name; rename the parameter")
-    return pa.schema({name: _type(name, parameter) for name, parameter in space.items()} | _COLUMNS)
+    types = {name: _type(name, parameter) for name, parameter in space.items()} | _COLUMNS
+    return pa.schema([(name, pa.list_(pa.float64()) if kind == "list" else kind) for name, kind in types.items()])
 
 
-def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
-    """Return the type of a parameter's column. Whole numbers and fractions together have the type of fractions.
+def _type(name: str, parameter: ParameterSpec) -> str:
+    """Return the name of the type of a parameter's column. Whole numbers and fractions together are fractions.
 
     Raises StudyError where its values are of several kinds.
     """
@@ -129,6 +131,9 @@ def _type(name: str, parameter: ParameterSpec) -> pa.DataType:
 
 def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
     """Return the two files of a recorded case: name → content."""
+    import pyarrow as pa  # noqa: PLC0415 - as in `columns`
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = Header(
         **dict(Circumstances.model_validate(case.record.recording)),
@@ -224,6 +229,9 @@ class Table:
 
         Raises StudyError that names the file and says what is wrong with it.
         """
+        import pyarrow as pa  # noqa: PLC0415 - as in `columns`
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
         header = _header(path.with_suffix(".json"))
         wanted = columns(header.space)
         try:

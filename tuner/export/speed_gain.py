@@ -49,7 +49,7 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     pair = view.comparable_pair(own)
     if pair is None:
         return None
-    of_steps = _gain_of_steps(pair.best, pair.config, is_speed=view.objective in SPEEDS)
+    of_steps = _speed_ratio(pair.best, pair.config, is_speed=view.objective in SPEEDS)
     overall = None
     before, after = _step_share(pair.config), _step_share(pair.best)
     if of_steps and before and after:
@@ -57,9 +57,9 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     times = overall or of_steps
     return BestGain(
         before=pair.config.value,
-        before_error=pair.config.told_error,
+        before_error=pair.config.widened_error,
         after=pair.best.value,
-        after_error=pair.best.told_error,
+        after_error=pair.best.widened_error,
         times=times and times.value,
         error=times and times.error,
         overall=overall is not None,
@@ -67,21 +67,26 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     )
 
 
-def _gain_of_steps(best: Standing, own: Standing, *, is_speed: bool) -> Quantity | None:
-    """Return how many times as fast as `own` the best is; None where a speed is unknown.
+def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity | None:
+    """Return how many times as fast as `own` the best is, pauses left out; None where a speed is unknown.
 
-    The relative errors of the two add up as independent ones do. Where one of the two has run several times, a run of
-    the other is taken to scatter as much. `is_speed`: whether the first objective is a speed, else it is samples/s.
+    The relative errors of the two are independent. Where one of the two has run several times, a single run of the
+    other is taken to scatter as much.
+
+    Args:
+        best: The best config.
+        own: The config with which it is compared.
+        is_speed: Whether the first objective is the speed to compare; otherwise it is samples/s.
     """
-    speed, error = (best.value, best.told_error) if is_speed else (best.samples_per_s, best.told_speed_error)
-    own_speed, own_error = (own.value, own.told_error) if is_speed else (own.samples_per_s, own.told_speed_error)
+    speed, error = (best.value, best.widened_error) if is_speed else (best.samples_per_s, best.widened_speed_error)
+    own_speed, own_error = (own.value, own.widened_error) if is_speed else (own.samples_per_s, own.widened_speed_error)
     if not speed or not own_speed:
         return None
     if error is None or own_error is None:
         return Quantity(speed / own_speed)
     relative, own_relative = error / speed, own_error / own_speed  # the errors of the means
-    pairs = ((relative, best.readings), (own_relative, own.readings))
-    run_scatter = max((share * sqrt(runs) for share, runs in pairs if runs > 1), default=0.0)  # of a single run
+    errors_and_runs = ((relative, best.readings), (own_relative, own.readings))
+    run_scatter = max((error * sqrt(runs) for error, runs in errors_and_runs if runs > 1), default=0.0)  # of one run
     relative = max(relative, run_scatter / sqrt(best.readings))
     own_relative = max(own_relative, run_scatter / sqrt(own.readings))
     return Quantity(speed, relative * speed).over(Quantity(own_speed, own_relative * own_speed))

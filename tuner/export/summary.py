@@ -74,6 +74,8 @@ class CaseSummary:
     """The fastest config that learns what the default does, where the study looks for busy devices; else None."""
     race: str | None = None
     """What a race says of the best and the `fastest`, as a sentence; None where it has not run both."""
+    stopped: str | None = None
+    """How the search stopped before it had ended, and how it goes on; None while it goes on, and where unknown."""
     doubts: tuple[str, ...] = ()
     """Why some measurements cannot be compared, as sentences."""
     profile: Profile | None = None
@@ -120,6 +122,7 @@ def summary(case: CaseView) -> CaseSummary:
         faster=_row(case, case.rival),
         fastest=_row(case, case.fastest_as_default),
         race=case.race_of_both,
+        stopped=case.stopped,
         doubts=case.doubts,
         profile=case.profile,
         bound=bound(case.profile) if case.profile else None,
@@ -140,7 +143,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     return ConfigRow(
         trial=standing.trial,
         value=standing.value,
-        error=standing.told_error,
+        error=standing.widened_error,
         readings=standing.readings,
         config=standing.config,
         samples_per_s=standing.samples_per_s,

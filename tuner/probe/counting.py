@@ -30,7 +30,7 @@ def numeral(line: str, begin: int, end: int) -> str:
 
 
 def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | None:
-    """Return a number that may be printed as `12,800`, `12 800`, `1.28e+04`, `12.8K` or `1.2M`.
+    """Read a number that a trainer has printed or sent: a number, or a text such as `12,800`, `1.28e+04` or `12.8K`.
 
     Returns None for a value that is not a number, is not finite, or is not between `least` and `most`.
     """
@@ -82,9 +82,10 @@ class EpochCounter:
     """A count has come to its end from this share of it on: the last steps may not be printed."""
 
     def __init__(self, *, restart_drop: float = 5) -> None:
-        """A count that falls by `restart_drop`, to its first value or below, has started again.
+        """Begin before the first count.
 
-        A smaller drop is not a restart: when several ranks print, some of them lag behind by an iteration or two.
+        `restart_drop`: a count that falls by this much, to its first value or below, has started again. A smaller drop
+        is no restart, because ranks that print the same count lag behind each other by an iteration or two.
         """
         self._restart_drop = restart_drop
         self.epoch_lengths: list[float] = []
@@ -206,8 +207,8 @@ _PREPARES = re.compile(
 """The first words of bars before the training. Their steps are no iterations."""
 
 
-def is_aside(name: str, after: str) -> bool:
-    """Return whether a bar belongs to a preparation or an evaluation, and not to the training.
+def is_of_other_work(name: str, after: str) -> bool:
+    """Return whether a progress bar is that of a preparation or an evaluation, whose steps are no iterations.
 
     Args:
         name: the text before the count. More than three words may tell of an evaluation that is over.

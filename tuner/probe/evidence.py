@@ -98,7 +98,10 @@ class RootCauses:
         """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
-        """Add one line of the output; `rank` is the rank that wrote it, None if that is not known."""
+        """Add one line of the output: follow the tracebacks in it, and keep the exception at the end of each.
+
+        `rank` is the rank that wrote the line; None if that is not known.
+        """
         match = self._PREFIX.match(text)
         prefix = match[0] if match else ""
         line = text[len(prefix) :].rstrip()
@@ -131,23 +134,24 @@ class RootCauses:
             self._consequence = None
 
     @property
-    def root(self) -> Clue | None:
-        """The earliest exception that did not follow from the end of another process; None without one.
+    def root_cause(self) -> Clue | None:
+        """The exception that began the crash: the earliest that no end of another process has caused.
 
-        The last exception of each process counts, because the process has survived its earlier ones. It has survived
-        that one, too, if the next exception of any process came more than `SURVIVED_S` later.
+        Only the last exception of each process may be it, because the process has survived its earlier ones. It has
+        survived that one, too, if the next exception of any process came more than `SURVIVED_S` later. None without
+        such an exception.
         """
-        root: Clue | None = None
+        earliest: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
         for cause in sorted(causes, key=lambda cause: cause.t_s, reverse=True):  # backwards, up to the first long gap
-            if root is None or root.t_s - cause.t_s <= self.SURVIVED_S:
-                root = cause
-        return root
+            if earliest is None or earliest.t_s - cause.t_s <= self.SURVIVED_S:
+                earliest = cause
+        return earliest
 
     @property
     def best_known(self) -> Clue | None:
-        """The root, or else the last exception."""
-        return self.root or self._consequence
+        """The root cause, or else the last exception that followed from the end of another process."""
+        return self.root_cause or self._consequence
 
     def _stream(self, key: str) -> _Stream:
         """Return the stream of a key: a writer, and the child process that it has announced, if any."""
@@ -238,7 +242,10 @@ class Evidence:
         self._add(REPORTED, Clue(t_s, last_words(causes, texts), rank, is_fatal=True, is_certain=True, kind=kind))
 
     def feed(self, text: str, t_s: float, rank: int | None = None) -> None:
-        """Add one line of the output; `rank` is the rank that wrote it, None if that is not known."""
+        """Add one line of the output; keep it as a clue if a rule matches it, or if it shows that a rank may be dying.
+
+        `rank` is the rank that wrote the line; None if that is not known.
+        """
         self._tail.append(Clue(t_s, text))
         self._printed_causes.feed(text, t_s, rank)
         kind, rule = next(((kind, rule) for kind, rule in RULES if rule.pattern.search(text)), (None, None))
@@ -310,7 +317,7 @@ class Evidence:
     @property
     def cause(self) -> Clue | None:
         """The trainer's own report, or else the exception that began a crash; None if neither is known."""
-        return self.reported[0] if self.reported else self._printed_causes.root
+        return self.reported[0] if self.reported else self._printed_causes.root_cause
 
     def last_words(self) -> str:
         """Return the line that best explains an unknown crash."""

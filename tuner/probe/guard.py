@@ -204,7 +204,10 @@ class PowerLimits:
             self._restore(self._set.pop())
 
     def restore_left(self) -> None:
-        """Restore the limits that a guard which runs no more has left."""
+        """Restore the limits that guards have left because they were killed.
+
+        A note is a link. Its target is the identity of the guard, and then the limit before, in milliwatts.
+        """
         folder, _, prefix = self._prefix.rpartition("/")
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):  # noqa: PTH208 - as below

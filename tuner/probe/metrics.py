@@ -51,7 +51,10 @@ def _of_idlest(quantity: str) -> Metric:
     mean = attrgetter(f"{quantity}_mean_pct")
 
     def read(what: str, unknown: float | None, result: ProbeResult) -> Any:
-        """Return the `mean`, `se` (standard error) or `edge` of the share; `unknown` if no device has the share."""
+        """Return the `mean`, `se` (standard error) or `edge` (edge error) of the share on the idlest device.
+
+        `unknown`: what to return if no device has the share.
+        """
         idlest = min((device for device in result.devices if mean(device) is not None), key=mean, default=None)
         return getattr(idlest, f"{quantity}_{what}_pct") if idlest else unknown
 

@@ -84,7 +84,7 @@ class Mask:
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """`values` are variables: name → value."""
+        """Find all spellings of some values. `values`: the variables, name → value; their names make the references."""
         self._references: dict[str, str] = {}
         """The spelling of a value → the reference that stands in its place."""
         for name, value in values.items():
@@ -184,7 +184,7 @@ class Tail:
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
-        """At most `most_bytes` are read at once; a line that does not fit is skipped."""
+        """Begin before the start of a file. At most `most_bytes` are read at once; a longer line is skipped."""
         self._path = path
         self._most_bytes = most_bytes
         self._inode = 0
@@ -336,7 +336,16 @@ class Console:
         bounds: Bounds = USUAL_BOUNDS,
         mask: Mask = NO_MASK,
     ) -> None:
-        """`mask` hides values in the lines and in the log."""
+        """Begin to read a pipe.
+
+        Args:
+            pipe: The file descriptor of the pipe, which is closed at its end.
+            log: The file that keeps the lines.
+            clock: Says when each line was read.
+            origin_s: The time on this clock at which the probe's time is 0.
+            bounds: How much may wait and be kept, and how long the end may take.
+            mask: Hides values in the lines and in the log.
+        """
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s

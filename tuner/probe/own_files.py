@@ -73,7 +73,13 @@ class Keeping:
 
 
 def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
-    """Return what a person should know before the first probe; None if a view keeps all files as they are."""
+    """Return which files of a training a probe may change, as a person should know; None if a view keeps all of them.
+
+    Args:
+        folders: The folders into which the command may write: see `folders_of`.
+        out_dir: The folder of the probe.
+        keeping: How files are kept; None for the means of this machine.
+    """
     keeping, folders = keeping or Keeping(), _not_inside(folders, out_dir)
     if not folders:
         return None
@@ -102,9 +108,13 @@ class View:
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
-        """`out_dir` is no part of the view, and neither are file systems that are mounted below the folders.
+        """Prepare a view of some folders. Raises OSError if the machine allows none.
 
-        Raises OSError if the machine allows no such view.
+        Args:
+            folders: The folders.
+            out_dir: The folder of the probe, which stays outside of the view, although it may lie in a folder. So do
+                file systems that are mounted below the folders.
+            keeping: The folders for temporary files, and what may be tried.
         """
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
@@ -116,7 +126,7 @@ class View:
     @property
     def prefix(self) -> tuple[str, ...]:
         """The words that start a command in the view."""
-        return _starter(_layers(self._store.path, self._folders), self._shown)
+        return _view_starter(_layers(self._store.path, self._folders), self._shown)
 
     def close(self) -> None:
         """Remove all files that the command has written, except new files in caches. Harmless to repeat."""
@@ -225,12 +235,15 @@ def restore(store: Path) -> None:
 def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield the files of folders with their status, except those of the tuner, of environments, and of cached data."""
     for top in folders:
-        # `runs` of `runs/STUDY/PROBE`: other tuners may write there, too
-        our_folder = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
+        # `runs` of `runs/STUDY/PROBE`, which the training may have for its own results, too
+        results = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
         for folder, subfolders, names in os.walk(top):
             skipped = {name for name in subfolders if _CACHE_NAME.fullmatch(name)} | _SKIPPED
+            if results and Path(folder) == results:
+                names.clear()  # the database of several studies may lie there
+                skipped |= {name for name in subfolders if _is_study(results / name, out_dir)}
             # `os.walk` goes on with what is left in this list
-            subfolders[:] = [name for name in subfolders if name not in skipped and Path(folder, name) != our_folder]
+            subfolders[:] = [name for name in subfolders if name not in skipped]
             for path in (Path(folder, name) for name in names):
                 try:
                     status = path.lstat()
@@ -238,6 +251,11 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
                     continue
                 if stat.S_ISREG(status.st_mode):
                     yield path, status
+
+
+def _is_study(folder: Path, out_dir: Path) -> bool:
+    """Return whether a folder holds the study of this probe, or a study into which another tuner may write."""
+    return out_dir.is_relative_to(folder) or (folder / "study.db").exists() or (folder / "probes").is_dir()
 
 
 def _state(status: os.stat_result) -> list[int]:
@@ -280,7 +298,11 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders that saving flags name, as `--out DIR` or `--out=DIR`; for a new path, the folder around it."""
+    """Yield the folders into which flags of a command let it write, as `--out DIR` or `--out=DIR`.
+
+    Only flags count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is the folder
+    around it.
+    """
     for previous_word, word in pairwise(("", *command)):
         flag, value = word.split("=", 1) if "=" in word else (previous_word, word)
         is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
@@ -320,7 +342,7 @@ def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
     }
 
 
-def _starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
+def _view_starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
     """Return the words that start a command in a view; see `private_view`."""
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
     return (sys.executable, "-I", "-S", private_view.__file__, view)
@@ -341,7 +363,7 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
     for parent in parents:
         store = Store(parent, folders)
         try:
-            starter = _starter(_layers(store.path, folders), ())
+            starter = _view_starter(_layers(store.path, folders), ())
             trial = subprocess.run([*starter, "true"], capture_output=True, check=False)
         finally:
             store.close()

@@ -34,7 +34,12 @@ def main() -> None:
 
 
 def enter(layers: dict[str, list[str]], shown: list[str]) -> None:
-    """Mount the layers for this process and those that it starts. Raises OSError."""
+    """Mount a view for this process and those that it starts. Raises OSError.
+
+    Args:
+        layers: Folder → the folder that gets what is written there, and a folder that the kernel needs.
+        shown: The folders that stay as they are, although they may lie below others.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     working_folder, uid, gid = os.getcwd(), os.geteuid(), os.getegid()  # noqa: PTH109 - pathlib takes long to import
 

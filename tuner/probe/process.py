@@ -45,9 +45,10 @@ def _processes() -> Iterator[int]:
 
 
 def _kill_orphan(pid: int) -> bool:
-    """Return whether a process is an orphan, which is killed now.
+    """Kill a process if it is an orphan, and return whether it is one.
 
-    The handle is opened before the mark is read, so no other process can get the signal.
+    The process is looked at again once its handle is open. So no other process can get the signal, even if the process
+    has ended meanwhile and another one has its id.
     """
     if pid == os.getpid() or not _is_orphan(pid):
         return False
@@ -137,7 +138,7 @@ class Process:
             raise unwritable(plan.slot.console, error) from error
 
     def _started_pid(self, plan: ProbePlan) -> int:
-        """Return the id of the trainer's process, as the guard tells it. Raises LaunchError where it did not start."""
+        """Wait until the guard tells the id of the trainer's process, and return it. Raises LaunchError without one."""
         message = json.loads(self._messages.readline() or '{"error": "the guard process died"}')
         if "error" not in message:
             return message["pid"]
@@ -157,7 +158,7 @@ class Process:
         return lines + [OutputLine(t_s=now_s, text=self._mask.text(text), stream="progress") for text in records]
 
     def _reports(self) -> list[str]:
-        """Return the new messages of the trainer's reports; one message says why there are none, where they fail."""
+        """Return the new messages that the trainer has reported. If they cannot be read, one message says so, once."""
         try:
             return self._tail.read()
         except OSError as error:
@@ -239,11 +240,14 @@ def prepare(plan: ProbePlan) -> None:
 
 
 def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
-    """Return what keeps the files of the person as they were; None where the plan wants none, or no such program is."""
+    """Begin to protect the files of the person from a command; None where the plan wants no protection.
+
+    None also where the program of the command does not exist: it cannot start, as the guard then says.
+    """
     path = search_path(plan.programs)
     program = plan.cwd / command[0] if os.sep in command[0] else command[0]
     is_there = shutil.which(program, path=plan.environment({"PATH": path})["PATH"]) is not None
-    if not plan.protects_files or not is_there:  # the guard says that there is no such program
+    if not plan.protects_files or not is_there:
         return None
     return protected(folders_of(command, plan.cwd), plan.slot.out_dir)
 

@@ -103,7 +103,12 @@ class ProgressFileReader:
         return self._rows
 
     def _report(self, row: dict[str, Any], rows: TextRows) -> dict[str, Any] | None:
-        """Return the message for a row; None for a row without a number in each of the wanted columns."""
+        """Return the message about the iteration of a row; None for a row without a number in each wanted column.
+
+        Args:
+            row: Column → what the row has there.
+            rows: The reader of the file, which knows the number of the row.
+        """
         if rows.row_number == 1:  # the file is new, or written anew
             self._counters = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
         report: dict[str, Any] = {"type": "iteration", "iteration": rows.row_number}
@@ -177,7 +182,7 @@ class MergedCounts:
     """Merges the counts of the processes of one probe."""
 
     def __init__(self, new_lines: Callable[[], Iterable[CountLine]]) -> None:
-        """`new_lines` returns the lines since its last call."""
+        """Begin without any counts. `new_lines`: returns the lines since its last call."""
         self._new_lines = new_lines
         self._merger = Merger()
         self._last_why: str | None = None

@@ -23,22 +23,50 @@ FORMS = tuple(
 
 
 class Unmatched:
-    """Collects lines that look like progress: plain forms or progress bars whose count grows."""
+    """Collects lines that look like progress: plain forms, progress bars whose count grows, and lines that repeat."""
 
-    def __init__(self) -> None:
+    REPEATED = 30
+    """So many lines that differ in their numbers alone look like progress of any form (chosen)."""
+    MANY = 1000
+    """So many of them are no start, which repeats a line for each layer of each rank: at most 8 times 80 (chosen)."""
+
+    def __init__(self, *, any_form: bool = False) -> None:
+        """`any_form`: whether repeated lines count, too. They do where patterns must match sooner or later."""
         forms = (*FORMS, r"(?P<iteration>\d+)/\d+ \[")
         self._readers = [ProgressReader(LinePatterns(patterns=(form,)), 0.0) for form in forms]
         self._latest: deque[str] = deque(maxlen=3)
+        self._any_form = any_form
+        self._repeats: Counter[str] = Counter()
+        """A line without its numbers → how many such lines have come, each with other numbers than the one before."""
+        self._last: dict[str, str] = {}
+        self.are_many = False
+        """Whether so many lines have come that they are no start."""
 
     @property
     def lines(self) -> Sequence[str]:
-        """The last lines that look like progress. Empty until three lines have shown a growing count."""
+        """The last lines that look like progress. Empty until three lines have shown so."""
         return list(self._latest) if len(self._latest) == self._latest.maxlen else []
 
     def feed(self, text: str) -> None:
         """Consider a line that no pattern has matched."""
-        if any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers):
+        repeats = self._repeat(text)
+        if repeats >= self.REPEATED or any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers):
             self._latest.append(quoted(text.strip()))
+
+    def _repeat(self, text: str) -> int:
+        """Return how often a line has come with other numbers; 0 for counts with an end, which starts print, too.
+
+        An example of these is `Building 3/1024 environments`.
+        """
+        shape = re.sub(r"\s+", " ", re.sub(r"[-+]?\d[\d.,_]*(?:e[-+]?\d+)?", "0", text))
+        is_new = shape not in self._last
+        is_left_out = "0" not in shape or re.search("0 ?(?:/|of) ?0", shape) or (is_new and len(self._last) > self.MANY)
+        if not self._any_form or is_left_out:
+            return 0
+        self._repeats[shape] += self._last.get(shape) != text
+        self._last[shape] = text
+        self.are_many = self.are_many or self._repeats[shape] >= self.MANY
+        return self._repeats[shape]
 
 
 class ProgressReader:
@@ -86,7 +114,10 @@ class ProgressReader:
         """Rank and field → the highest value so far."""
 
     def feed(self, line: OutputLine) -> Progress | None:
-        """Return the progress report that this line completes, or None."""
+        """Take a line into account, and return the end of an iteration that it reports; None if it reports none.
+
+        A line is a message of the trainer or of what counts inside it, or else a printed line that patterns may match.
+        """
         if line.stream == "progress":
             message = record(line.text)
             self._note_score(line.t_s, None if message.get("rank") else message.get("score"))
@@ -123,7 +154,13 @@ class ProgressReader:
         return self._report(message, line, begins_anew=begins_anew)
 
     def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
-        """Return the report of some fields; None if the iteration has not grown, or the rank is not a number."""
+        """Return the report that some fields make; None if the iteration has not grown, or the rank is not a number.
+
+        Args:
+            fields: `iteration`, `rank`, `samples` and so on → what was printed or sent.
+            line: The line that completes the fields.
+            begins_anew: Whether no report before counts.
+        """
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
@@ -158,6 +195,7 @@ class ProgressReader:
             self.pause = Pause("a checkpoint")
 
     def _note_score(self, t_s: float, printed: object) -> None:
+        """Keep the score of a line as the newest one, if the line has one."""
         if (score := _score(printed)) is not None:
             self.score = Score(t_s, score)
 
@@ -193,16 +231,29 @@ class ProgressReader:
         return t_s
 
     def _thin(self, stamp_s: float | None, by: float | None, began_s: float, t_s: float) -> Thin | None:
-        """Return the thin part of the iteration from `began_s` to `t_s`; None without one, or if it begins outside."""
+        """Return the part of an iteration that a session has shortened: see `Thin`.
+
+        Args:
+            stamp_s: The trainer's time stamp of the beginning of this part; None without one.
+            by: How many seconds of training each of its seconds stands for; None if that is unknown.
+            began_s: When the iteration began, on the probe's clock.
+            t_s: When it ended.
+
+        Returns:
+            None without such a part, and if it does not begin inside the iteration.
+        """
         if stamp_s is None or by is None or by <= 1:
             return None
         from_s = stamp_s - self._origin_s
         return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return printed fields, with the counts over all epochs in place of counts that start again at each epoch.
+        """Replace counts that start again at each epoch by counts over all epochs, and return the fields.
 
-        The iteration of a bar that does not train is None. Doubts and pauses that the fields show are noted.
+        The iteration of a progress bar that does not train becomes None. Doubts and pauses that the fields show are
+        noted.
+
+        `fields`: those of `_feed_printed`. `COUNT end` is the last count of an epoch, as the line prints it.
         """
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
         bar_name, after = fields.get("name", ""), fields.get("after", "")
@@ -213,7 +264,7 @@ class ProgressReader:
             is_iteration = count == "iteration"
             epochs_before = len(counter.epoch_lengths)
             is_before_first_step = printed == 0 and "?" in after  # tqdm draws its bar so
-            does_not_train = end is not None and counting.is_aside(bar_name, after)
+            does_not_train = end is not None and counting.is_of_other_work(bar_name, after)
             is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
             if counter.doubt:
@@ -227,9 +278,13 @@ class ProgressReader:
         return fields
 
     def _feed_printed(self, text: str) -> dict[str, Any] | None:
-        """Return the fields that the patterns have found so far if the last pattern matches this line; else None.
+        """Look for the patterns in a printed line; return the fields of a mark once the last pattern has matched.
 
-        `name` and `after` are the texts before and after the iteration, such as the name of a bar.
+        The fields of one mark may be spread over several lines. They are kept until then, and None is returned.
+
+        Returns:
+            Group of a pattern → its text. `name` and `after` are the texts before and after the iteration, such as the
+            name of a bar. `COUNT end` is the end that the line prints after a count, as in `12/100`.
         """
         for pattern in self._mark_patterns:
             if match := pattern.search(text):

@@ -144,7 +144,7 @@ class DeviceSummary:
     mem_rises: tuple[tuple[float, float], ...] = ()
     """When the memory in use rose above its largest value so far: seconds since the first mark, and the MiB.
 
-    The first pair is of the first mark, and the last pair of the end. See `summaries.rises`.
+    The first pair is of the first mark, and the last pair of the end. See `summaries.memory_rises`.
     """
     mem_floors: tuple[float, ...] = ()
     """The least memory in use in each of equally long parts of the time since the first mark, in MiB."""

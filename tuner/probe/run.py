@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
-from tuner.probe.steady import over
+from tuner.probe.steady import Quantity, over
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
@@ -77,6 +77,7 @@ class _Probe:
     """Later, an iteration gives a result once the training is so many times as long as at the last one (chosen)."""
 
     def __init__(self, plan: ProbePlan, recorder: protocols.Recorder, clock: protocols.Clock) -> None:
+        """Prepare a probe; its time begins now."""
         self._plan = plan
         self._recorder = recorder
         self._clock = clock
@@ -181,7 +182,7 @@ class _Probe:
                 return _Ending(ProbeEnd.EXITED)
 
     def _result(self, *, ran_out: bool, is_over: bool = False) -> ProbeResult:
-        """Return the result as far as the marks and samples so far show it.
+        """Return the result as far as the marks and samples so far show it; without a window, only what needs none.
 
         Args:
             ran_out: whether the trainer ended by itself.
@@ -192,28 +193,27 @@ class _Probe:
             return blank
         shares = summaries.busy_shares(self._watch.progress, window, len(self._plan.slot.devices))
         doubt = self._reader.doubt or summaries.doubt(window)
-        unknown = summaries.Estimate()
-        speed = unknown if doubt else summaries.rate(window)
-        steps = unknown if self._reader.doubt or window.is_queued else summaries.pace(window)
+        speed = None if doubt else summaries.samples_per_s(window)
+        steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
-        per_joule = summaries.per_joule(speed, devices, window.trained_s)
-        per_price = summaries.per_price(speed, self._plan.slot.price_per_hour)
+        per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
+        per_price = summaries.samples_per_price(speed, self._plan.slot.price_per_hour)
         return replace(
             blank,
             window_s=window.seconds,
             trained_s=window.trained_s,
             iterations=window.iterations,
             change=window.change,
-            samples_per_s=speed.mean,
-            samples_per_s_se=speed.error,
-            iterations_per_s=steps.mean,
-            iterations_per_s_se=steps.error,
-            samples_per_joule=per_joule.mean,
-            samples_per_joule_se=per_joule.error,
-            samples_per_price=per_price.mean,
-            samples_per_price_se=per_price.error,
+            samples_per_s=speed and speed.value,
+            samples_per_s_se=speed and speed.error,
+            iterations_per_s=steps and steps.value,
+            iterations_per_s_se=steps and steps.error,
+            samples_per_joule=per_joule and per_joule.value,
+            samples_per_joule_se=per_joule and per_joule.error,
+            samples_per_price=per_price and per_price.value,
+            samples_per_price_se=per_price and per_price.error,
             step_share=summaries.step_share(window),
-            busy_spread_pct=over(spread, [share.mean for share in shares or ()]),
+            busy_spread_pct=over(spread, [share and share.value for share in shares or ()]),
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
@@ -221,7 +221,7 @@ class _Probe:
         )
 
     def _without_window(self, total_s: float) -> ProbeResult:
-        """Return the part of the result that needs no window."""
+        """Return the result so far with the numbers that need no window. `total_s`: the seconds that the probe took."""
         marks = self._watch.marks
         return replace(
             self._blank,
@@ -247,7 +247,7 @@ class _Probe:
         )
         return window and replace(window, is_counted=self._reader.counts_inside)
 
-    def _summaries(self, window: Window, shares: list[summaries.Estimate] | None) -> tuple[DeviceSummary, ...]:
+    def _summaries(self, window: Window, shares: Sequence[Quantity | None] | None) -> tuple[DeviceSummary, ...]:
         """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""
         source, last_s = self._recorder.source, self._watch.marks[-1].t_s
         measured = summaries.summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
@@ -256,7 +256,7 @@ class _Probe:
         return summaries.with_busy_shares(measured, shares) if is_reported and is_cpu else measured
 
     def _alloc_retries(self) -> int | None:
-        """Return the allocator retries of all ranks, as they report them or else as they were counted inside."""
+        """Return the allocator retries of all ranks so far, as they report them or else as they were counted inside."""
         newest: dict[int | None, int] = {}
         for report in self._watch.progress:
             if report.alloc_retries is not None:

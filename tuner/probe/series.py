@@ -37,7 +37,14 @@ class SamplingRecorder:
     """The devices count as lost after this many failed samples in a row: two seconds at the usual pace."""
 
     def __init__(self, source: DeviceSource, clock: Clock, interval_s: float, *, stop_s: float = 1.0) -> None:
-        """The end of a recording waits at most `stop_s` for the running sample, because a sample may hang."""
+        """Prepare a recording.
+
+        Args:
+            source: The devices.
+            clock: Says when a sample is due.
+            interval_s: The seconds from one sample to the next.
+            stop_s: The seconds that the end of the recording waits for a running sample, because a sample may hang.
+        """
         self.source = source
         """The devices that are sampled."""
         self._clock, self._interval_s, self._stop_s = clock, interval_s, stop_s
@@ -174,7 +181,7 @@ class DeviceSeries:
 
 
 def _parts(items: Sequence[_Item], most: int) -> list[Sequence[_Item]]:
-    """Return items in at most so many parts of neighbours, all equally long but the last."""
+    """Cut items into at most `most` parts of neighbours, all equally long but the last."""
     length = max(1, math.ceil(len(items) / most))
     return [items[begin : begin + length] for begin in range(0, len(items), length)]
 
@@ -192,7 +199,7 @@ def write_series(
     A trainer may have put a link there; it is replaced. If the file cannot be written, there is none: the result of the
     probe counts more.
     """
-    rows = sorted(_rows(samples, devices, marks, window), key=attrgetter("t_s"))
+    rows = sorted(_averaged_rows(samples, devices, marks, window), key=attrgetter("t_s"))
     if not rows:
         return
     with suppress(OSError), TextIOWrapper(open_anew(folder / SERIES_FILE), encoding="utf-8", newline="") as file:
@@ -210,12 +217,12 @@ def read_series(folder: Path) -> DeviceSeries | None:
             text = file.read().decode(errors="replace")
     except OSError:
         return None
-    readings = tuple(_readings(csv.DictReader(text.replace("\0", "").splitlines())))
+    readings = tuple(_parsed_rows(csv.DictReader(text.replace("\0", "").splitlines())))
     return DeviceSeries(readings=readings) if readings else None
 
 
-def _readings(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
-    """Yield the readings of the rows that are whole."""
+def _parsed_rows(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
+    """Yield the rows of the file, parsed: column → text. A row that is not whole is left out."""
     for row in rows:
         with suppress(KeyError, TypeError, ValueError, AttributeError):
             yield SeriesRow(
@@ -235,10 +242,17 @@ def _finite(text: str) -> float:
     return number
 
 
-def _rows(
+def _averaged_rows(
     samples: Sequence[DeviceSample], devices: Sequence[Device], marks: Sequence[Mark], window: Window | None
 ) -> Iterator[SeriesRow]:
-    """Yield the rows of one device after another, at most `MOST_ROWS` each: neighbouring samples are averaged."""
+    """Yield the rows of the file, one device after another: at most `MOST_ROWS` each, so neighbours are averaged.
+
+    Args:
+        samples: The samples of all devices, sorted by time.
+        devices: In the order of `DeviceSample.device`.
+        marks: The ends of the iterations.
+        window: The window that was evaluated; None without one.
+    """
     iteration_ends_s = sorted(mark.t_s for mark in marks)
     for position, device in enumerate(devices):
         for neighbours in _parts([sample for sample in samples if sample.device == position], MOST_ROWS):

@@ -68,7 +68,13 @@ class Sessions:
     """
 
     def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
-        """`start` starts a process, by default on this machine; `stop_s` is the least time a trainer has to stop."""
+        """Begin without a session.
+
+        Args:
+            clock: Times the sessions.
+            start: Starts a process; None for a process on this machine.
+            stop_s: The least time in seconds that a trainer has to end its run after a `stop` request.
+        """
         self._clock = clock
         self._start = start or partial(Process, clock=clock)
         self._stop_s = stop_s
@@ -124,10 +130,14 @@ class SessionRun:
     """One run of a session; a `RunningTrainer`."""
 
     def __init__(self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float) -> None:
-        """Send the request for the run; the run's time 0 is `origin_s` on the clock.
+        """Send the request for the run. Raises OutputError when the run's console log cannot be opened.
 
-        `stop_s` is the least time that the trainer has to end the run when it is asked to.
-        Raises OutputError when the run's console log cannot be opened.
+        Args:
+            plan: The plan of the run, with its request.
+            session: The session that serves it.
+            clock: Times the run.
+            origin_s: The time on the clock at which the run's time is 0.
+            stop_s: The least time in seconds that the trainer has to end the run when it is asked to.
         """
         self._stop_s = stop_s
         self.pid: int = session.process.pid
@@ -152,7 +162,7 @@ class SessionRun:
         """Return new console lines and progress records; a breach of the protocol appears as a console line."""
         has_exited = self._session.process.exit_code() == 0  # read first: `done` may be the last line before the exit
         shift_s = self._session.origin_s - self._origin_s  # from the session's clock to that of this run
-        lines = [self._take(replace(line, t_s=line.t_s + shift_s)) for line in self._session.lines(timeout_s)]
+        lines = [self._checked(replace(line, t_s=line.t_s + shift_s)) for line in self._session.lines(timeout_s)]
         if has_exited and not (self._is_done or self._session.failed):
             lines.append(self._breach("exit code 0 in the middle of a run"))
         self._log.write(line.text for line in lines if line.stream == "console")
@@ -198,8 +208,12 @@ class SessionRun:
         """Return whether the run goes on in a session that works."""
         return not self._is_done and self._session.is_healthy
 
-    def _take(self, line: OutputLine) -> OutputLine:
-        """Take a message of the trainer into account, and return its line; a breach of the protocol replaces it."""
+    def _checked(self, line: OutputLine) -> OutputLine:
+        """Return a line of the trainer; a message is taken into account, and a breach of the protocol is named.
+
+        A line of the console stays as it is. The line of a message that the protocol does not allow is replaced by a
+        console line about the breach.
+        """
         if line.stream == "console":
             return line
         match record(line.text).get("type"):

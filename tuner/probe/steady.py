@@ -145,10 +145,16 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number and its standard error; None where the error is unknown. The errors of two numbers are independent."""
+    """A number and its standard error. The errors of two numbers are independent."""
 
     value: float
     error: float | None = None
+    """The standard error; None where it is unknown."""
+    edge_error: float = 0.0
+    """The part of `error` of a mean over a window that comes from the ends of thin pieces: see `summaries.piece_mean`.
+
+    More iterations do not reduce it.
+    """
 
     def times(self, factor: float) -> "Quantity":
         """Return the product with an exact number."""
@@ -169,16 +175,6 @@ def joint_error(*errors: float | None) -> float | None:
     """Return the standard error of a sum of numbers with independent errors; None where one of them is unknown."""
     known = [error for error in errors if error is not None]
     return math.hypot(*known) if len(known) == len(errors) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The mean of a quantity over a window or a piece of it, and the standard error; None where unknown."""
-
-    mean: float | None = None
-    error: float | None = None
-    edge_error: float = 0.0
-    """The part of `error` from the ends of thin pieces; more iterations do not reduce this part."""
 
 
 def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: Usual = OF_UTILISATION) -> float | None:

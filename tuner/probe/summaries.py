@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress
-from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Estimate, Quantity, Usual, over
+from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Quantity, Usual, over
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_PAST_S = 0.4
@@ -35,13 +35,16 @@ class MeanReading(NamedTuple):
         return (self.begin_s + self.end_s) / 2
 
 
-def averages(
+def mean_readings(
     samples: Iterable[DeviceSample], read: Callable[[DeviceSample], float | None], past_s: float | None
 ) -> list[MeanReading]:
-    """Return the known values of a quantity with their intervals. `samples` are sorted by time.
+    """Return the known values of a quantity, each with the interval over which it is a mean.
 
-    An interval begins `past_s` before its sample. If `past_s` is None, it begins at the known value before, because GPM
-    and CPU times are means since then.
+    Args:
+        samples: Sorted by time.
+        read: Returns the quantity in a sample; None if it is unknown.
+        past_s: The seconds by which each interval begins before its sample. None if it begins at the known value
+            before, because GPM and CPU times are means since then.
     """
     known = [(sample.t_s, value) for sample in samples if (value := read(sample)) is not None]
     if past_s is not None:
@@ -49,26 +52,26 @@ def averages(
     return [MeanReading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
 
 
-def level(readings: Sequence[MeanReading], piece: Piece) -> Estimate:
-    """Return the mean over a piece from the readings inside; unknown without such a reading.
+def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None:
+    """Return the mean of a quantity over a piece of a window, with its edge error; None without a reading inside.
 
     A reading that reaches beyond the piece mixes two levels, so it is left out. If none lies wholly inside, readings
-    whose middle lies inside count. Each moment of the piece takes the value of the nearest reading.
+    whose middle lies inside count. Each moment of the piece takes the value of the nearest reading. Before the first
+    and after the last middle, this value is only assumed: that makes the edge error.
     """
     inside = [reading for reading in readings if reading.begin_s >= piece.begin_s and reading.end_s <= piece.end_s]
     inside = inside or [reading for reading in readings if piece.begin_s < reading.middle_s <= piece.end_s]
     if not inside:
-        return Estimate()
+        return None
     middles = [reading.middle_s for reading in inside]
     # each reading has the part of the piece up to halfway to its neighbours
     cuts = [piece.begin_s, *(fmean(pair) for pair in pairwise(middles)), piece.end_s]
     seconds = piece.end_s - piece.begin_s
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]
     mean = sum(part_s * reading.value for part_s, reading in zip(parts_s, inside, strict=True)) / seconds
-    # before the first and after the last middle, the value is only assumed
     edges_s = min(seconds, middles[0] - piece.begin_s + piece.end_s - middles[-1])
     scatter = stdev(reading.value for reading in inside) if len(inside) > 1 else steady.lone_error(mean, full=FULL_PCT)
-    return Estimate(mean, edge_error=scatter * edges_s / seconds)
+    return Quantity(mean, edge_error=scatter * edges_s / seconds)
 
 
 AROUND_S = 60.0
@@ -90,7 +93,7 @@ def summarise(
     """Return a summary of each device over the window. Peaks of memory and power cover the whole probe.
 
     Args:
-        samples: sorted by time.
+        samples: the samples of all devices, sorted by time.
         window: the iterations that count.
         devices: in the order of `DeviceSample.device`.
         source: the name of what measures utilisation.
@@ -121,53 +124,53 @@ def _summary(
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
     from_s = (window.origin or window.first).t_s  # the first mark
 
-    def mean(field: str, past_s: float | None = None) -> float | None:
+    def mean(field: str, past_s: float | None = None, part: Window = window) -> float | None:
         """Return the mean of a field of the samples; None if nothing measured it."""
-        return _mean(samples, window, attrgetter(field), past_s).mean
+        return _value(_window_mean(samples, part, attrgetter(field), past_s))
 
-    def estimate(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Estimate:
-        """Return the mean of a field of the samples and its error; unknown if nothing measured it."""
+    def share(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Quantity | None:
+        """Return the mean of a field in percent and its error; None if nothing measured it."""
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
-            return Estimate()
-        return _of_share(lambda part: _mean(samples, part, read, past_s), window, spans, varies)
+            return None
+        return _share_with_error(lambda part: _window_mean(samples, part, read, past_s), window, spans, varies)
 
-    util = estimate("util_pct", NVML_PAST_S if device.is_gpu else None)
-    sm = estimate("sm_pct", varies=steady.OF_SM)
+    util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
+    sm = share("sm_pct", varies=steady.OF_SM)
     memory = memory_parts(samples, from_s, until_s)
 
     # energy is power over time: by the device's counter, or else by sampled power
-    counted_w = by_counter(samples)
-    power_w = counted_w or (lambda part: Estimate(_mean(samples, part, attrgetter("power_w"), NVML_PAST_S).mean))
+    counted_w = counted_power(samples)
+    power_w = counted_w or (lambda part: _known(mean("power_w", NVML_PAST_S, part)))
     counter = COUNTER if device.is_gpu else RAPL
     energy_source = SAMPLED if counted_w is None else counter
-    power = _estimate(power_w, window, _blocks(power_w, spans))
+    power = _with_error(power_w, window, _blocks(power_w, spans))
     return DeviceSummary(
         device=device.name,
         source=source,
         window_s=window.seconds,
-        util_mean_pct=over(_at_most_full, [util.mean]),
-        util_se_pct=util.error,
-        util_edge_pct=util.edge_error,
+        util_mean_pct=util and min(util.value, FULL_PCT),
+        util_se_pct=util and util.error,
+        util_edge_pct=util.edge_error if util else 0.0,
         util_max_pct=over(_at_most_full, (sample.util_pct for sample in inside)),
-        sm_mean_pct=sm.mean,
-        sm_se_pct=sm.error,
-        sm_edge_pct=sm.edge_error,
+        sm_mean_pct=sm and sm.value,
+        sm_se_pct=sm and sm.error,
+        sm_edge_pct=sm.edge_error if sm else 0.0,
         occupancy_mean_pct=mean("occupancy_pct"),
         tensor_mean_pct=mean("tensor_pct"),
         dram_mean_pct=mean("dram_pct"),
         mem_peak_mib=over(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
         mem_total_mib=over(max, (sample.mem_total_mib for sample in samples)),
-        mem_rises=rises(samples, from_s),
+        mem_rises=memory_rises(samples, from_s),
         mem_floors=tuple(map(min, memory)),
         mem_tops=tuple(map(max, memory)),
         power_mean_w=mean("power_w", NVML_PAST_S),
         others_mean_pct=mean("others_pct"),
         delayed_mean_pct=mean("delayed_pct"),
         power_max_w=over(max, (sample.power_w for sample in samples)),
-        energy_j=power.mean and power.mean * window.trained_s,
-        energy_se_j=power.error and power.error * window.trained_s,
-        energy_source=None if power.mean is None else energy_source,
+        energy_j=power and power.value * window.trained_s,
+        energy_se_j=power and power.error and power.error * window.trained_s,
+        energy_source=energy_source if power else None,
     )
 
 
@@ -176,11 +179,19 @@ def _at_most_full(shares: Sequence[float]) -> float:
     return min(max(shares), FULL_PCT)
 
 
-def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
-    """Return when the memory of one device rose above its largest value so far: see `DeviceSummary.mem_rises`.
+def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
+    """Return when the memory of one device rose above its largest value so far, to foretell whether it lasts.
 
-    `samples` are sorted by time; `from_s` is the first mark. A rise below `RISE` is joined with the next rise. Of many
-    rises, only every second, third and so on is kept, so that at most about 400 are left.
+    A rise below `RISE` is joined with the next rise. Of many rises, only every second, third and so on is kept, so that
+    at most about 400 are left.
+
+    Args:
+        samples: Sorted by time.
+        from_s: The time of the first mark.
+
+    Returns:
+        Pairs of seconds since the first mark and the largest memory so far, in MiB. The first pair is of the first
+        sample after this mark, and the last pair of the end. Empty without a sample after the mark.
     """
     kept: list[tuple[float, float]] = []
     largest, largest_kept, last_s = 0.0, 0.0, from_s
@@ -204,11 +215,19 @@ def rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, 
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
-    """Return the memory of one device in MiB that was read in each of `FLOORS` parts of the time between two marks.
+    """Return the readings of one device's memory in each of `FLOORS` parts of a run, to tell a leak from what recurs.
 
-    Empty unless each part has a reading. A leak raises the least memory of each part, and a longer batch or an
-    evaluation does not. Whatever comes again, such as an evaluation, shows in the largest memory of several parts. The
-    parts end with the last mark, because an ending trainer gives back its memory while the card is still read.
+    A leak raises the least memory of each part, and a longer batch or an evaluation does not. Whatever comes again,
+    such as an evaluation, shows in the largest memory of several parts.
+
+    Args:
+        samples: Sorted by time.
+        from_s: The time of the first mark.
+        until_s: The time of the last mark. Later readings are left out, because an ending trainer gives back its memory
+            while the card is still read.
+
+    Returns:
+        A list of readings in MiB for each part, all equally long; empty unless each part has a reading.
     """
     between = [sample for sample in samples if from_s < sample.t_s <= until_s]
     known = [(sample.t_s, sample.mem_used_mib) for sample in between if sample.mem_used_mib is not None]
@@ -221,13 +240,13 @@ def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float)
     return parts if all(parts) else []
 
 
-def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Estimate] | None:
+def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Quantity | None] | None:
     """Return each rank's busy share over the window in percent, as the rank itself reports it.
 
     None unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A share above
-    100 % is unknown, because the reported seconds cannot be right.
+    100 % is None, because the reported seconds cannot be right.
     """
-    shares: list[Estimate] = []
+    shares: list[Quantity | None] = []
     inside = [report for report in progress if window.first.iteration <= report.iteration <= window.last.iteration]
     level_iteration = window.marks[window.level_from].iteration if window.level_from else None
     for rank in range(ranks):
@@ -246,29 +265,29 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
     return shares
 
 
-def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Estimate:
-    """Return a rank's busy share in percent; unknown above 100 %.
+def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | None:
+    """Return a rank's busy share in percent; None above 100 %.
 
     Args:
         busy_s: iteration → the busy seconds of the rank up to the iteration's end.
         rank_window: the window by the rank's own reports.
     """
 
-    def busy_pct(part: Window) -> Estimate:
+    def busy_pct(part: Window) -> Quantity | None:
         """Return the share over a part of the window."""
         begin_s, end_s = (busy_s.get(mark.iteration) for mark in (part.first, part.last))
         if begin_s is None or end_s is None or part.seconds <= 0:
-            return Estimate()
-        return Estimate(FULL_PCT * (end_s - begin_s) / part.trained_s)
+            return None
+        return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = busy_pct(rank_window).mean
-    if share is None or share > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
-        return Estimate()
-    return replace(_of_share(busy_pct, rank_window, rank_window.spans()), mean=min(share, FULL_PCT))
+    share = _share_with_error(busy_pct, rank_window, rank_window.spans())
+    if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
+        return None
+    return replace(share, value=min(share.value, FULL_PCT))
 
 
 def with_busy_shares(
-    summaries: Sequence[DeviceSummary], shares: Sequence[Estimate] | None
+    summaries: Sequence[DeviceSummary], shares: Sequence[Quantity | None] | None
 ) -> tuple[DeviceSummary, ...]:
     """Return summaries whose utilisation is the busy share that each rank reports.
 
@@ -278,74 +297,80 @@ def with_busy_shares(
         replace(
             summary,
             source="busy_share",
-            util_mean_pct=share.mean,
-            util_se_pct=share.error,
-            util_edge_pct=share.edge_error,
+            util_mean_pct=share and share.value,
+            util_se_pct=share and share.error,
+            util_edge_pct=share.edge_error if share else 0.0,
             util_max_pct=None,
         )
-        for summary, share in zip(summaries, shares or [Estimate()] * len(summaries), strict=True)
+        for summary, share in zip(summaries, shares or [None] * len(summaries), strict=True)
     )
 
 
-def rate(window: Window) -> Estimate:
-    """Return the samples of all ranks per second of training."""
-    return _rate(window, window.rates(), attrgetter("samples_per_s"))
+def samples_per_s(window: Window) -> Quantity | None:
+    """Return the samples of all ranks per second of training, with their error; None if they are unknown."""
+    return _speed_with_error(window, window.rates(), attrgetter("samples_per_s"))
 
 
-def pace(window: Window) -> Estimate:
-    """Return the iterations per second of training; unknown if they jump as lines of an earlier run do."""
-    return Estimate() if window.has_jumps else _rate(window, window.paces(), attrgetter("iterations_per_s"))
+def iterations_per_s(window: Window) -> Quantity | None:
+    """Return the iterations per second of training, with their error; None if they jump as lines of an earlier run."""
+    return None if window.has_jumps else _speed_with_error(window, window.paces(), attrgetter("iterations_per_s"))
 
 
-def _rate(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Estimate:
+def _speed_with_error(
+    window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]
+) -> Quantity | None:
     """Return a number per second over the window, with its error from the blocks."""
     varies = steady.OF_BURSTS if window.round > 1 else OF_UTILISATION
-    return _estimate(lambda part: Estimate(mean_of(part)), window, blocks, varies=varies)
+    return _with_error(lambda part: _known(mean_of(part)), window, blocks, varies=varies)
 
 
-def _of_share(
-    mean_of: Callable[[Window], Estimate], window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION
-) -> Estimate:
+MeanOf = Callable[[Window], Quantity | None]
+"""Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
+
+
+def _share_with_error(
+    mean_of: MeanOf, window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION
+) -> Quantity | None:
     """Return the mean of a busy share over the window in percent, with its error from the spans."""
-    return _estimate(mean_of, window, _blocks(mean_of, spans), full=FULL_PCT, varies=varies)
+    return _with_error(mean_of, window, _blocks(mean_of, spans), full=FULL_PCT, varies=varies)
 
 
-def _blocks(mean_of: Callable[[Window], Estimate], spans: Sequence[Window]) -> list[Block]:
+def _blocks(mean_of: MeanOf, spans: Sequence[Window]) -> list[Block]:
     """Return the known means of a quantity over spans, as blocks."""
-    means = [(span.trained_s, mean_of(span).mean) for span in spans]
-    return [Block(span_s, mean) for span_s, mean in means if mean is not None]
+    means = [(span.trained_s, mean_of(span)) for span in spans]
+    return [Block(span_s, mean.value) for span_s, mean in means if mean]
 
 
-def _estimate(
-    mean_of: Callable[[Window], Estimate],
+def _with_error(
+    mean_of: MeanOf,
     window: Window,
     blocks: Sequence[Block],
     *,
     full: float = math.inf,
     varies: Usual = OF_UTILISATION,
-) -> Estimate:
+) -> Quantity | None:
     """Return the mean of a quantity over the window, with its error from the blocks; see `steady.standard_error`.
 
     The error also holds two differences that no further iteration averages out: the edge error, which is alike in each
     iteration, and the difference between the means of the last level and of the whole window. If the mean of the last
     level is unknown, the mean of the window may be wrong by its full size.
     """
-    over_window = mean_of(window)
+    mean = mean_of(window)
     error = steady.standard_error(blocks, full=full, varies=varies)
-    if error is None or over_window.mean is None:
-        return over_window
+    if error is None or mean is None:
+        return mean
     change = 0.0
     if window.last_level is not None:
-        change = (mean_of(window.last_level).mean or 0.0) - over_window.mean
-    return replace(over_window, error=math.hypot(error, change, over_window.edge_error))
+        change = (_value(mean_of(window.last_level)) or 0.0) - mean.value
+    return replace(mean, error=math.hypot(error, change, mean.edge_error))
 
 
-def _mean(
+def _window_mean(
     samples: Sequence[DeviceSample],
     window: Window,
     read: Callable[[DeviceSample], float | None],
     past_s: float | None,
-) -> Estimate:
+) -> Quantity | None:
     """Return the mean of a quantity over a window, and the edge error that the ends of its pieces add.
 
     Each piece is weighted by the seconds of training that it stands for. In a window of a single piece, every reading
@@ -353,16 +378,25 @@ def _mean(
     """
     pieces = window.pieces()
     if len(pieces) == 1:
-        return Estimate(over(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
-    readings = averages(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
+        return _known(over(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
+    readings = mean_readings(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
     trained_s = mean_sum = edge_error_sum = 0.0
     for piece in pieces:
-        over_piece = level(readings, piece)
-        if over_piece.mean is not None:
+        if mean := piece_mean(readings, piece):
             trained_s += piece.trained_s
-            mean_sum += piece.trained_s * over_piece.mean
-            edge_error_sum += piece.trained_s * over_piece.edge_error
-    return Estimate(mean_sum / trained_s, edge_error=edge_error_sum / trained_s) if trained_s else Estimate()
+            mean_sum += piece.trained_s * mean.value
+            edge_error_sum += piece.trained_s * mean.edge_error
+    return Quantity(mean_sum / trained_s, edge_error=edge_error_sum / trained_s) if trained_s else None
+
+
+def _known(value: float | None) -> Quantity | None:
+    """Return a value whose error is unknown as a quantity; None if the value is unknown, too."""
+    return None if value is None else Quantity(value)
+
+
+def _value(quantity: Quantity | None) -> float | None:
+    """Return the value of a quantity; None if it is unknown."""
+    return quantity and quantity.value
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:
@@ -393,7 +427,10 @@ def doubt(window: Window) -> str | None:
 
 
 def notes(
-    window: Window, shares: list[Estimate] | None, devices: Sequence[DeviceSummary], doubt: str | None = None
+    window: Window,
+    shares: Sequence[Quantity | None] | None,
+    devices: Sequence[DeviceSummary],
+    doubt: str | None = None,
 ) -> Iterator[str]:
     """Yield notes for a reader of the window's numbers; `doubt` says why its samples may be wrong."""
     if (last_level := window.last_level) is not None:
@@ -402,7 +439,7 @@ def notes(
     if doubt:
         yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
     yield from _pause_costs(window)
-    if shares and any(share.mean is None for share in shares):
+    if shares and None in shares:
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
         yield "energy is integrated from sampled power, because a card has no counter of its own"
@@ -478,7 +515,7 @@ class EnergyReading(NamedTuple):
     energy_j: float
 
 
-def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] | None:
+def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
     """Return a function for the mean power of one device over a window, in watts, by its own counter of energy.
 
     None if the device has no counter, or if the counter stands still or falls.
@@ -490,7 +527,7 @@ def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] 
     if falls or len(readings) < 2 or readings[-1].energy_j <= readings[0].energy_j:
         return None
 
-    def power_w(window: Window) -> Estimate:
+    def power_w(window: Window) -> Quantity | None:
         """Return the mean power over a window."""
         trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
         for piece in window.pieces():
@@ -499,7 +536,7 @@ def by_counter(samples: Sequence[DeviceSample]) -> Callable[[Window], Estimate] 
                 piece_w = (_energy_at(readings, end_s) - _energy_at(readings, begin_s)) / (end_s - begin_s)
                 trained_s += piece.trained_s
                 energy_ws += piece.trained_s * piece_w
-        return Estimate(energy_ws / trained_s if trained_s else None)
+        return Quantity(energy_ws / trained_s) if trained_s else None
 
     return power_w
 
@@ -512,19 +549,24 @@ def _energy_at(readings: Sequence[EnergyReading], t_s: float) -> float:
     return before.energy_j + (after.energy_j - before.energy_j) * share
 
 
-def per_joule(speed: Estimate, devices: Sequence[DeviceSummary], trained_s: float) -> Estimate:
-    """Return the samples of all ranks for a joule of all devices; unknown if the energy of one device is unknown."""
+def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], trained_s: float) -> Quantity | None:
+    """Return the samples of all ranks for a joule of all devices; None if the energy of one device is unknown.
+
+    Args:
+        speed: The samples of all ranks per second.
+        devices: The summaries of all devices.
+        trained_s: The seconds of training over which the energy was measured.
+    """
     joules = sum(device.energy_j or 0.0 for device in devices)
-    if not speed.mean or not joules or any(device.energy_j is None for device in devices):
-        return Estimate()
+    if not speed or not speed.value or not joules or any(device.energy_j is None for device in devices):
+        return None
     error_j = sum(device.energy_se_j or 0.0 for device in devices)  # all cards err alike
-    samples = Quantity(speed.mean, speed.error).times(trained_s).over(Quantity(joules, error_j))
-    return Estimate(samples.value, samples.error)
+    return speed.times(trained_s).over(Quantity(joules, error_j))
 
 
-def per_price(speed: Estimate, per_hour: float | None) -> Estimate:
-    """Return the samples for one unit of the currency, at the price of all devices for an hour."""
-    if speed.mean is None or per_hour is None:
-        return Estimate()
-    samples = Quantity(speed.mean, speed.error).times(3600.0 / per_hour)  # s for one unit of the currency
-    return Estimate(samples.value, samples.error)
+def samples_per_price(speed: Quantity | None, per_hour: float | None) -> Quantity | None:
+    """Return the samples for one unit of the currency; None if the speed or the price is unknown.
+
+    `speed`: the samples per second. `per_hour`: the price of all devices for an hour.
+    """
+    return speed.times(3600.0 / per_hour) if speed and per_hour is not None else None

@@ -67,6 +67,7 @@ class Watch:
     """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
+        """Begin to follow a probe of so many ranks. `limits`: its longest times. `reader`: finds its iterations."""
         self._limits, self._reader, self._ranks = limits, reader, ranks
         self._first_line_s: float | None = None
         """When the first line came; None before it."""
@@ -76,7 +77,7 @@ class Watch:
         """When a process last told that it evaluates or saves."""
         self.evidence = Evidence()
         """The signs of a failure since the last iteration."""
-        self._unmatched = Unmatched()
+        self._unmatched = Unmatched(any_form=bool(reader.patterns.patterns))
         """The lines that look like progress and match no pattern."""
         self._unread: str | None = None
         """Why the progress file gives no iteration, as its reader said last."""
@@ -89,7 +90,10 @@ class Watch:
         self._marks = Marks(ranks, reader.patterns.samples_per_iteration)
 
     def feed(self, lines: Sequence[OutputLine]) -> bool:
-        """Take new lines into account, and return whether all ranks have completed another iteration with them."""
+        """Take new lines into account, and return whether all ranks have completed another iteration with them.
+
+        A completed iteration shows that signs of a failure before the last one were none, so these are forgotten.
+        """
         marks_before = len(self.marks)
         for line in lines:
             self._last_line_s = line.t_s
@@ -134,10 +138,13 @@ class Watch:
         return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
     def end(self, now_s: float) -> ProbeEnd | None:
-        """Return why the probe is over at `now_s`, whatever it measures; None while it may go on."""
+        """Return why the probe is over at the time `now_s`, whatever it measures; None while it may go on.
+
+        A rank died, no line is progress, the time is up or nearly so, or nothing comes any more.
+        """
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
-        if now_s >= self._limits.longest_start_s and self.unmatched_lines:
+        if (now_s >= self._limits.longest_start_s or self._unmatched.are_many) and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
@@ -238,7 +245,10 @@ class Watch:
     def _without_iteration(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
         """Return the failure of a trainer that may have trained but has reported no iteration; None for any other.
 
-        `silent`: a plain command has neither printed nor reported anything.
+        Args:
+            end: How the probe ended.
+            finished: Whether the trainer ended by itself with exit code 0.
+            silent: Whether a plain command has neither printed nor reported anything.
         """
         lines = self.unmatched_lines or ([self.unread] if self.unread and finished else [])
         if lines and (finished or end in {ProbeEnd.UNMATCHED, ProbeEnd.OUT_OF_TIME}):

@@ -35,9 +35,12 @@ class Marks:
     """
 
     def __init__(self, ranks: int, samples_per_iteration: float | None = None) -> None:
-        """If the trainer counts no samples, a mark has `samples_per_iteration` times its iteration.
+        """Begin without marks.
 
-        Iterations between two marks therefore count, too: a trainer may print only every tenth.
+        Args:
+            ranks: The number of ranks that must report an iteration.
+            samples_per_iteration: If the trainer counts no samples, a mark has so many samples times its iteration. So
+                iterations between two marks count, too: a trainer may print only every tenth. None if this is unknown.
         """
         self._ranks = ranks
         self._given_samples = self._samples_per_iteration = samples_per_iteration
@@ -46,7 +49,7 @@ class Marks:
         self.complete: list[Mark] = []
 
     def add(self, report: Progress) -> None:
-        """Take a report into account."""
+        """Take the report of an iteration into account; it makes a mark once all ranks have reported the iteration."""
         if report.rank is None:
             if not self._reported:
                 self._append(_mark([report], 1))
@@ -59,9 +62,10 @@ class Marks:
                 self._append(_mark(reports, self._ranks))
 
     def _append(self, mark: Mark) -> None:
-        """Append a mark, with samples computed from its iteration until the trainer counts samples itself.
+        """Append a mark. Where the trainer counts no samples, they are computed from the iteration.
 
-        From then on, none are computed, and those of earlier marks are forgotten: the two counts may differ.
+        Once the trainer counts samples itself, none are computed any more, and those of earlier marks are forgotten:
+        the two counts may differ.
         """
         if self._samples_per_iteration is not None:
             if mark.samples is None:
@@ -235,10 +239,15 @@ class Window:
         return pieces if begin_s == self.last.t_s else [*pieces, Piece(begin_s, self.last.t_s, 1.0)]
 
     def spans(self, may_cut: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
-        """Return the spans of the window: from mark to mark, each of at least `LEAST_SPAN_S` and one round.
+        """Cut the window into spans, whose means show how much a quantity scatters.
 
-        A span is also longer than the pause at its last mark, and only the last of marks at the same time cuts. The
-        last span has all that is left. `may_cut` says whether a span may end at a mark.
+        A span goes from mark to mark. It is as short as it can be, but:
+
+        - It lasts at least `LEAST_SPAN_S`, and longer than the pause at its last mark.
+        - It has at least one round of a loader's workers.
+        - Of several marks at the same time, only the last one ends it.
+
+        The last span has all that is left. `may_cut`: says whether a span may end at a mark.
         """
         cuts = [0]
         for place, mark in enumerate(self.marks):
@@ -348,10 +357,7 @@ def find_window(
     least_iterations: int = 1,
     queue: int = 0,
 ) -> Window | None:
-    """Return the window from the end of warm-up to the last mark, or None when it would be empty.
-
-    If the trainer ended by itself (`ran_out`), the last iteration includes work at the end of training (in MimicKit, a
-    test rollout). The window then leaves out that iteration.
+    """Return the window that a probe evaluates, from the end of warm-up to the last mark; None if it would be empty.
 
     1. The window begins once the loader's `queue` is used up. If the rest is shorter than `least_s` or
        `least_iterations`, the window begins before, and `is_queued` says so. If several marks came at the same time, as
@@ -359,6 +365,15 @@ def find_window(
     2. If the iterations change to another level, the window begins after the change. If the rest is too short, the
        window begins as before, and its `level_from` says where the change is.
     3. If batches come in bursts, the window has whole rounds of the queue.
+
+    Args:
+        marks: All marks of the probe.
+        warmup_iterations: The first iterations that never count.
+        ran_out: Whether the trainer ended by itself. The last iteration is then left out, because it includes work at
+            the end of training (in MimicKit, a test rollout).
+        least_s: The shortest window in seconds.
+        least_iterations: The fewest iterations of a window.
+        queue: The batches that a loader has ready before the first iteration.
     """
     complete = marks[: len(marks) - 1 if ran_out else None]
 
@@ -376,7 +391,7 @@ def find_window(
     lengths_s = _lengths_s(inside)
     place = last_level(lengths_s)  # 2
     level_from = _last_at_same_time(inside, place) if place else 0
-    if level_from >= len(lengths_s):  # no iteration comes after it
+    if level_from >= len(lengths_s):  # no iteration comes after the change
         level_from = 0
     window = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
     after_change = window.last_level

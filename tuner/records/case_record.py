@@ -7,9 +7,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tuner.probe import MOST
-from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, record_of, storable
+from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, STOPPED, record_of, storable
 from tuner.study import FILES, LADDER, RETIRED, BatchFit, Case, Config, masked_trainer
 
+STOPPED_EARLY = "the search was stopped early; rerun to resume"
+"""What is told of a search that a person, a limit of time or a crash has stopped."""
 RECORDED = "recorded"
 """Key in a replayed trainer's fingerprint: when the table of the case was recorded. Each case has its own table."""
 
@@ -223,8 +225,17 @@ class StudyAttributes:
     @property
     def ended(self) -> str | None:
         """Why nothing was left that is worth a probe; None while the case goes on."""
-        reason = self._attributes.get(ENDED)
-        return reason if isinstance(reason, str) and reason else None
+        return self._text(ENDED)
+
+    @property
+    def stopped(self) -> str | None:
+        """How the search stopped before it had ended, and how it goes on; None where no process has stored it."""
+        return self._text(STOPPED)
+
+    def _text(self, name: str) -> str | None:
+        """Return the text of an attribute; None where it is missing, empty or no text."""
+        text = self._attributes.get(name)
+        return text if isinstance(text, str) and text else None
 
     @property
     def race(self) -> tuple[RunRecord, ...]:

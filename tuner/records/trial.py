@@ -348,16 +348,20 @@ def _substitute(attributes: Mapping[str, Any], state: str, missing_gib: float) -
     )
 
 
-def was_stored_by_tuner(attributes: Mapping[str, Any], *, finished: bool) -> bool:
-    """Return whether the tuner stored a trial, rather than another program.
+def is_whole(attributes: Mapping[str, Any], *, state: str, values: int, objectives: int) -> bool:
+    """Return whether the tuner, rather than another program, stored a trial, and none of it is missing or damaged.
 
     Args:
-        attributes: The attributes of the trial. The record of its probe is decoded: None where it cannot be read.
-        finished: Whether the trial has ended.
+        attributes: As `stored_facts` returns them. The record of the probe is None where it cannot be read.
+        state: The state, as Optuna names it.
+        values: The number of values that are stored.
+        objectives: The number of values that a complete trial has.
     """
+    if state == COMPLETE and values != objectives:
+        return False
     if schema.PROBE in attributes:
         return attributes[schema.PROBE] is not None
-    return schema.LEASE in attributes or (finished and schema.RETRY in attributes)
+    return schema.LEASE in attributes or (state in FINISHED and schema.RETRY in attributes)
 
 
 def cost(probe: ProbeRecord) -> dict[str, float]:
@@ -423,9 +427,9 @@ def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | 
 
 
 def _amounts(attribute: object) -> dict[str, float]:
-    """Return the positive numbers of a mapping, by name; empty for anything else."""
+    """Return the positive numbers of a mapping, by name; empty for anything else. A number alone is that of `run_s`."""
     if not isinstance(attribute, dict):
-        return {}
+        attribute = {RUN_S: attribute}
     numbers = {name: _number(amount) for name, amount in attribute.items()}
     return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
 

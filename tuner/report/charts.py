@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from tuner.export import in_words, race_row, runs_by_config, score_text, with_error
+from tuner.export import SPEEDS, in_words, race_row, runs_by_config, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
-from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
+from tuner.report.facts import PERCENT, CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import DEFAULT, VARIANT, Value, launched, rung_of, value_text
@@ -117,9 +117,13 @@ def winner(case: CaseFacts) -> str | None:
 
 
 def choices(case: CaseFacts) -> Picture | None:
-    """Return a picture of all configs by objective and samples/s, with those that no other beats in both."""
+    """Return a picture of all configs by objective and samples/s, with those that no other beats in both.
+
+    None where the objective is a speed itself, so that there is nothing to weigh.
+    """
+    objective = case.summary.objective
     points = [point for point in case.points if point.samples_per_s is not None]
-    if not points:
+    if not points or objective in SPEEDS:
         return None
     front = sorted((point for point in points if case.on_front(point)), key=lambda point: point.samples_per_s or 0.0)
     beaten = [point for point in points if not case.on_front(point) and point.is_eligible]
@@ -131,15 +135,16 @@ def choices(case: CaseFacts) -> Picture | None:
         _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
         _points(stars, "the best", BEST, size=STAR, symbol="star"),
     ]
+    upwards = "it keeps the least busy device busier" if objective in PERCENT else f"its {objective} is higher"
     caption = (
-        "Each dot is a config. To the right it trains more samples per second, upwards it keeps the least busy "
-        "device busier. The line joins the configs that no other config beats in both."
+        f"Each dot is a config. To the right it trains more samples per second, upwards {upwards}. "
+        "The line joins the configs that no other config beats in both."
     )
     if any(point.is_warm and point.value > star.value for point in points for star in stars):
         caption += " Configs above the best were measured in sessions alone, which may read too high."
     layout = {
         "xaxis": axis("samples per second", rangemode="tozero"),
-        "yaxis": axis(of_objective(case.summary.objective)),
+        "yaxis": axis(of_objective(objective)),
     }
     filled = [series for series in data if series["x"]]
     return Picture(name="choices", title="What else could be chosen", caption=caption, data=filled, layout=layout)

@@ -63,7 +63,7 @@ class BestSoFar:
         best, gained = view.best, gain(view)
         return best and cls(
             value=best.value,
-            error=best.told_error,
+            error=best.widened_error,
             trial=best.trial,
             readings=best.readings,
             times=None if gained is None or view.doubts else gained.times,

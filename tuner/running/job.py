@@ -149,6 +149,7 @@ class Budget:
         self.total_s = math.inf if hours is None else hours * HOUR_S
         """The seconds of the whole budget."""
         self._end_s = clock.now() + self.total_s
+        self._has_granted = False
         self.shortage: Shortage | None = None
         """Which probe was too long for the rest; None while the rest was enough."""
 
@@ -163,11 +164,14 @@ class Budget:
     def grant(self, probe_s: float | None) -> bool:
         """Return whether the rest is enough for a probe of so many seconds; None stands for an unknown length.
 
-        If it is not enough, the budget is over.
+        If it is not enough, the budget is over. The first probe may take the whole budget, although the preparation has
+        taken some of it: otherwise a study that is resumed with the same budget would never go on.
         """
         left_s = self.left_s()  # once, because time goes on
-        if probe_s is not None and probe_s > left_s:
+        enough_s = left_s if self._has_granted else self.total_s
+        if probe_s is not None and probe_s > enough_s:
             self.shortage = Shortage(probe_s=probe_s, left_s=left_s)
+        self._has_granted = True
         return self.shortage is None
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind
-from tuner.records.case_record import FOLDER, CaseRecord, changes, is_of_another
+from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_another
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
@@ -16,13 +16,14 @@ from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.opening import siblings
-from tuner.study import Case, compare_with_default
+from tuner.study import Case, Space, compare_with_default
 
 
 class CaseWork:
     """The work on one case."""
 
     def __init__(self, job: Job, case: Case) -> None:
+        """Open the study of a case for a job. Raises StoreError if it was begun with other settings."""
         bench = job.bench
         self._job = job
         self._case = case
@@ -38,21 +39,7 @@ class CaseWork:
             pruner=build_pruner(self._spec.pruner, self._spec.probe.iterations),
             objectives=self._spec.objectives,
             identity=identity,
-            case=CaseRecord(
-                case=case.name,
-                method=case.method,
-                robot=case.robot,
-                mode=case.mode,
-                files={name: case.options.get(name, "") for name in case.files},
-                trainer=identity["trainer"],
-                source=bench.source.label,
-                devices=bench.device_names,
-                objective=self._spec.objective,
-                ladder=space.ladder,
-                defaults=tuple(space.defaults()),
-                learning=tuple(sorted(bench.trainer.learning)),
-                recording=job.recording,
-            ),
+            case=_case_record(job, case, self._spec.objective, space),
             confirm=job.purpose.competing,
         )
         self._confirmed = 0
@@ -66,7 +53,9 @@ class CaseWork:
         return defaults_first(strategy, self._space) if compares else strategy
 
     def run(self, probed: int = 0) -> events.CaseOutcome:
-        """Work on the case, and return how that ended; `probed` counts earlier trials of this command.
+        """Probe one config after another until the case is over, and return how that ended.
+
+        `probed`: the number of probes that this command has made for the case before, such as small ones.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
@@ -99,9 +88,14 @@ class CaseWork:
                 return self._outcome(ending, probed, result.failure)
 
         # nothing is left to ask for: why?
+        keeps_ending = self._job.purpose.stores_ending
         if self._job.interrupted():
+            if keeps_ending:
+                self.study.stop(STOPPED_EARLY)
             return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.history().finished >= target
+        if is_reached and keeps_ending:
+            self.study.stop(f"the search stopped at its budget of {target} trials; a larger `--n-trials` resumes it")
         if self.study.awaited:
             ending = events.Ending.ELSEWHERE
         elif not probed:
@@ -109,12 +103,13 @@ class CaseWork:
         else:
             ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
         outcome = self._outcome(ending, probed)
-        return outcome if is_reached else replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
+        return outcome if is_reached else replace(outcome, why=self.study.end(keep=keeps_ending))
 
     def _ask(self, target: int | None) -> Asked | None:
-        """Return the next trial; None when the case is over, the user interrupts, or the rest runs in other workers.
+        """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
-        A job with `wait` waits for the probes of other workers, and takes over what they leave.
+        While other workers run the last probes of the case, another probe may still be needed. A job with `wait` waits
+        for these probes, and takes over what the workers leave.
         """
         while not self._job.interrupted():
             awaited_before = self.study.awaited  # the probes of other workers
@@ -141,6 +136,26 @@ class CaseWork:
         return events.CaseOutcome(
             case=self._case, ending=ending, probed=probed, confirmed=self._confirmed, failure=failure, why=why
         )
+
+
+def _case_record(job: Job, case: Case, objective: str, space: Space) -> CaseRecord:
+    """Return what the database keeps of a case beside its trials, for tables, reports and similar cases."""
+    bench = job.bench
+    return CaseRecord(
+        case=case.name,
+        method=case.method,
+        robot=case.robot,
+        mode=case.mode,
+        files={name: case.options.get(name, "") for name in case.files},
+        trainer=bench.trainer.fingerprint(),
+        source=bench.source.label,
+        devices=bench.device_names,
+        objective=objective,
+        ladder=space.ladder,
+        defaults=tuple(space.defaults()),
+        learning=tuple(sorted(bench.trainer.learning)),
+        recording=job.recording,
+    )
 
 
 def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
@@ -170,9 +185,9 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
 
 
 def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
-    """Return an outcome, or if other workers run the rest of its case, the outcome after more work on it.
+    """Return to a case whose last trials other workers ran, and return its outcome after more work on it.
 
-    This work waits for the probes of the others, and takes over what they leave.
+    This work waits for their probes, and takes over what they leave. The outcome of any other case stays as it is.
     """
     if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
         return outcome
@@ -208,17 +223,21 @@ def prepare(job: Job, case: Case) -> Prepared:
     return _calibrate(job, case) if job.bench.calibrates(case) else Prepared(job)
 
 
-def _probe_small(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
-    """Announce small probes by an event, run them, and return how they ended."""
+def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
+    """Tell the watcher by an event that small probes begin, run them, and return how they ended."""
     job.watcher(event)
     return work.run()
 
 
 def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
-    """Return the job with the case's batch size; small probes run if the case's study has none."""
+    """Work out the case's batch size that is `auto`, by small probes unless the case's study has it already.
+
+    Returns the job with the batch size. If fewer than two sizes ran, it is the job as it was, and an outcome that says
+    what to repair.
+    """
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
     work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
-    outcome = _probe_small(work, job, started) if work.study.attributes.batch is None else None
+    outcome = _announce_and_run(work, job, started) if work.study.attributes.batch is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     fitted = work.study.fix_batch(batch.fit)
@@ -232,11 +251,14 @@ def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
 
 
 def _calibrate(job: Job, case: Case) -> Prepared:
-    """Return the job with the rungs of a case's `auto` ladder; small probes run if the case's study has none."""
+    """Make the rungs of a case's `auto` ladder, by small probes unless the case's study has them already.
+
+    Returns the job with the rungs.
+    """
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work = CaseWork(replace(job, purpose=CALIBRATE), case)
-    outcome = _probe_small(work, job, started) if work.study.attributes.rungs is None else None
+    outcome = _announce_and_run(work, job, started) if work.study.attributes.rungs is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
     rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))

@@ -147,7 +147,7 @@ class RealProber:
         )
 
     def _leaks(self) -> bool:
-        """Return whether the open session holds more memory than after its first run; True if a card is silent."""
+        """Return whether the open session leaks memory: it holds more than after its first run, or a card is silent."""
         try:
             occupancy = self._occupied() if self.open_session else []
         except DeviceError:
@@ -170,11 +170,17 @@ def prober_on(
     facts: Mapping[str, str] | None = None,
     clock: probe.Clock | None = None,
 ) -> RealProber:
-    """Return a prober on the devices of a source; see `RealProber` for `say` and `facts`.
+    """Return a prober on the devices of a source. Files that killed tuners have left are restored first.
 
-    Files that killed tuners have left are restored first.
-    With `shared` a probe does not wait for idle cards: other programs work on them all the time.
-    Raises DeviceError when a card cannot be read.
+    Args:
+        source: the devices, of this machine or of several nodes.
+        say: shows the user a line about files, or about a process that cannot be killed.
+        shared: whether other programs work on the cards all the time, so that no probe waits for idle cards.
+        facts: what is known about the machine, which each result gets.
+        clock: times the probes; None for the clock of the system.
+
+    Raises:
+        DeviceError: a card cannot be read.
     """
     own_files.clean_up()
     clock = clock or probe.MonotonicClock()

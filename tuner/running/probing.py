@@ -13,7 +13,7 @@ from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
-from tuner.store.case_study import Asked, CaseStudy, kept_probe, set_aside
+from tuner.store.case_study import Asked, CaseStudy, probe_record, write_unstored
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
@@ -50,7 +50,15 @@ class Probing:
     """After this many failed sessions in a row, none of them a config's fault, a case is measured without sessions."""
 
     def __init__(self, job: Job, case: Case, study: CaseStudy, *, spec: StudySpec, space: Space) -> None:
-        """`spec` and `space` are those of the case."""
+        """Prepare the probes of a case.
+
+        Args:
+            job: The bench, the prober, the watcher, and what may stop the work.
+            case: The case.
+            study: The study that gives the configs and stores the results.
+            spec: The study's settings for this case.
+            space: The parameters of this case.
+        """
         self._job = job
         self._case = case
         self._study = study
@@ -100,7 +108,7 @@ class Probing:
 
         # tell how much is left
         case = self._case.name
-        left = None if asked.confirms else self._left(asked.choice.left, history.finished)
+        left = None if asked.confirms else self._probes_left(asked.choice.left, history.finished)
         left_s = self._duration_s(left, history, max(history.running, 1))
         self._job.watcher(
             ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
@@ -138,9 +146,10 @@ class Probing:
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)
 
     def _training_change(self, result: probe.ProbeResult) -> str | None:
-        """Return how a config changes the training of the person's own config, in the parts that the trainer must keep.
+        """Return in words how a config changes what the person's own command trains; None if it does not.
 
-        None if it changes nothing, or if that is not known.
+        What was counted inside the two trainings is compared, in the parts that the trainer must keep. None also if
+        one of the two is not known, or if this is the own config.
         """
         keeps = self._job.bench.trainer.keeps
         if not keeps or result.training is None or self._space.own is None:
@@ -169,14 +178,17 @@ class Probing:
     def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
         """Store a result, and tell the watcher. If it cannot be stored, a file in the probe's folder keeps it."""
         folder, expected = self._job.bench.folder, asked.choice.left
-        record = kept_probe(result, verdict, plan, folder=folder)
+        record = probe_record(result, verdict, plan, folder=folder)
         try:
             self._study.tell(asked, verdict, record)
-        except StoreError as lost:
-            raise set_aside(lost, asked.number, verdict, record, folder) from lost
+        except StoreError as error:
+            if (file := write_unstored(asked.number, verdict, record, folder)) is None:
+                raise
+            kept = f"the result of the last probe is kept in {file}; the next run stores it if the trial is still open"
+            raise StoreError(f"{error}\n{kept}") from error
         history = self._study.history()
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
-        probes_left = self._left(expected_after, history.finished)
+        probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
         self._job.watcher(
             ProbeEnded.of(
@@ -192,12 +204,14 @@ class Probing:
             )
         )
 
-    def _left(self, expected: float | None, finished: int) -> float | None:
-        """Return the probes until the search probably ends; None if nothing tells, as before its first value.
+    def _probes_left(self, expected: float | None, finished: int) -> float | None:
+        """Return how many probes are left until the search probably ends; None if nothing tells.
+
+        The search ends by itself, or at its target number of finished trials, whichever comes first.
 
         Args:
             expected: the probes until the search ends by itself; None if the sampler does not say.
-            finished: the trials that have finished, of those after which the search ends.
+            finished: the trials that have finished, of those that count towards the target.
         """
         target = self._job.target(self._spec)
         if target is None:
@@ -208,10 +222,10 @@ class Probing:
         return min(until_target, expected)
 
     def _duration_s(self, probes: float | None, history: History, workers: int) -> float | None:
-        """Return the seconds in which workers make so many usual probes, at most those of the budget.
+        """Return how many seconds some workers need for so many usual probes, at most those of the budget.
 
-        The confirmation of the best by the plain command is added. Returns None if the time is unknown, or if probes
-        take no time.
+        The confirmation of the best by the plain command is added. Returns None if the number of probes or their usual
+        length is unknown, or if probes take no time.
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
@@ -289,5 +303,5 @@ class Probing:
         if is_hopeless and is_competing and self._has_window(so_far):
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
-        rival = self._study.rival() if is_competing else None
-        return next_answer(so_far, objectives, self._spec.probe, rival)
+        incumbent = self._study.incumbent() if is_competing else None
+        return next_answer(so_far, objectives, self._spec.probe, incumbent)

@@ -12,7 +12,7 @@ from tuner.running.events import CaseOutcome
 from tuner.running.job import Job, purpose_of_recording
 from tuner.running.loop import optimize, prepare
 from tuner.running.workbench import Workbench
-from tuner.search.design import in_sessions, spread
+from tuner.search.design import ordered_by_session, space_filling
 from tuner.store.opening import check_study
 from tuner.study import Case, Config, PrunerSpec
 
@@ -56,7 +56,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
         raise StudyError(
             f"the space of {case.name} holds more than {MOST_CONFIGS:,} configs, too many to record; leave values out"
         )
-    configs = list(space.configs()) if count is None else spread(space, count, spec.search.seed)
+    configs = list(space.configs()) if count is None else space_filling(space, count, spec.search.seed)
     parameters = {name: spec.space[name] for name in space.names}
     if space.ladder is not None:
         parameters[space.ladder] = parameters[space.ladder].with_values(space.rungs)
@@ -66,7 +66,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
     return PlannedRecording(
         case=case,
         count=count,
-        configs=in_sessions(
+        configs=ordered_by_session(
             configs, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None, space.ladder
         ),
         circumstances=Circumstances(
@@ -109,7 +109,8 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
     if prepared_job is not recording_job:  # the values that were `auto` are known now
         recording = plan_recording(prepared_job.bench, case, recording.count)
     space = prepared_job.bench.space_for(case)
-    limited = space.auto_bounds is None and space.auto_batch is None  # a number would count the small probes, too
+    # Without `auto` values, the number of configs ends the recording; with them, it would count the small probes, too.
+    limited = space.auto_bounds is None and space.auto_batch is None
     purpose = purpose_of_recording(recording.configs, limited=limited)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
     return CaseRecording(recording, next(iter(optimize(job, [case])), None))

@@ -307,8 +307,7 @@ def open_workbench(
 
 def chosen_cases(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:
     """Return the requested cases, or else the study's cases. Raises StudyError for a glob that matches no case."""
-    globs = [glob.strip() for option in cases or () for glob in option.split(",")]
-    return study.select(bench.trainer.cases(), [glob for glob in globs if glob] or bench.spec.cases)
+    return study.select(bench.trainer.cases(), study.globs_of(cases or ()) or bench.spec.cases)
 
 
 def cases_to_search(bench: Workbench, cases: Sequence[str] | None) -> list[study.Case]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
+from tuner.devices.cpu import TEAM
 from tuner.errors import StudyError
 from tuner.probe import number_of
 
@@ -79,7 +80,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | self.plan.env,
+            env=os.environ | {TEAM: str(os.getpid()), **self.plan.env},
             text=True,
             errors="replace",
             start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends the workers in order

@@ -34,11 +34,19 @@ def calibration_rungs(doublings: Sequence[int]) -> list[int]:
 def make_rungs(
     doublings: Sequence[int], *, safe: Expects, possible: Expects, tried: Iterable[int] = ()
 ) -> tuple[int, ...]:
-    """Return the possible doublings, the finer rungs where safety ends between two doublings, and all rungs `tried`.
+    """Return the rungs of an `auto` ladder, in rising order.
 
-    There are up to two finer rungs: the largest safe number, and the number half-way from the last safe doubling to
-    it. Each must be at least 1.25 times that doubling: on two H200s, 34,816 and 36,864 environments differed by less
-    than their errors, and a probe of either took seven minutes. The smallest doubling is always a rung.
+    1. All doublings that are possible, without a gap. The smallest doubling is always a rung.
+    2. Up to two finer rungs where safety ends between two doublings: the largest safe number, and the number half-way
+       from the last safe doubling to it. Each must be at least 1.25 times that doubling: on two H200s, 34,816 and
+       36,864 environments differed by less than their errors, and a probe of either took seven minutes.
+    3. All rungs that were tried.
+
+    Args:
+        doublings: The numbers that may be rungs, each twice the one before.
+        safe: Says of a number whether it is expected to leave enough memory free.
+        possible: Says of a number whether it may run at all.
+        tried: The rungs of all trials so far.
     """
     possible_doublings = [doublings[0], *takewhile(possible, doublings)]
     return tuple(sorted({*possible_doublings, *_finer_rungs(doublings, safe), *tried}))
@@ -154,9 +162,16 @@ Expectation = Callable[[Config], tuple[float, float]]
 
 
 def _expectation(observed: Observed, space: Space, name: str, *, error: float, choices: float) -> Expectation:
-    """Return what a model of the measured amounts expects; 0 for each config before any amount is measured.
+    """Fit a model to one part of the measured cost, and return what it expects of a config.
 
-    `name`: a part of the cost, such as `MEMORY_SHARE`. `error` and `choices`: see `Growth`.
+    Before anything is measured, 0 is expected of each config.
+
+    Args:
+        observed: What the trials show.
+        space: The parameters and their values.
+        name: The part of the cost, such as `MEMORY_SHARE`.
+        error: The standard error of a measured amount, as a logarithm.
+        choices: How far a choice usually changes the amount, as a logarithm.
     """
     growth = inherited(space, observed.known_amounts(name, space), error=error, choices=choices)
     if growth is None:
@@ -209,7 +224,10 @@ class BatchToFit:
         return fit(self._tried(trials), total_mib=self.total_mib, samples=self.samples, most=self.most)
 
     def _tried(self, trials: Iterable[FrozenTrial]) -> list[Tried]:
-        """Return the newest result of each size, from trials that differ from the usual config in the size alone."""
+        """Return the newest result of each batch size: whether it fits into memory, and how much it used.
+
+        Only trials count that differ from the usual config in the size alone.
+        """
         tried: dict[int, Tried] = {}
         for trial in trials:
             size = trial.params.get(self.parameter)

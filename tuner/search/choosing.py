@@ -199,11 +199,20 @@ class History:
         return dict(standing.trials[-1].config) if standing else None
 
     def contradictory(self, own: Config) -> Config | None:
-        """Return which of the user's own config and the best is to be measured again; None where neither is.
+        """Return the own config or the best if its readings must be made again before the two can be compared.
 
-        It is one whose readings are far apart, or one beside which other programs were much busier than beside the
-        other of the two, once they are calm. A config with `MOST_READINGS` readings is left as it is: which of them are
-        right stays unknown.
+        That is so in two cases:
+
+        1. The readings of the config are far apart.
+        2. Other programs were much busier beside this config than beside the other of the two, and are calm now.
+
+        A config with `MOST_READINGS` readings is left as it is: which of them are right stays unknown.
+
+        Args:
+            own: The user's own config.
+
+        Returns:
+            The config to measure again by the plain command; None where neither must be.
         """
         own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
         for standing, other in ((own_standing, best_standing), (best_standing, own_standing)):
@@ -212,7 +221,7 @@ class History:
             was_busier = other is not None and bool(much_busier(standing.trials, other.trials))
             newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]
             is_calm_now = bool(much_busier(standing.trials, newest))
-            if far_apart(standing.trials) or (was_busier and is_calm_now):
+            if far_apart(standing.trials) or (was_busier and is_calm_now):  # 1 or 2
                 return standing.config
         return None
 
@@ -225,17 +234,18 @@ class History:
         return sum(trial.launch == standing.launch for trial in measured) < MOST_READINGS
 
     def unsure_gain(self, own: Config) -> Config | None:
-        """Return the config to measure again before the gain over the user's own config is told; None where none is.
+        """Return the config of which a second reading makes the gain over the user's own config sure; None without one.
 
         The own config often runs first, and another program may have been busy then. So it is measured again at the
-        end. Where the best is ahead by less than the factor 1.3, the best is measured twice, too.
+        end. If the best is less than 1.3 times as good, the best is measured a second time, too.
+
+        `own`: the user's own config.
         """
-        own_standing = ways(self._ended).cold.get(launch_digest(own))
-        first = best(self._ended, [own])
-        if own_standing is None or first is None or own_standing.value >= first.value:
-            return None  # no gain is told
-        is_small = first.value < 1.3 * own_standing.value
-        for standing in (own_standing, first) if is_small else (own_standing,):
+        own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
+        if own_standing is None or best_standing is None or own_standing.value >= best_standing.value:
+            return None  # there is no gain to tell
+        is_small = best_standing.value < 1.3 * own_standing.value
+        for standing in (own_standing, best_standing) if is_small else (own_standing,):
             if standing.readings == 1 and self._may_be_repeated(standing):
                 return standing.config
         return None
@@ -281,7 +291,7 @@ class Choice:
     cold: bool = False
     """Whether the trainer's plain command is to measure it, outside any session."""
     mark: object = True
-    """What the trial keeps beside why it was chosen."""
+    """The value of the trial's attribute that says why the config was chosen, such as the settings of a soak."""
     origin: str | None = None
     """The case whose best config this is, where the config comes from another case."""
     takes_s: float | None = None

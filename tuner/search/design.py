@@ -10,12 +10,14 @@ from tuner.search.frontier import DEVICE_MEMORY
 from tuner.study import LADDER, Config, Parameter, Space, Value
 
 
-def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
-    """Choose `count` configs that fill the space. A larger `count` only makes the list longer.
+def space_filling(space: Space, count: int, seed: int = 0) -> list[Config]:
+    """Choose `count` configs that fill the space: a sample that shows all of it. A larger `count` only adds to the end.
 
-    Each config is the one with the most values that no config before it has. So all rungs and choices occur early.
-    Among equals, it is the config farthest from all before it: a maximin design (Johnson, Moore and Ylvisaker, 1990),
-    built greedily. Distances between numbers are distances between their ranks.
+    The next config is always the one with the most values that no config before it has. So all rungs and choices occur
+    early. Among equals, it is the config farthest from all before it: a maximin design (Johnson, Moore and Ylvisaker,
+    1990), built greedily. Distances between numbers are distances between their ranks.
+
+    `seed`: decides between equals.
     """
     pool = list(space.configs())
     random.Random(seed).shuffle(pool)  # noqa: S311 - decides between equals only
@@ -32,13 +34,14 @@ def spread(space: Space, count: int, seed: int = 0) -> list[Config]:
     return chosen
 
 
-def in_sessions(
+def ordered_by_session(
     configs: Sequence[Config], session_key: Callable[[Config], str | None], ladder: str | None = LADDER
 ) -> list[Config]:
-    """Return the configs so ordered that those of one session follow each other. Those without a session come last.
+    """Return configs in an order in which those of one session follow each other, so that each session starts once.
 
     Sessions begin at the smallest rung, and each session begins with its smallest minibatch. So the first config that
-    runs out of memory comes late, and the caller then leaves out the configs that need more.
+    runs out of memory comes late, and the caller then leaves out the configs that need more. Configs without a session
+    come last.
 
     Args:
         configs: The configs, all of one space.
@@ -68,12 +71,17 @@ def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
 def distance(space: Space, config: Config, second: Config) -> float:
     """Return how far two configs are apart: the sum of the distances of their values, each at most 1."""
     return sum(
-        _apart(parameter, config.get(parameter.name), second.get(parameter.name)) for parameter in space.parameters
+        _value_distance(parameter, config.get(parameter.name), second.get(parameter.name))
+        for parameter in space.parameters
     )
 
 
-def _apart(parameter: Parameter, value: Value | None, second: Value | None) -> float:
-    """Return 0 for equal values, 1 for different words, and for numbers the distance of their ranks, at most 1."""
+def _value_distance(parameter: Parameter, value: Value | None, second: Value | None) -> float:
+    """Return the distance between two values of a parameter, from 0 to 1.
+
+    It is 0 for equal values, 1 for different words, and for numbers the share of the ranks that lie between them. None
+    stands for a config that does not use the parameter, which has the distance 1 to any value.
+    """
     if value == second:
         return 0.0
     if value is None or second is None or any(isinstance(number, str) for number in parameter.values):

@@ -69,13 +69,13 @@ class Frontier:
     """Knows which configs must run out of memory: those that need at least as much as a config that did."""
 
     def __init__(self, failures: Iterable[OutOfMemory] = (), *, ladder: str | None = LADDER) -> None:
-        """`ladder`: the parameter whose values are the rungs."""
+        """Sort failures by what they can be compared with. `ladder`: the parameter whose values are the rungs."""
         self._ladder = ladder
         self._failures: dict[Need, dict[frozenset[object], list[OutOfMemory]]] = {}
         """Need → what configs must share to be compared → the failures that share it."""
         for failure in failures:
             alike = self._failures.setdefault(failure.need, {})
-            alike.setdefault(self._must_agree(failure.config, failure.need), []).append(failure)
+            alike.setdefault(self._comparison_key(failure.config, failure.need), []).append(failure)
 
     def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
         """Return the known failure that says that `config` cannot run; None if no failure does.
@@ -84,7 +84,7 @@ class Frontier:
         """
         exceeded: list[OutOfMemory] = []
         for need, alike in self._failures.items():
-            for failure in alike.get(self._must_agree(config, need), ()):
+            for failure in alike.get(self._comparison_key(config, need), ()):
                 growing = need.growing_with(self._ladder, failure.config)
                 if all(_ratio(config.get(name), failure.config.get(name)) >= 1.0 for name in growing):
                     rung_ratio = self._rung_ratio(config, failure.config)
@@ -94,8 +94,11 @@ class Frontier:
     def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
         """Yield, for each known failure, which values of each parameter of a space need at least as much.
 
-        A config is beyond the failure if all its values need as much. After its values, each parameter has a last entry
-        for configs that do not use it.
+        So many configs can be checked at once: a config is beyond a failure if all its values need as much.
+
+        Yields:
+            For each parameter, whether each of its values needs as much. The last entry is for configs that do not use
+            the parameter.
         """
         for need, alike in self._failures.items():
             for failure in itertools.chain.from_iterable(alike.values()):
@@ -106,7 +109,7 @@ class Frontier:
         """Return how many times as large the rung of a config is as that of `base`; 1 without a ladder."""
         return 1.0 if self._ladder is None else _ratio(config.get(self._ladder), base.get(self._ladder))
 
-    def _must_agree(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
+    def _comparison_key(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
         """Return the parameters and values that two configs must share, so that their needs can be compared."""
         if need.sizes_only:  # any two configs can be compared
             return frozenset()

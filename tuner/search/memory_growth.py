@@ -26,14 +26,14 @@ BEFORE_SHARE = 0.1
 """What is known of records before the run comes from a run of this share."""
 
 
-class Expected(NamedTuple):
+class RecordPrior(NamedTuple):
     """What is known of records before the run: `benchmarks/memory/series.py` has the runs to which this was fitted."""
 
     records: float
     """The number of records that come in `BEFORE_SHARE` of the run (a gamma distribution)."""
-    of_memory: float
+    least_memory_share: float
     """The usual record is at least this share of the memory in use."""
-    of_swing: float
+    least_swing_share: float
     """The usual record is at least this share of what comes and goes above the floors."""
     most: float = 1.0
     """The most records that are expected while the time becomes e times as long."""
@@ -41,8 +41,9 @@ class Expected(NamedTuple):
     """Whether a new record is as large as the mean of the usual record and of all observed records."""
 
 
-USUAL = Expected(0.25, 0.02, 0.4, like_observed=False)
-PROVOKED = Expected(0.15, 0.01, 0.03)
+USUAL = RecordPrior(0.25, 0.02, 0.4, like_observed=False)
+"""For a run that provokes nothing."""
+PROVOKED = RecordPrior(0.15, 0.01, 0.03)
 """Where the run provokes what needs most memory, a later record is less likely, and small."""
 PILING_UP = PROVOKED._replace(most=math.inf)
 """The same where freed memory is kept for later: then records may be freed blocks that pile up.
@@ -50,6 +51,7 @@ PILING_UP = PROVOKED._replace(most=math.inf)
 So they may go on as often as they came.
 """
 DRAWS = 8000
+"""The number of random draws of what memory may do later."""
 SURE = 0.95
 """The probability with which a statement about memory holds."""
 
@@ -120,10 +122,11 @@ class Rising:
     def _fitted(self, *, late: bool) -> MemoryGrowth:
         """Return the growth of the floors that fits best, and how probable it is that they grow at all.
 
-        The line that fits best is compared with curves that do not grow for ever (Schwarz's criterion). Only with
-        `late` may it be flat at first. Growth that begins in the last three parts is not found.
+        The line that fits best is compared with curves that do not grow for ever (Schwarz's criterion). A short part
+        may miss the least memory, so the least of three neighbouring floors counts.
 
-        A short part may miss the least memory, so the least of three neighbours counts.
+        `late`: whether growth may begin late, after flat floors. Growth that begins in the last three parts is not
+        found.
         """
         count = len(self.floors)
         if count < 6:  # too few to compare curves: the probability is that before any reading
@@ -135,19 +138,21 @@ class Rising:
         at_s = (np.arange(count) + self.skipped + 0.5)[2:-1] * part_s
         floors = np.array([self.floors[1:-2], self.floors[2:-1], self.floors[3:]]).min(axis=0)
 
+        # The line that fits best, for each time at which growth may begin.
         begins_s = at_s[: max(1, len(at_s) - 3)] if late else at_s[:1]
         clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]  # the time since growth began
-        numbers = [2] + [3] * (len(clocks) - 1)  # slope and level; a late begin is a third number
-        growth = [
-            _evidence(_misfit(floors, clock) + self._rounding, fitted, floors)
-            for clock, fitted in zip(clocks, numbers, strict=True)
+        fitted_numbers = [2] + [3] * (len(clocks) - 1)  # slope and level; a late begin is a third number
+        evidence = [
+            _evidence(_misfit(floors, clock) + self._rounding, numbers, floors)
+            for clock, numbers in zip(clocks, fitted_numbers, strict=True)
         ]
-        clock = clocks[growth.index(max(growth))]
+        clock = clocks[evidence.index(max(evidence))]
         slope = float(np.polyfit(clock, floors, 1)[0])
         misfit = _misfit(floors, clock) + self._rounding
 
+        # The probability of growth: the prior odds times the ratio of the evidence for and against it.
         prior_log_odds = math.log(GROWS / (1 - GROWS))
-        log_odds = prior_log_odds + max(growth) - self._evidence_without_growth(at_s, floors)
+        log_odds = prior_log_odds + max(evidence) - self._evidence_without_growth(at_s, floors)
         if slope <= 0:  # floors that fall do not speak for growth
             log_odds = min(log_odds, prior_log_odds)
         bounded = max(-700.0, min(700.0, log_odds))  # exp overflows soon after 700
@@ -227,14 +232,18 @@ class Rising:
         """
         return 0.0 if self.kind == "slope" else HOUR_S * (self._growth.mib_per_s + 2.0 * self._growth.error)
 
-    def rise_mib(self, until_s: float, expected: Expected = USUAL) -> Floats:
-        """Return `DRAWS` equally likely rises in MiB from now to `until_s`, the smallest first.
+    def rise_mib(self, until_s: float, prior: RecordPrior = USUAL) -> Floats:
+        """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` equally likely rises.
 
-        What grows also raises a peak that comes again, from the time on at which it first came.
+        In as many draws as growth is probable, memory grows, and the records beside growth add to it. In the others,
+        only records raise it. What grows also raises a peak that comes again, from the time on at which it first came.
 
         Args:
             until_s: The end, in seconds after the first mark.
-            expected: What is known of records before the run.
+            prior: What is known of records before the run.
+
+        Returns:
+            The rises, the smallest first.
         """
         random, slope = np.random.default_rng(0), self._growth.mib_per_s
         # Records come with the logarithm of the time: this is the coming time as a multiple of the observed time.
@@ -242,14 +251,14 @@ class Rising:
         growing_draws = round(DRAWS * self.grows)
         growing_s = max(until_s - self.peak_s, 0.0)
         growth = np.abs(random.normal(slope, self._growth.error, size=growing_draws)) * growing_s
-        records_beside = self._records(random, growing_draws, times, expected, self._steps_beside(slope))
-        records_alone = self._records(random, DRAWS - growing_draws, times, expected, [by for _, by in self.steps])
-        return np.sort(np.concatenate([growth + records_beside, records_alone]))
+        records_beside_growth = self._records(random, growing_draws, times, prior, self._steps_beyond_growth(slope))
+        records_alone = self._records(random, DRAWS - growing_draws, times, prior, [by for _, by in self.steps])
+        return np.sort(np.concatenate([growth + records_beside_growth, records_alone]))
 
-    def _steps_beside(self, slope: float) -> list[float]:
-        """Return the steps that growth does not explain: of each, the MiB beyond the growth since the step before.
+    def _steps_beyond_growth(self, slope: float) -> list[float]:
+        """Return by how many MiB each step is larger than the growth since the step before: a record beside growth.
 
-        A step of which growth explains half or more is left out.
+        A step of which growth explains half or more is no record, and is left out. `slope`: the growth in MiB/s.
         """
         steps: list[float] = []
         for (before_s, _), (at_s, by_mib) in pairwise([(self.begin_s, 0.0), *self.steps]):
@@ -259,9 +268,9 @@ class Rising:
         return steps
 
     def _records(
-        self, random: np.random.Generator, draws: int, times: float, expected: Expected, sizes: list[float]
+        self, random: np.random.Generator, draws: int, times: float, prior: RecordPrior, sizes: list[float]
     ) -> Floats:
-        """Return the sum of the coming records in MiB, for each of so many draws.
+        """Return by how many MiB coming records raise memory, for each of so many draws.
 
         Their number is Poisson distributed. Each size repeats one of `sizes` or is new: new sizes are exponential
         (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
@@ -270,18 +279,18 @@ class Rising:
             random: The source of chance.
             draws: The number of draws.
             times: The logarithm of the coming time, as a multiple of that of the observed time.
-            expected: What is known of records before the run.
+            prior: What is known of records before the run.
             sizes: The observed records, in MiB.
         """
         # How many records come in each draw: the posterior of their rate is a gamma distribution.
-        most = expected.most * math.log(self.end_s / self.begin_s)
-        rate = np.minimum(random.gamma(expected.records + len(sizes), size=draws) / (BEFORE_SHARE + 1.0), most)
+        most = prior.most * math.log(self.end_s / self.begin_s)
+        rate = np.minimum(random.gamma(prior.records + len(sizes), size=draws) / (BEFORE_SHARE + 1.0), most)
         count = random.poisson(times * rate)
 
         # How large a new record usually is.
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
-        usual_mib = max(expected.of_memory * self.now_mib, expected.of_swing * swing_mib)
-        if expected.like_observed:
+        usual_mib = max(prior.least_memory_share * self.now_mib, prior.least_swing_share * swing_mib)
+        if prior.like_observed:
             usual_mib = (usual_mib + sum(sizes)) / (1 + len(sizes))
 
         # The size of each: a row per draw, as long as the largest count. Only the first `count` of a row come.
@@ -372,7 +381,7 @@ SPARE = 0.995
 """The share of a device's memory that a trainer can get."""
 
 
-def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected = USUAL) -> Lasts | None:
+def lasts(devices: tuple[DeviceSummary, ...], hours: float, prior: RecordPrior = USUAL) -> Lasts | None:
     """Return how surely memory lasts for a training of so many hours; None where no device's memory is known.
 
     The chance is that of all devices together; the other numbers are those of the device with the least room.
@@ -381,7 +390,7 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, expected: Expected =
     for device in devices:
         rising, total_mib = Rising.of(device), device.mem_total_mib
         if rising and total_mib:
-            rises_mib = rising.rise_mib(hours * HOUR_S, expected)
+            rises_mib = rising.rise_mib(hours * HOUR_S, prior)
             left_mib = SPARE * total_mib - rising.now_mib
             fitting = float(np.searchsorted(rises_mib, left_mib, side="right"))  # the number of rises that fit
             answers.append(

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.records.trial import COMPLETE, FINISHED, TrialRecord
-from tuner.search.frontier import DEVICE_MEMORY, HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
+from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, TrialRecord
+from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import eligible, is_failure
 from tuner.search.trials import typed_trial
@@ -22,7 +22,6 @@ What the size of a minibatch does to this time is unknown, as is the effect of a
 of no other ladder.
 """
 _NEEDS: Mapping[Any, Need] = {
-    FailureKind.GPU_OOM: DEVICE_MEMORY,
     FailureKind.HOST_OOM: HOST_MEMORY,
     FailureKind.TOO_SLOW: Need(growing=(LADDER,), ignored=MEMORYLESS | {"batch_size"}),  # mostly of the start
 }
@@ -47,9 +46,9 @@ class Sibling:
 
 
 def amounts(costs: Iterable[Cost], name: str, space: Space) -> Amounts:
-    """Return the configs of which the part `name` of the cost is known, and these amounts.
+    """Return the measured amounts of one part of the cost, such as `start_s`, with their configs.
 
-    Configs of a variant outside the space are left out.
+    Configs of a variant outside the space are left out, because a variant may need quite another amount.
     """
     variants = space.values(VARIANT) or (None,)
     known = [(config, took[name]) for config, took in costs if name in took and config.get(VARIANT) in variants]
@@ -91,9 +90,13 @@ class Observed:
         siblings: Sequence[Sibling] = (),
         ladder: str | None = LADDER,
     ) -> None:
-        """`sign` is -1 if the study minimises its objective. `siblings`: the most similar one first.
+        """Take the trials into account, in their order.
 
-        `ladder`: the parameter whose values are the rungs.
+        Args:
+            trials: The trials of the study.
+            sign: -1 if the study minimises its objective, otherwise 1.
+            siblings: Similar cases, the most similar one first.
+            ladder: The parameter whose values are the rungs.
         """
         self._siblings = siblings
         self.measured: dict[str, Measured] = {}
@@ -113,6 +116,9 @@ class Observed:
         self._costs: list[Cost] = []
         self._failures: list[OutOfMemory] = []
         records = list(map(typed_trial, trials))
+        tells_memory = any(record.probe.digest or MEMORY_SHARE in record.cost for record in records)
+        self.memoryless = MEMORYLESS if tells_memory else frozenset[str]()
+        """The parameters that do not change the need for device memory; none if another program chose their names."""
         for trial, record in zip(trials, records, strict=True):
             is_complete_soak = record.state == COMPLETE and record.soaks
             if not is_complete_soak:  # a soak may provoke what costs time, so its values do not count
@@ -157,6 +163,8 @@ class Observed:
         elif failure == FailureKind.HOST_OOM:
             self.host_ran_out.append(config)
         need = _NEEDS.get(failure)
+        if failure == FailureKind.GPU_OOM:
+            need = Need(ignored=self.memoryless)
         if failure == FailureKind.TOO_SLOW and trial.ran:  # the start took less time than the iterations
             need = _TIME_OF_ITERATIONS
         if need is not None:

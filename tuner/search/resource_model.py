@@ -34,10 +34,16 @@ Amounts = tuple[Sequence[Config], Sequence[float]]
 
 
 class Terms:
-    """Makes the numbers of configs that the two parts of an amount depend on."""
+    """Makes the columns of numbers that a model computes an amount from: what the fixed and the growing part depend on.
+
+    An amount is such as the memory or the seconds that a config needs.
+    """
 
     def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
-        """`ignored`: parameters that do not change the amount."""
+        """Sort the parameters of a space into sizes, which scale the growing part of an amount, and choices.
+
+        `ignored`: the parameters that do not change the amount.
+        """
         self.ladder = ladder_of(space)
         self.sizes: list[str] = []
         """The parameters whose numbers scale the growing part."""
@@ -134,7 +140,7 @@ class Growth:
         self._error, self._needs_of_over = error, np.zeros(0)
         self._learn(known, wanted, self._terms.columns(()))
         if over:
-            self._needs_of_over = _above(math.log(1.05), self._predict(beyond))  # 5 % more than there is
+            self._needs_of_over = _means_above(math.log(1.05), self._predict(beyond))  # 5 % more than there is
             self._error = error  # the first fit may have widened it
             self._learn(known, wanted, beyond)
 
@@ -207,14 +213,14 @@ class Growth:
     def _fit(self, known: Columns, wanted: Floats, over: Columns) -> Floats:
         """Return the most probable parameters, by at most 40 steps of Levenberg and Marquardt."""
         parameters, damping = self._expected.copy(), 1e-3
-        descent = self._descent(parameters, known, wanted, over)
+        local = self._quadratic_model(parameters, known, wanted, over)
         for _ in range(40):
-            damped = descent.curvature + damping * np.diag(np.diag(descent.curvature))
-            moved = parameters + np.linalg.solve(damped, descent.direction)
-            moved_descent = self._descent(moved, known, wanted, over)
-            if moved_descent.cost < descent.cost:  # a step that helps: take it, and dare a longer step
-                has_converged = descent.cost - moved_descent.cost < 1e-6 * (1.0 + descent.cost)
-                parameters, descent, damping = moved, moved_descent, damping / 10.0
+            damped = local.curvature + damping * np.diag(np.diag(local.curvature))
+            moved = parameters + np.linalg.solve(damped, -local.gradient)
+            moved_local = self._quadratic_model(moved, known, wanted, over)
+            if moved_local.cost < local.cost:  # a step that helps: take it, and dare a longer step
+                has_converged = local.cost - moved_local.cost < 1e-6 * (1.0 + local.cost)
+                parameters, local, damping = moved, moved_local, damping / 10.0
             else:  # a step too far: try a shorter step
                 damping *= 10.0
                 has_converged = damping > 1e8
@@ -222,16 +228,22 @@ class Growth:
                 break
         return parameters
 
-    def _descent(self, parameters: Floats, known: Columns, wanted: Floats, over: Columns) -> "_Descent":
-        """Return the cost of some parameters, and how it falls from there.
+    def _quadratic_model(self, parameters: Floats, known: Columns, wanted: Floats, over: Columns) -> "_QuadraticModel":
+        """Return how badly some parameters fit, with the gradient and the curvature there, for a step of the fit.
 
         A config of `over` should need at least `_needs_of_over`. To expect even more of it costs nothing.
+
+        Args:
+            parameters: The parameters, in the order of `_prior_of`.
+            known: The configs that were measured.
+            wanted: The logarithm of the amount of each of them.
+            over: The configs that need more than 1.0.
         """
         # The measured amounts, and the prior.
         means, slopes = self._logarithms(parameters, known)
-        residuals, away = (wanted - means) / self._error, parameters - self._expected
-        cost = float(residuals @ residuals + away @ self._precision @ away) / 2.0
-        direction = slopes.T @ residuals / self._error - self._precision @ away
+        residuals, departure = (wanted - means) / self._error, parameters - self._expected
+        cost = float(residuals @ residuals + departure @ self._precision @ departure) / 2.0
+        gradient = self._precision @ departure - slopes.T @ residuals / self._error
         curvature = slopes.T @ slopes / self._error**2 + self._precision
         # The configs that are over.
         if len(over.fixed):
@@ -240,9 +252,9 @@ class Growth:
             residuals = np.maximum(0.0, self._needs_of_over - means) / error
             slopes = slopes * (residuals > 0.0)[:, None]
             cost += float(residuals @ residuals) / 2.0
-            direction = direction + slopes.T @ residuals / error
+            gradient = gradient - slopes.T @ residuals / error
             curvature = curvature + slopes.T @ slopes / error**2
-        return _Descent(cost, direction, curvature)
+        return _QuadraticModel(cost, gradient, curvature)
 
     def _logarithms(self, parameters: Floats, configs: Columns) -> tuple[Floats, Floats]:
         """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
@@ -253,18 +265,26 @@ class Growth:
         return total, np.column_stack([(1.0 - growing_share) * configs.fixed, growing_share * configs.growing])
 
 
-class _Descent(NamedTuple):
-    """How badly some parameters fit, and how to improve them."""
+class _QuadraticModel(NamedTuple):
+    """How badly some parameters fit, and how that changes near them."""
 
     cost: float
     """Half the squared misfit."""
-    direction: Floats
-    """The way down: the negative gradient of the cost."""
+    gradient: Floats
+    """The derivatives of the cost by the parameters."""
     curvature: Floats
+    """The second derivatives, by Gauss and Newton's approximation."""
 
 
-def _above(least: float, normal: Prediction) -> Floats:
-    """Return the means of normal variables that are known to be above `least`: those of truncated distributions."""
+def _means_above(least: float, normal: Prediction) -> Floats:
+    """Return the means of normal variables that are known to be above `least`.
+
+    These are the means of normal distributions that are truncated from below.
+
+    Args:
+        least: The bound that each variable is above.
+        normal: Mean and standard deviation of each variable without this knowledge.
+    """
     deviations_below = (least - normal.mean) / normal.deviation
     tail = np.array([0.5 * math.erfc(distance / math.sqrt(2.0)) for distance in deviations_below])
     density = np.exp(-0.5 * deviations_below**2) / math.sqrt(2.0 * math.pi)
@@ -274,9 +294,10 @@ def _above(least: float, normal: Prediction) -> Floats:
 
 
 def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
-    """Return the growth in the last of several similar cases. Each case has the growth of the case before as its prior.
+    """Fit the memory or time that configs of a case need, with what similar cases have measured as the prior.
 
-    None where nothing was measured in any case, and the last case has no config that is over.
+    The cases are fitted in turn. Each case has the model of the case before as its prior, and the model of the last
+    case is returned. None where nothing was measured in any case, and the last case has no config that is over.
 
     Args:
         space: The space of the last case.
@@ -356,7 +377,7 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
 def _expected(
     space: Space, measured: Sequence[tuple[Config, float]], configs: Sequence[Config], **settings: Any
 ) -> Sequence[Interval | None]:
-    """Return the expected amount of each config; None for each where nothing was measured.
+    """Return the amount that each config is expected to need, as an interval; None for each where nothing was measured.
 
     Args:
         space: See `Growth`.

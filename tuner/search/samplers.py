@@ -107,7 +107,7 @@ class GivenSampler(StrategySampler):
 
 
 def allowed(kind: BaseDistribution, value: Value) -> bool:
-    """Return whether a call of `suggest_…` may give a value."""
+    """Return whether a value is one of those that a call of `trial.suggest_…` allows."""
     if isinstance(kind, CategoricalDistribution):
         return value in kind.choices
     return isinstance(kind, IntDistribution | FloatDistribution) and kind.low <= float(value) <= kind.high
@@ -122,8 +122,8 @@ def ask_for(study: Study, space: Space, config: Config) -> Trial:
     return study.ask()
 
 
-def seeded(space: Space, per_variant: int) -> Chooser:
-    """Return the chooser of the first configs of a search, in their order: see `Space.seeds`."""
+def seeds_first(space: Space, per_variant: int) -> Chooser:
+    """Return the chooser of the configs with which a search begins before anything is known: see `Space.seeds`."""
     configs = space.seeds(per_variant)
 
     def choose(history: History, price: Price) -> Choice | None:
@@ -162,7 +162,13 @@ class Drawn:
     """Chooses what Optuna's TPE or random sampler draws, and no config twice."""
 
     def __init__(self, space: Space, search: SearchSpec, *, resumed_at: int = 0) -> None:
-        """`resumed_at`: the number of trials so far. It changes the seed: a resumed search draws new numbers."""
+        """Make the chooser of a search.
+
+        Args:
+            space: The parameters and their values.
+            search: Which sampler draws, and its seed.
+            resumed_at: The number of trials so far. It changes the seed: a resumed search draws new numbers.
+        """
         self._space = space
         self._distributions = {parameter.name: distribution(parameter) for parameter in space.parameters}
         self._random = random.Random(search.seed + resumed_at)  # noqa: S311 - choosing configs is no cryptography
@@ -217,9 +223,9 @@ class _HistoryStorage(InMemoryStorage):
 
 
 def _next_trial(history: History) -> tuple[Study, FrozenTrial]:
-    """Return a study of the history's trials, and the trial that will be next.
+    """Return a study with the history's trials and a trial that stands for the next one, for Optuna's samplers.
 
-    Optuna's samplers draw for a trial that has begun. Here the config is chosen before its trial begins.
+    They draw for a trial that has begun. Here the config is chosen before its trial begins.
     """
     study = optuna.create_study(
         storage=_HistoryStorage(history.trials), directions=history.study.directions, sampler=RandomSampler()

@@ -89,7 +89,10 @@ class RaceStanding(Generic[Key]):
 
 
 def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the runs of a config that count: the longest complete run of each seed; none where a run has failed."""
+    """Return the runs of a config whose scores count: the longest complete run of each seed; none if a run has failed.
+
+    A run is complete if it has trained as long as it was to train.
+    """
     longest: dict[int, RunRecord] = {}
     for run in runs:
         if run.failure is not None:
@@ -141,9 +144,9 @@ def ahead(first: Mean, second: Mean) -> Lead | None:
 
 
 def are_constant(curves: Sequence[Curve]) -> bool:
-    """Return whether the scores of a race show no learning.
+    """Return whether the scores of a race never change, so that they cannot tell which config learns fastest.
 
-    All runs have the same score throughout, or each run keeps its first score over several points.
+    Either all runs have the same score throughout, or each run keeps its first score over several points.
     """
     if len({score for curve in curves for _, score in curve}) == 1:
         return True

@@ -73,20 +73,23 @@ class Standing:
         return len(self.trials)
 
     @property
-    def told_error(self) -> float | None:
-        """The error of the first objective, as a person is told."""
+    def widened_error(self) -> float | None:
+        """The standard error of the first objective for people: wider than `error` if the only reading was disturbed.
+
+        Choices are made by `error`.
+        """
         return self._widened(self.value, self.error)
 
     @property
-    def told_speed_error(self) -> float | None:
-        """The error of `samples_per_s`, as a person is told."""
+    def widened_speed_error(self) -> float | None:
+        """The standard error of `samples_per_s` for people: see `widened_error`."""
         return self._widened(self.samples_per_s or 0.0, self.speed_error)
 
     def _widened(self, value: float, error: float | None) -> float | None:
         """Return the error of a value, widened if other programs disturbed its only reading.
 
         Without its waits for a processor, a reading may be `1 / (1 - delayed)` times as large. Half of that difference
-        counts, and at most the whole reading. Choices are made by the error that is not widened.
+        counts, and at most the whole reading.
         """
         if error is None or self.readings > 1:  # several readings show by themselves how far they scatter
             return error
@@ -275,26 +278,31 @@ def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
 
 
 def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Leader | None:
-    """Return the best config; None where none may be the best. `defaults`: the default config of each rung.
+    """Return the best config, and what is to be said about the choice; None where no config may be the best.
 
-    The plain command decides: its trials are cold. A config that only sessions have measured is the best in two cases:
+    Trials of the plain command decide; these are cold. A config that only sessions have measured, which are warm, is
+    the best in two cases only:
 
     1. No config was measured cold.
-    2. In sessions it has a higher value and more samples/s than the config that is the best of the cold ones. And no
-       config that was measured in both ways beats it so.
+    2. In sessions it beats the config that is the best of the cold ones: it has a higher value and more samples/s. And
+       no config that was measured in both ways beats it in sessions.
+
+    Args:
+        trials: All trials of a case, in their order.
+        defaults: The default config of each rung, which is preferred where a gain is not sure.
     """
     measured = ways(trials)
     # 1
     if not measured.cold:
         return _leader_of(measured.only_warm, defaults, unconfirmed=True) if measured.warm else None
     # 2
-    first = _leader_of(list(measured.cold.values()), defaults)
-    first_in_session = measured.warm.get(first.best.launch)
-    if first_in_session:
-        ahead = [rival for rival in measured.only_warm if _beats(rival, first_in_session)]
+    best_of_cold = _leader_of(list(measured.cold.values()), defaults)
+    in_session = measured.warm.get(best_of_cold.best.launch)
+    if in_session:
+        ahead = [rival for rival in measured.only_warm if _beats(rival, in_session)]
         if ahead := [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]:
             return _leader_of(ahead, defaults, unconfirmed=True)
-    return replace(first, unconfirmed=_strongest(measured))
+    return replace(best_of_cold, unconfirmed=_strongest(measured))
 
 
 def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Standing | None:
@@ -318,7 +326,10 @@ def fastest(standings: Iterable[Standing]) -> Standing | None:
 
 
 def leads(trials: Iterable[TrialRecord], value: float | None) -> bool:
-    """Return whether one config alone has the largest mean of the first objective, and `value` is about this mean."""
+    """Return whether a trial's value makes its config the best by itself, so that people may be told so.
+
+    It does if one config alone has the largest mean of the first objective, and `value` is about this mean.
+    """
     means = sorted(map(_value, eligible(trials).values()), reverse=True)
     if value is None or not means:
         return False
@@ -336,9 +347,10 @@ def incumbent(trials: Iterable[TrialRecord]) -> float | None:
 
 
 def broken(trials: Sequence[TrialRecord]) -> set[int]:
-    """Return the numbers of the trials that failed because the trainer was broken at first, and has been fixed since.
+    """Return the failures that say nothing of their configs, because the trainer was broken and has been fixed since.
 
-    These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`.
+    These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`: the numbers of the
+    trials.
     """
     # Before any trial completes, the configs may be at fault.
     first_complete = next((place for place, trial in enumerate(trials) if trial.state == COMPLETE), 0)
@@ -364,7 +376,8 @@ def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
     """Return the configs whose values no other config's values dominate, the largest first value first."""
     members: list[tuple[Values, Standing]] = []
     for values, standing in sorted(known, key=itemgetter(0), reverse=True):
-        if not any(dominates(member, values) for member, _ in members):  # no later config dominates an earlier one
+        # in this order, no config is dominated by a later one
+        if not any(dominates(member, values) for member, _ in members):
             members.append((values, standing))
     return [standing for _, standing in members]
 
@@ -480,10 +493,11 @@ def _beats(rival: Standing, standing: Standing) -> bool:
 
 
 def _strongest(measured: Ways) -> Standing | None:
-    """Return the best config that only sessions measured, if it is better than all that were measured cold; else None.
+    """Return the best config that only sessions measured, if the plain command may find it better than all others.
 
     Sessions read too high by an offset: the mean difference over the configs that were measured in both ways. It is
-    subtracted first. The config must then be ahead by more than the standard error, to which the offset's adds.
+    subtracted first. The config must then be ahead of the best cold config by more than the standard error of this
+    difference, in which the error of the offset counts, too. Otherwise None is returned.
     """
     top = max(measured.only_warm, key=_value, default=None)
     if top is None:
@@ -564,7 +578,7 @@ AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
 
 
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
-    """Return why the speeds of two configs cannot be compared; None where nothing speaks against it.
+    """Return in words why the speeds of two configs cannot be compared; None where they can.
 
     They cannot in three cases:
 
@@ -615,7 +629,7 @@ def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> 
 
 
 def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
-    """Return the readings of one config that count, in their order; all of them where none is far from another.
+    """Return the readings of one config without those that contradict the others, in their order.
 
     1. A reading during which other programs used the processors does not count if an undisturbed reading is far off.
     2. Where more than half of three or more readings are near their median, the others do not count.
@@ -654,7 +668,7 @@ def far_apart(trials: Sequence[TrialRecord]) -> str | None:
 
 
 def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bool:
-    """Return whether a trial has come as far as the change of speed of the trial `changed`.
+    """Return whether a trial ran long enough to show a change of speed as the trial `changed` shows it.
 
     It must have made as many iterations or samples, and have trained for as many seconds. A trial whose iterations are
     unknown is judged by the seconds alone.

@@ -13,7 +13,7 @@ from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strateg
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
-from tuner.search.samplers import Drawn, seeded, siblings_first
+from tuner.search.samplers import Drawn, seeds_first, siblings_first
 from tuner.search.standing import eligible, incumbent
 from tuner.search.trials import ended_trials, since_mended
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
@@ -28,7 +28,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """
 
     def choose(history: History, price: Price) -> Choice | None:
-        """Choose the first new config, by session and by rung."""
+        """Choose a new config: one of the open session, else one of a rung where no other worker is, else the first."""
         new = list(filter(history.is_new, configs))
         if not new:
             return None
@@ -66,7 +66,8 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
 
 def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (), *, resumed_at: int = 0) -> Strategy:
     """Return the strategy of the siblings' best configs, then the seeds, then what TPE or a random sampler draws."""
-    seeds, drawn = seeded(space, search.seeds_per_variant), Drawn(space, search, resumed_at=resumed_at)
+    drawn = Drawn(space, search, resumed_at=resumed_at)
+    seeds = seeds_first(space, search.seeds_per_variant)
     return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose))
 
 

@@ -17,9 +17,12 @@ from tuner.study import Config, Parameter, Space, Value, same_launch
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
-    """Return Optuna's distribution of a parameter: categories for written rungs and choices, integers for a range.
+    """Return Optuna's distribution of a parameter, which must not change while a study goes on.
 
-    An `auto` ladder becomes all integers between its bounds, because its rungs are unknown until some trials have run.
+    - Written rungs and choices become categories.
+    - A range becomes integers, or floats where not all of its values are integers.
+    - An `auto` ladder becomes all integers between its bounds, because its rungs are unknown until some trials have
+      run.
     """
     values = parameter.values
     if parameter.bounds:

@@ -62,10 +62,13 @@ def judge(
     default: Mapping[str, float | None] | None = None,
     attempt: int = 1,
 ) -> Verdict:
-    """Return what the study records about a probe.
+    """Return what the study records about a probe that has ended.
 
-    A config that may fail in a longer run, or that misses a constraint, is ok but not eligible as best. If a probe in a
-    session fails for an unknown reason, the plain command tries the config again.
+    1. After a failure, it depends on what is to blame: see `_verdict_on_failure`.
+    2. A probe that the pruner stopped has no value.
+    3. A probe that ran and has no number for an objective is a failure.
+    4. Any other probe is complete. Its config is not eligible as best if it may run out of memory in a longer run, or
+       if it misses a constraint.
 
     Args:
         result: What the probe showed.
@@ -76,13 +79,14 @@ def judge(
         default: The metrics of the default config at the same rung, for bounds that name it.
         attempt: The failures of this config in a row, including this one.
     """
-    if result.failure is not None:
+    if result.failure is not None:  # 1
         return _verdict_on_failure(result, result.failure, attempt)
-    if result.stopped is not None:
+    if result.stopped is not None:  # 2
         return Verdict(state=State.PRUNED, status=PRUNED)
     numbers = {objective: probe.value(result, objective) for objective in objectives}
-    if unread := tuple(objective for objective, number in numbers.items() if number is None):
+    if unread := tuple(objective for objective, number in numbers.items() if number is None):  # 3
         return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
+    # 4
     complaints = list(_complaints_of_memory(result, headroom_pct, training_hours))
     missed: dict[str, float] = {}
     metrics, default_metrics = probe.measured(result), default or {}
@@ -120,7 +124,15 @@ def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, traini
 
 
 def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attempt: int) -> Verdict:
-    """Return the verdict on a failed probe, by what is to blame for the failure."""
+    """Return the verdict on a failed probe, by what is to blame for the failure.
+
+    - The config: it counts as pruned, so that samplers learn from it. Missing memory becomes an Optuna constraint.
+    - The host: the config is probed a second time, because it may be to blame after all.
+    - Nobody, or the set-up: the config is probed again.
+    - Unknown: if a session served the probe, the plain command probes the config again.
+
+    `attempt`: the failures of this config in a row, including this one.
+    """
     status = failure.kind.value
     match failure.kind.blame:
         case probe.Blame.CONFIG:
@@ -128,7 +140,7 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
             missing_gib = out_of_memory(result.config, failure).violation if is_short else None
             return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
         case probe.Blame.HOST:
-            again = failure.kind.says_nothing or attempt < 2  # the config may be to blame after all
+            again = failure.kind.says_nothing or attempt < 2
             return Verdict(state=State.FAIL, status=status, retry=again)
         case probe.Blame.NOBODY | probe.Blame.SETUP:
             return Verdict(state=State.FAIL, status=status, retry=True)
@@ -145,11 +157,14 @@ class _LiveProbe:
     incumbent: float | None
 
     def is_known(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
-        """Return whether an objective is known within `factor` target errors after `more` iterations like those so far.
+        """Return whether an objective will be known well enough after `more` iterations like those so far.
+
+        It is known well enough once its standard error is at most `factor` times the target of the study, or once it is
+        clearly below the incumbent.
 
         The error has two parts: scatter, which iterations reduce, and the error of the window's edges, which they do
         not. An objective also counts as known once the scatter is below half of the edges' error: all further
-        iterations together would then reduce the whole error by a tenth.
+        iterations together would then reduce the whole error by about a tenth at most.
         """
         number, error = probe.value(self.so_far, objective), probe.error(self.so_far, objective)
         if number is None or error is None:
@@ -177,18 +192,28 @@ class _LiveProbe:
         return all(self.is_known(objective, more=more) for objective in objectives)
 
     def is_usable(self, objective: str) -> bool:
-        """Return whether the probe could end with this objective after one more iteration, if it had to."""
-        if probe.value(self.so_far, objective) is None:  # more iterations would bring no value either
+        """Return whether the value of an objective is good enough for a probe to end after its usual iterations.
+
+        A probe goes on beyond its usual iterations until this is true. It is true in three cases:
+
+        1. The objective has no value: more iterations would bring none either.
+        2. The objective is a speed, other programs disturb it, and the training has gone on for long: the speed may
+           never settle.
+        3. One more iteration brings the error below three times its target. For a speed that was measured for long, it
+           is six times: one more probe then takes no longer than going on, and also shows how much two runs differ.
+        """
+        if probe.value(self.so_far, objective) is None:  # 1
             return True
+        # 2
         is_speed = probe.full(objective) == math.inf  # the full value of a share is 100 %
         window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
         trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
         others_pct = probe.over(max, (device.others_mean_pct for device in self.so_far.devices)) or 0.0
-        is_disturbed = others_pct >= probe.BUSY_PCT  # then it may never settle
+        is_disturbed = others_pct >= probe.BUSY_PCT
         if is_speed and is_disturbed and trained_s >= max(120.0, 3.0 * start_up_s):  # chosen
             return True
+        # 3
         is_long = window_s >= max(30.0, start_up_s)
-        # after a long window, one more probe takes no longer than going on, and also shows how much two runs differ
         factor = 6.0 if is_speed and is_long else 3.0  # target errors (chosen)
         return self.is_known(objective, more=1, factor=factor)
 

@@ -17,7 +17,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
-from tuner.errors import StoreError
 from tuner.probe import ProbePlan, ProbeResult, measured, number_of
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
@@ -28,15 +27,19 @@ from tuner.search.samplers import ask_for
 from tuner.search.verdict import State, Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
-from tuner.store.opening import check_unchanged, open_study
-from tuner.store.storage import Neighbour
+from tuner.store.opening import open_study, unchanged_attributes
+from tuner.store.storage import RunningProbe
 from tuner.study import BatchFit, Config, Space, launch_digest, open_anew
 
 
-def kept_probe(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
-    """Return what is kept of a probe; a refused config has no plan.
+def probe_record(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
+    """Return the record of a probe that the database keeps.
 
-    Paths below the study's `folder` are kept relative to the folder, so that the folder may move.
+    Args:
+        result: What the probe showed.
+        verdict: What the study makes of it.
+        plan: The plan of the probe; None if the trainer has refused the config.
+        folder: The study's folder. Paths below it are kept relative to it, so that it may move.
     """
     fields_of_both = {field.name for field in fields(ProbeResult)} & {field.name for field in fields(ProbeRecord)}
     return ProbeRecord(
@@ -63,10 +66,11 @@ RESULT_FILE = "result.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unstored:
+class UnstoredResult:
     """The result of a trial that could not be stored, and the process that ran the trial."""
 
     number: int
+    """The number of the trial."""
     lease: Lease
     verdict: Verdict
     record: ProbeRecord
@@ -86,39 +90,39 @@ class TakenBack(NamedTuple):
     """The number of trials whose configs will be probed again."""
 
 
-def set_aside(error: StoreError, number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> StoreError:
-    """Write the result of a trial to a file in the probe's folder; return an error that names the file.
+def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> Path | None:
+    """Write the result of a trial that the database cannot store to a file in the probe's folder.
 
-    The error is returned unchanged if nothing was launched or the file cannot be written.
+    `CaseStudy.take_back` stores it later.
 
     Args:
-        error: Why the database cannot store the result.
         number: The number of the trial.
         verdict: What the study would record.
         record: What it would keep of the probe.
         folder: The study's folder.
+
+    Returns:
+        The file; None if nothing was launched or the file cannot be written.
     """
     if not record.out_dir:
-        return error
-    unstored = Unstored(number=number, lease=Lease.mine(), verdict=verdict, record=record)
+        return None
+    unstored = UnstoredResult(number=number, lease=Lease.mine(), verdict=verdict, record=record)
     file = folder / record.out_dir / RESULT_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
         with open_anew(file) as stream:
             stream.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
     except OSError:
-        return error
-    return StoreError(
-        f"{error}\nthe result of the last probe is kept in {file}; the next run stores it if the trial is still open"
-    )
+        return None
+    return file
 
 
-def _unstored(probes: Path) -> dict[Path, Unstored]:
-    """Return the results in files below the probes' folders: file → result."""
-    results: dict[Path, Unstored] = {}
+def _read_unstored(probes: Path) -> dict[Path, UnstoredResult]:
+    """Return the results that `write_unstored` has written below the folder of a case's probes: file → result."""
+    results: dict[Path, UnstoredResult] = {}
     for file in probes.glob(f"*/{RESULT_FILE}"):
         with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
-            results[file] = schema.adapter(Unstored).validate_json(file.read_bytes())
+            results[file] = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
     return results
 
 
@@ -145,10 +149,14 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SO
 """Why a config was chosen → the attribute of the trial that says so."""
 
 
-def asked_for(trial: Trial, space: Space, choice: Choice, history: History) -> Asked:
-    """Return a trial that has just begun, with its config; why it was chosen is stored in it.
+def _begun(trial: Trial, space: Space, choice: Choice, history: History) -> Asked:
+    """Store in a trial that has just begun why its config was chosen, and return the trial for the prober.
 
-    `history`: what the study had probed before the trial.
+    Args:
+        trial: Optuna's trial.
+        space: The parameters, whose values are read from the trial.
+        choice: Why the config was chosen.
+        history: What the study had probed before the trial.
     """
     config = trials.suggest(trial, space)
     if choice.why in _MARKS:
@@ -165,10 +173,10 @@ def asked_for(trial: Trial, space: Space, choice: Choice, history: History) -> A
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
-    """Return the seconds that a probe needs at least, by the other probes; None before the case's first value.
+    """Return the seconds that a probe is expected to take, to decide whether it may begin in the time that is left.
 
-    An expectation above the usual time is often wrong, and a probe that is cut off by the end of the time may still
-    give a rough value. So the usual time is the upper limit.
+    These are the seconds that its chooser expects, but at most the usual time: a longer expectation is often wrong, and
+    a probe that is cut off by the end of the time may still give a rough value. None before the case's first value.
     """
     usual_s = history.usual_s
     if usual_s is None or choice.takes_s is None:
@@ -177,9 +185,14 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 
 
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float) -> bool:
-    """Return whether the two confirmations, of the own config and the best, fit into the time after a probe.
+    """Return whether a probe leaves enough time to measure the own config and the best again after it.
 
-    Before four trials have finished, no time is kept for the confirmations.
+    True before four trials have finished, because then no time is kept for these confirmations.
+
+    Args:
+        choice: The probe.
+        history: What the study has probed so far.
+        left_s: The seconds that are left before the probe.
     """
     next_s, usual_s = _expected_s(choice, history), history.usual_s
     if history.finished < 4 or next_s is None or usual_s is None:
@@ -200,6 +213,7 @@ class CaseStudy:
       front and no probe is pruned.
     - `identity` holds the settings that must not change while the study goes on: space, trainer, pruner, objective,
       source of utilisation.
+    - `case` is the record of the case, which other tools read.
     - `confirm`: whether the trainer's plain command measures the best again if a session has measured it.
 
     Raises StoreError that names what differs from the study in the database.
@@ -221,6 +235,8 @@ class CaseStudy:
         objectives: Sequence[str] = ("value",),
         confirm: bool = True,
     ) -> None:
+        """Open the study of a case, or begin it, and store the record of the case. For the arguments see the class."""
+
         def opened() -> tuple[Study, int]:
             """Return the study with the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
@@ -240,7 +256,7 @@ class CaseStudy:
         """When the lease was renewed last."""
         self._locked_until_s = 0.0
         """Until when a running probe leaves the database alone; see `LOCKED_S`."""
-        self._rival: float | None = None
+        self._incumbent: float | None = None
         """The incumbent when it was read last."""
         self._reported: dict[int, int] = {}
         """Number of a trial → the last iteration that was reported to the pruner."""
@@ -249,12 +265,13 @@ class CaseStudy:
 
     def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
         """Return what work returns, done in one transaction: see `Database.transact`."""
-        return self._database.transact(work, alone=alone, hurried=hurried, again=self._forget)
+        return self._database.transact(work, alone=alone, hurried=hurried, before_repeat=self._forget)
 
-    def _meanwhile(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
-        """Return what work returns while a probe runs; `otherwise` where another program locks the database's file.
+    def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
+        """Return what work returns; `otherwise`, without waiting, if another program locks the database's file.
 
-        That program may be the trainer itself, which must not wait for its own output to be read.
+        Work during a probe is done so: that program may be the trainer, whose output is not read while this waits.
+        After a lock was met, the file is left alone for `LOCKED_S` seconds.
         """
         if time.monotonic() < self._locked_until_s:
             return otherwise
@@ -280,22 +297,26 @@ class CaseStudy:
 
     @property
     def awaited(self) -> frozenset[int]:
-        """The ids of the probes that may change what is left to do, and that other processes run now.
+        """The ids of the running probes for which this process waits before it asks for the next trial.
 
-        These are the case's own probes. Where a confirmation waits for them, all others on this machine count, too.
+        These are all probes of the case, because their results may change what is left to do. Where a confirmation
+        needs the machine to itself, all other probes on this machine count, too.
         """
-        running = self._transact(self._neighbours)
+        running = self._transact(self._running_probes)
         waits_for = [probe for probe in running if probe.case == self._name or (self._held_up and probe.is_here)]
         return frozenset(probe.trial for probe in waits_for)
 
-    def _neighbours(self) -> list[Neighbour]:
+    def _running_probes(self) -> list[RunningProbe]:
         """Return the probes that run now, of all cases of the study file."""
-        return self._database.storage.neighbours(self._name.split("/", 1)[0], self._database.signs)
+        return self._database.storage.running_probes(self._name.split("/", 1)[0], self._database.lives)
 
-    def rival(self) -> float | None:
-        """Return the incumbent while a probe runs; where the database cannot be read, the incumbent read before."""
-        self._rival = self._meanwhile(lambda: self.history().incumbent, self._rival)
-        return self._rival
+    def incumbent(self) -> float | None:
+        """Return the value that a running probe must beat: see `History.incumbent`.
+
+        While another program locks the file of the database, it is the value that was read last.
+        """
+        self._incumbent = self._unless_locked(lambda: self.history().incumbent, self._incumbent)
+        return self._incumbent
 
     @property
     def attributes(self) -> StudyAttributes:
@@ -304,45 +325,44 @@ class CaseStudy:
 
     def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
         """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._fixed(schema.RUNGS, lambda attributes: attributes.rungs, make, tuple)
+        return self._stored_or_made(schema.RUNGS, make)
 
     def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
         """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._fixed(schema.BATCH, lambda attributes: attributes.batch, make, asdict)
+        return self._stored_or_made(schema.BATCH, make)
 
-    def _fixed(
-        self,
-        name: str,
-        read: Callable[[StudyAttributes], Answer | None],
-        make: Callable[[Sequence[FrozenTrial]], Answer],
-        to_json: Callable[..., object],
-    ) -> Answer:
-        """Return what the study stores as the attribute `name`; otherwise store and return what `make` returns.
+    def _stored_or_made(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
+        """Return what the study stores as an attribute. If it stores nothing, make it from the trials and store it.
 
-        Nothing is stored if `make` returns None.
+        Args:
+            name: The name of the attribute, and of the property of `StudyAttributes` that reads it.
+            make: Makes it from the trials. None, which is not stored, if they do not suffice.
         """
 
-        def fixed() -> Answer:
+        def stored_or_made() -> Answer:
             """Return what is stored or made, in one transaction."""
-            if (stored := read(self.attributes)) is not None:
+            if (stored := getattr(self.attributes, name)) is not None:
                 return stored
             if (made := make(self.history().trials)) is not None:
-                self._study.set_user_attr(name, to_json(made))
+                self._study.set_user_attr(name, asdict(made) if isinstance(made, BatchFit) else made)
             return made
 
-        return self._transact(fixed, alone=True)
+        return self._transact(stored_or_made, alone=True)
 
     def take_back(self, probes: Path) -> TakenBack:
-        """End the trials that have lost their process, with their results where these are in files; return how many.
+        """End the running trials whose process is gone, so that their configs can be probed again; return how many.
 
-        `probes` holds the probes' folders. The files are deleted once the database has committed.
+        If a file holds the result of such a trial, the trial ends with this result: see `write_unstored`. The files are
+        deleted once the database has committed.
+
+        `probes`: the folder with the folders of the case's probes.
         """
 
         def end_dropped() -> tuple[int, list[Path]]:
-            """End them in one transaction; return their number, and the files with results that are now stored."""
+            """End the trials in one transaction; return their number, and the files whose results are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.signs)]
-            results = _unstored(probes) if dropped else {}
+            dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
+            results = _read_unstored(probes) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
                 file = next((file for file, result in results.items() if result.is_of(trial)), None)
@@ -388,9 +408,9 @@ class CaseStudy:
 
         def begin() -> tuple[Trial, Asked] | None:
             """Return the trial that begins, for Optuna and for the caller; None where none may begin."""
-            stored = check_unchanged(self._database, self._study, self._identity)
+            stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            probes_here = [probe for probe in self._neighbours() if probe.is_here] if self._confirm else []
+            probes_here = [probe for probe in self._running_probes() if probe.is_here] if self._confirm else []
             self._held_up = any(probe.confirms for probe in probes_here)
             if self._held_up:
                 return None
@@ -402,9 +422,10 @@ class CaseStudy:
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
-            if stored.ended:
-                self._study.set_user_attr(schema.ENDED, None)
-            return trial, asked_for(trial, self._space, choice, history)
+            for name, has_text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
+                if has_text:
+                    self._study.set_user_attr(name, None)
+            return trial, _begun(trial, self._space, choice, history)
 
         answer = self._transact(begin, alone=True)
         if answer is None:
@@ -414,10 +435,16 @@ class CaseStudy:
         return asked
 
     def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
-        """Return the next choice of the search, or else the confirmation; None where neither has any.
+        """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
 
-        The confirmation comes first where the time left holds the search's next probe, but no confirmations after it.
-        While a probe of the case runs, none is chosen.
+        A confirmation comes first if the time that is left is too short for the search's next probe and the
+        confirmations after it. None is chosen while a probe of the case runs, which may change what to confirm.
+
+        Args:
+            history: What the study has probed so far.
+            target: The number of ended and running trials at which the search ends; None without such a number.
+            price: Returns what a probe of a config costs now.
+            left_s: The seconds in which probes may begin.
         """
         choice = None
         if target is None or history.finished + history.running < target:
@@ -430,10 +457,10 @@ class CaseStudy:
         return confirmation or choice
 
     def end(self, *, keep: bool = True) -> str | None:
-        """Return why nothing is left to probe; None while something is.
+        """Return in words why the search has nothing left to probe; None while it has.
 
-        With `keep`, the study keeps the reason until its next trial begins. While other workers still probe, it does
-        not.
+        `keep`: whether the study stores the reason, which counts until its next trial begins. It is not stored while
+        other workers still probe.
         """
 
         def ended() -> str | None:
@@ -447,12 +474,19 @@ class CaseStudy:
 
         return self._transact(ended, alone=True)
 
+    def stop(self, how: str) -> None:
+        """Keep how the search has stopped, and how it goes on, until its next trial begins."""
+        self._transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
+
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
 
-        Optuna takes no reports in studies with several objectives, and one report per iteration. A window that begins
-        anew after a change of level has fewer iterations; nothing is reported until it has more than were reported.
-        Nothing is reported either while another program locks the file of the database.
+        Nothing is reported, and False returned, in three cases:
+
+        - The study has several objectives, for which Optuna takes no reports.
+        - The iteration was reported before: Optuna takes one report per iteration. A window that begins anew after a
+          change of level has fewer iterations than the window before it.
+        - Another program locks the file of the database.
         """
         if self._has_front or iteration <= self._reported.get(asked.number, 0):
             return False
@@ -463,7 +497,7 @@ class CaseStudy:
             trial.report(value, iteration)
             return trial.should_prune()
 
-        would_prune = self._meanwhile(send, None)
+        would_prune = self._unless_locked(send, None)
         if would_prune is not None:
             self._reported[asked.number] = iteration
         return bool(would_prune)
@@ -477,7 +511,7 @@ class CaseStudy:
             return time.monotonic()
 
         if time.monotonic() - self._beat_s >= BEAT_S:
-            self._beat_s = self._meanwhile(renew, self._beat_s)
+            self._beat_s = self._unless_locked(renew, self._beat_s)
 
     def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> None:
         """Store the verdict and the record of the probe."""
@@ -493,7 +527,10 @@ class CaseStudy:
             self._store_best()
 
     def _store_best(self) -> None:
-        """Store in the study which config is the best, where Optuna's best trial has another value; for other tools."""
+        """Store in words which config is the best, for people who look at the study in other tools.
+
+        It is stored only where Optuna's best trial, which has the highest single value, misleads them.
+        """
         history = self.history()
         chosen = history.best(self.case.defaults)
         highest = max((trial.value for trial in history.complete if trial.value is not None), default=None)

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session, scoped_session
 from tuner.errors import StoreError
 from tuner.probe import make_private
 from tuner.records.urls import checked_url, remedy, session_options, shown
-from tuner.store.leases import Lease, Signs, database_s
+from tuner.store.leases import Lease, Liveness, database_s
 from tuner.store.storage import NO_RECORD, TrialStorage
 
 Answer = TypeVar("Answer")
@@ -49,16 +49,21 @@ class RolledBackError(Exception):
 _LOG = logging.getLogger(__name__)
 
 
-def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Let an engine try each new connection again and again, for at most `away_s` seconds.
+def retry_connecting(engine: sql.Engine, away_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Let an engine wait for a server that is away: it tries each new connection again and again.
 
     SQLAlchemy, psycopg and libpq try only once. An engine with `pool_pre_ping` also replaces connections that a restart
-    has cut. After `away_s` seconds the last attempt's error is raised. Each wait is logged once.
+    has cut. Each wait is logged once.
+
+    Args:
+        engine: The engine, which is changed.
+        away_s: After this many seconds, the last attempt's error is raised.
+        sleep: Waits for a number of seconds.
     """
 
     @event.listens_for(engine, "do_connect")
     def connect(dialect: sql.Dialect, record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
-        """Return the driver's connection, at the latest when the server has been away for too long."""
+        """Return a connection of the driver; raise its error once the server has been away for too long."""
         end_s = time.monotonic() + away_s
         logged = False
         while True:
@@ -73,10 +78,10 @@ def wait_while_away(engine: sql.Engine, away_s: float, sleep: Callable[[float], 
             sleep(PAUSE_S)
 
 
-def notice_losses(engine: sql.Engine) -> None:
-    """Let an engine raise ConnectionLostError where the connection, or only the work, is lost during a statement.
+def raise_losses(engine: sql.Engine) -> None:
+    """Let an engine raise ConnectionLostError for each error after which the transaction may succeed if it is repeated.
 
-    Work is lost that may succeed if it is repeated: PostgreSQL reports a conflict, a deadlock, a cancelled statement.
+    The connection was lost during a statement, or PostgreSQL reports a conflict, a deadlock or a cancelled statement.
     """
     repeatable = {"40001", "40P01", "57014"}  # codes of PostgreSQL
 
@@ -103,28 +108,37 @@ class Transactions:
         sleep: Callable[[float], None] = time.sleep,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`away_s` is how long lost connections are replaced before the error is raised."""
+        """Let all sessions of a storage join the transactions that this object runs.
+
+        Args:
+            engine: The engine of the storage.
+            sessions: Its sessions.
+            away_s: For how many seconds lost connections are replaced before the error is raised.
+            sleep: Waits for a number of seconds.
+            now_s: Returns the time in seconds.
+        """
         self._engine, self._sessions, self._away_s = engine, sessions, away_s
         self._sleep, self._now_s = sleep, now_s
         self._transaction: sql.RootTransaction | None = None
-        notice_losses(engine)
-        event.listen(engine, "begin", self._check)
+        raise_losses(engine)
+        event.listen(engine, "begin", self._refuse_after_rollback)
 
     def run(
         self,
         work: Callable[[], Answer],
         *,
-        first: Callable[[sql.Connection], None] = lambda _: None,
-        again: Callable[[], None] = lambda: None,
+        at_begin: Callable[[sql.Connection], None] = lambda _: None,
+        before_repeat: Callable[[], None] = lambda: None,
     ) -> Answer:
-        """Return what the work returns, which is done in one transaction; inside other work, in that of the outer work.
+        """Do some work in one transaction, and return what it returns. Work inside other work joins its transaction.
 
-        PostgreSQL tells after a lost connection whether the transaction was committed: the work is not repeated then.
+        If a connection is lost, the work is done again as a whole. It is not if PostgreSQL tells that the transaction
+        was committed, so that only the reply was lost.
 
         Args:
             work: What to do.
-            first: Done at the beginning of each transaction.
-            again: Done after that, before the work is repeated.
+            at_begin: Done at the beginning of each transaction.
+            before_repeat: Done after that, before the work is repeated.
 
         Raises:
             ConnectionLostError: Connections are still lost `away_s` seconds after the first loss.
@@ -137,11 +151,11 @@ class Transactions:
             number: int | None = None
             try:
                 with self._joining() as connection:
-                    first(connection)
+                    at_begin(connection)
                     if end_s is not None:
-                        again()
+                        before_repeat()
                     answers.append(work())
-                    number = self._number(connection)
+                    number = self._transaction_number(connection)
                     connection.commit()
                     return answers[0]
             except ConnectionLostError:
@@ -171,7 +185,7 @@ class Transactions:
                 self._transaction = None
                 self._bind(bind=self._engine, join_transaction_mode="conditional_savepoint")
 
-    def _check(self, connection: sql.Connection) -> None:
+    def _refuse_after_rollback(self, connection: sql.Connection) -> None:
         """Keep sessions from beginning a transaction of their own after an error has ended the common one."""
         if self._transaction is not None and not self._transaction.is_active:
             raise RolledBackError("the transaction has been rolled back")
@@ -181,13 +195,16 @@ class Transactions:
         self._sessions.remove()
         self._sessions.configure(**settings)
 
-    def _number(self, connection: sql.Connection) -> int | None:
-        """Return PostgreSQL's number of a transaction; None if it has written nothing, and for other databases."""
+    def _transaction_number(self, connection: sql.Connection) -> int | None:
+        """Return PostgreSQL's number of the open transaction, by which `_has_committed` asks for it later.
+
+        None if the transaction has written nothing, and for other databases.
+        """
         is_numbered = connection.dialect.name == "postgresql"
         return connection.scalar(sql.select(sql.func.txid_current_if_assigned())) if is_numbered else None
 
     def _has_committed(self, number: int) -> bool:
-        """Return what PostgreSQL says of a transaction, as soon as it is no more in progress."""
+        """Return whether a transaction was committed. PostgreSQL says it as soon as the transaction is over."""
         while True:
             with suppress(ConnectionLostError), self._engine.connect() as connection:
                 status = connection.scalar(sql.select(sql.func.txid_status(number)))
@@ -222,7 +239,11 @@ class PatientConnection(sqlite3.Connection):
         self.patiently(super().commit)
 
     def patiently(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Return what a call returns, which is repeated each time SQLite has given up after a slice."""
+        """Return what a call of SQLite returns; make it again while another program locks the file.
+
+        SQLite itself gives up after `SLICE_S` seconds, so that Ctrl-C is heard. This gives up after `patience_s`
+        seconds, or at once if the work is hurried.
+        """
         start_s = time.monotonic()
         end_s = start_s if _HURRIED.get() else start_s + self.patience_s
         logged = False
@@ -284,7 +305,7 @@ class Database:
         """
         self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
         self._clock = clock
-        self.signs = Signs(self.now_s)
+        self.lives = Liveness(self.now_s)
         """Says of a lease of another host whether its process lives."""
         self._opened = False
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -319,34 +340,35 @@ class Database:
         *,
         alone: bool = False,
         hurried: bool = False,
-        again: Callable[[], None] = lambda: None,
+        before_repeat: Callable[[], None] = lambda: None,
     ) -> Answer:
-        """Return what work returns: done in one transaction, and anew as a whole where the server goes away meanwhile.
+        """Do some work in one transaction, and return what it returns: see `Transactions.run`.
 
-        Work inside other work leaves a lost connection to the outer one, which is repeated.
+        If the server goes away meanwhile, the work is done again as a whole. If this is work inside other work, the
+        outer work is done again.
 
         Args:
             work: What to do; its answer is returned.
             alone: No other worker does such work at the same time.
             hurried: Nobody waits for a file that another program locks.
-            again: Called before the work is repeated.
+            before_repeat: Called before the work is repeated.
 
         Raises:
             FileLockedError: A program locks the file, and locks it still after the wait.
             StoreError: Any other error of the database.
         """
 
-        def anew() -> None:
-            """Prepare the repetition: forget what was read in the transaction that is lost."""
+        def forget() -> None:
+            """Forget what was read in the transaction that is lost."""
             self.storage.forget()
-            again()
+            before_repeat()
 
-        first = self._take_lock if alone else lambda _: None
+        at_begin = self._take_lock if alone else lambda _: None
         file_lock = self._file_lock() if alone and self._is_sqlite else nullcontext()
         reported = nullcontext() if self._transactions.are_open else self.reported()  # the outer work reports
         with reported, _hurried(hurried), file_lock:
             try:
-                return self._transactions.run(work, first=first, again=anew)
+                return self._transactions.run(work, at_begin=at_begin, before_repeat=forget)
             except BaseException:
                 self.storage.forget()
                 raise
@@ -420,9 +442,9 @@ class Database:
                 make_private(file)
 
     def _check_kind(self, *, begun: bool = False) -> set[str]:
-        """Return the names of the tables. Raise StoreError for a database of another kind: nothing is written there.
+        """Return the names of the tables, before anything is written. Raises StoreError for another kind of database.
 
-        `begun`: another worker may be making the tables now, so one of them is enough.
+        `begun`: whether another worker may be making Optuna's tables now. Then one of them is enough.
         """
         if self._is_sqlite and not Path(self._url.database or "").exists():
             return set()
@@ -452,18 +474,15 @@ class Database:
     @property
     def _engine_options(self) -> dict[str, Any]:
         """The options of SQLAlchemy's engine: connections that wait, and are replaced where they were dropped."""
-        if not self._is_sqlite:
-            return {
-                "pool_pre_ping": True,
-                **session_options(self._url),
-            }  # a connection may be dropped while a probe runs
+        if not self._is_sqlite:  # a connection may be dropped while a probe runs
+            return {"pool_pre_ping": True, **session_options(self._url)}
         timeout = {} if "timeout" in self._url.query else {"timeout": self._away_s}
         return {"connect_args": {"factory": PatientConnection, **timeout}}
 
     def _be_patient(self, engine: sql.Engine) -> None:
-        """Wait for a server that goes away after it has answered once. At the first connection, do not wait."""
+        """Let an engine wait for a server that goes away once it has answered. At the first connection, do not wait."""
         if self._opened and not self._is_sqlite:
-            wait_while_away(engine, self._away_s, self._sleep)
+            retry_connecting(engine, self._away_s, self._sleep)
 
     @contextmanager
     def _connection(self) -> Iterator[sql.Connection]:
@@ -479,7 +498,7 @@ class Database:
 
 @contextmanager
 def _hurried(wanted: bool) -> Iterator[None]:
-    """Let work inside give up a locked file after one slice, if that is wanted here or outside."""
+    """Let connections inside give up a locked file after `SLICE_S`, if this block or an outer one wants it."""
     token = _HURRIED.set(wanted or _HURRIED.get())
     try:
         yield

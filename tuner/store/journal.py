@@ -69,19 +69,21 @@ def _storage_of(path: Path) -> JournalStorage:
 def _processes(path: Path, study_id: int) -> list[str]:
     """Return the process that began each trial of the study, in the order of the trials.
 
-    `JournalOperation.CREATE_TRIAL` is the operation 4.
+    A `worker_id` is the process and its thread, joined by a hyphen.
     """
-    begun = (entry for entry in _entries(path) if entry.get("op_code") == 4 and entry.get("study_id") == study_id)
-    return [str(entry.get("worker_id")).rpartition("-")[0] for entry in begun]
+    create_trial = 4  # `JournalOperation.CREATE_TRIAL`
+    operations = (entry for entry in _operations(path) if entry.get("study_id") == study_id)
+    begun = (operation for operation in operations if operation.get("op_code") == create_trial)
+    return [str(operation.get("worker_id")).rpartition("-")[0] for operation in begun]
 
 
-def _entries(path: Path) -> Iterator[dict[str, Any]]:
+def _operations(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the operations in a journal."""
     with open_regular(path) as file:
         for line in file:
             try:
-                entry = json.loads(line)
+                operation = json.loads(line)
             except ValueError:
                 continue  # the line is being written
-            if isinstance(entry, dict):
-                yield entry
+            if isinstance(operation, dict):
+                yield operation

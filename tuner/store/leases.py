@@ -1,6 +1,6 @@
 """Says which process runs a trial, and whether that process still lives, by the clock of the database.
 
-Signs of life are compared on that clock, because the clocks of two hosts may differ.
+Liveness of life are compared on that clock, because the clocks of two hosts may differ.
 """
 
 import os
@@ -45,8 +45,9 @@ class Lease:
     @classmethod
     def mine(cls, now_s: float | None = None) -> "Lease":
         """Return a lease of this process with a sign of life at `now_s`; None where nobody compares it."""
-        process, beat = _running(os.getpid()), time.time() if now_s is None else now_s
-        return cls(host=this_host(), pid=os.getpid(), beat=beat, boot=_boot(), ticks=process.ticks if process else None)
+        process, beat = _kernel_process(os.getpid()), time.time() if now_s is None else now_s
+        ticks = process and process.ticks
+        return cls(host=this_host(), pid=os.getpid(), beat=beat, boot=_boot_id(), ticks=ticks)
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
@@ -63,21 +64,20 @@ class Lease:
 
     def is_here(self) -> bool:
         """Return whether the process ran on this machine, be it in another container: all share the boot."""
-        return self.boot == _boot() if self.boot else self.host in {this_host(), platform.node()}
+        return self.boot == _boot_id() if self.boot else self.host in {this_host(), platform.node()}
 
     def held(self, lives: "Callable[[Lease], bool]") -> bool:
-        """Return whether the process lives: on this host by pid and start, elsewhere by what `lives` says.
+        """Return whether the process lives: on this host by its id and start, elsewhere by what `lives` says.
 
         Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
         process whose start is unknown. A zombie does not live.
         """
         if self.host not in {this_host(), platform.node()} or self.boot is None or self.ticks is None:
             return lives(self)
-        process = _running(self.pid)
-        return _boot() == self.boot and process is not None and process == _Running(self.ticks, is_zombie=False)
+        return _boot_id() == self.boot and _kernel_process(self.pid) == _KernelProcess(self.ticks, is_zombie=False)
 
 
-class Signs:
+class Liveness:
     """Watches the signs of life of processes on other hosts; says of a lease whether its process lives.
 
     A process is gone when its last sign of life is old on the database's clock, and none has come while this process
@@ -91,7 +91,7 @@ class Signs:
         """Lease → when it was first and last seen, on this process's own clock."""
 
     def __call__(self, lease: Lease) -> bool:
-        """Return whether the process lives."""
+        """Return whether the process of a lease lives, as far as its signs of life tell: see the class."""
         at_s = self._elapsed_s()
         first_s, _ = self._seen.get(lease, (at_s, at_s))
         self._seen[lease] = first_s, at_s
@@ -148,7 +148,7 @@ def this_host() -> str:
         return platform.node()
 
 
-def _boot() -> str | None:
+def _boot_id() -> str | None:
     """Return the id of this boot; None where the kernel does not tell it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -156,7 +156,7 @@ def _boot() -> str | None:
         return None
 
 
-class _Running(NamedTuple):
+class _KernelProcess(NamedTuple):
     """A process as the kernel shows it."""
 
     ticks: int
@@ -164,10 +164,10 @@ class _Running(NamedTuple):
     is_zombie: bool
 
 
-def _running(pid: int) -> _Running | None:
+def _kernel_process(pid: int) -> _KernelProcess | None:
     """Return the process of this id; None where there is none."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # a name may hold spaces
-        return _Running(int(facts[19]), facts[0] == b"Z")
+        return _KernelProcess(int(facts[19]), facts[0] == b"Z")
     except (OSError, IndexError, ValueError):
         return None

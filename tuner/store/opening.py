@@ -23,7 +23,7 @@ from tuner.study import Case, is_expansion, most_similar, refers
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
-    """Raise StoreError if the study called `name` cannot go on with this identity. This begins no study."""
+    """Raise StoreError if the study called `name` exists and cannot go on with these settings. This changes nothing."""
     storage = database.storage
 
     def check() -> None:
@@ -41,10 +41,19 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
 def open_study(
     database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
 ) -> optuna.Study:
-    """Return the study called `name`, which maximises each of the objectives, for work in a transaction.
+    """Begin the study called `name`, or resume it with unchanged settings; for work in a transaction.
 
-    A study that has measured nothing yet takes over the new identity, because its set-up was at fault.
-    Raises StoreError that names what differs from the identity with which the study was begun.
+    A study that has measured nothing yet takes over new settings, because its set-up was at fault: see `_mends`.
+
+    Args:
+        database: The database.
+        name: The name of the study.
+        objectives: The names of the values that it maximises, in their order.
+        pruner: The pruner of its trials.
+        identity: The settings that must not change while the study goes on.
+
+    Raises:
+        StoreError: The settings differ from those with which the study was begun; the error names them.
     """
     # Begin the study where there is none.
     directions = [StudyDirection.MAXIMIZE] * len(objectives)
@@ -75,25 +84,26 @@ def open_study(
     return study
 
 
-def check_unchanged(database: Database, study: optuna.Study, identity: dict[str, Any]) -> StudyAttributes:
-    """Return the attributes of the study.
+def unchanged_attributes(database: Database, study: optuna.Study, identity: dict[str, Any]) -> StudyAttributes:
+    """Return the attributes of a study whose settings are still those with which this process has opened it.
 
-    Raises StoreError where somebody has mended the study's set-up since this process opened it.
+    Raises StoreError if another process has changed them since: see `_mends`.
     """
     attributes = StudyAttributes(study.user_attrs)
     stored = attributes.identity or {}
     if stored != identity:
-        check_identity(stored, identity, study=study.study_name, shown_url=database.shown_url)
+        _check_identity(database, study.study_name, stored, identity)
     return attributes
 
 
 def _mends(
     database: Database, study: str, stored: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
 ) -> bool:
-    """Return whether other settings mend a study's set-up; False where nothing that counts differs.
+    """Return whether a study may take over settings that differ from its own; False if nothing that counts differs.
 
-    They may as long as the study has no number, and nobody runs a trial. The objectives stay, because Optuna fixes
-    their number. Once there are trials, the space stays, because Optuna fixes the values of their parameters.
+    A person who has mended the set-up of a study need not begin another one, as long as the study has measured nothing
+    and nobody runs a trial. The objectives must stay, because Optuna fixes their number. Once there are trials, the
+    space must stay, because Optuna fixes the values of their parameters.
 
     Args:
         database: The database of the study.
@@ -103,14 +113,14 @@ def _mends(
         trials: The trials of the study.
 
     Raises:
-        StoreError: Settings differ that must stay; it names them.
+        StoreError: The settings differ, and the study cannot take over the new ones.
     """
     must_stay = ("objective", "space") if trials else ("objective",)
     if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in must_stay):
         lives = lives_at(database.now_s())
         if not any(_is_measured_or_run(trial, lives) for trial in trials):
             return True
-    check_identity(stored, now, study=study, shown_url=database.shown_url)
+    _check_identity(database, study, stored, now)
     return False
 
 
@@ -122,11 +132,11 @@ def _is_measured_or_run(trial: FrozenTrial, lives: Callable[[Lease], bool]) -> b
     return trial.state == TrialState.COMPLETE or was_stopped_by_pruner
 
 
-def check_identity(stored: dict[str, Any], now: dict[str, Any], *, study: str, shown_url: str) -> None:
+def _check_identity(database: Database, study: str, stored: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise StoreError if the settings differ from those with which the study was started; it names the differences."""
     if changed := list(differences(stored, now)):
         raise StoreError(
-            f"study {study} in {shown_url} was started with other settings:\n"
+            f"study {study} in {database.shown_url} was started with other settings:\n"
             + "\n".join(changed)
             + "\nrestore these settings to resume the study; to start anew, give it another name (`--name`, or "
             "`name:` in the study file), or choose another --runs folder (and another --storage if you use it)"
@@ -135,20 +145,27 @@ def check_identity(stored: dict[str, Any], now: dict[str, Any], *, study: str, s
 
 def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each setting that differs from those with which a study was started."""
-    yield from _changes(as_of_now(stored), storable(now))
+    yield from _differences_below("", as_of_now(stored), storable(now))
 
 
-def _changes(stored: object, now: object, path: str = "") -> Iterator[str]:
-    """Yield a line for each difference below a path, but no values of variables, which version 0.1.0 stored."""
+def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
+    """Yield a line for each setting that differs in two parts of a study's settings.
+
+    Version 0.1.0 stored the values of environment variables in place of references such as `${NAME}`. Such a value is
+    no difference, and no line shows one, because it may be a key.
+
+    Args:
+        path: The keys that lead to the parts, as `trainer.options`; empty for the whole settings.
+        stored: The part with which the study was started.
+        now: The part with which it would go on.
+    """
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
-            yield from _changes(stored.get(name), now.get(name), f"{path}.{name}".lstrip("."))
-    elif stored == now:
+            yield from _differences_below(f"{path}.{name}".lstrip("."), stored.get(name), now.get(name))
+    elif stored == now or (isinstance(stored, str) and isinstance(now, str) and is_expansion(stored, now)):
         return
-    elif isinstance(stored, str) and isinstance(now, str) and is_expansion(stored, now):
-        return  # an older version stored the values of variables
     elif isinstance(now, str) and refers(now) and not refers(str(stored)):
-        yield f"  {path}: was another text, is {now!r}"
+        yield f"  {path}: was another text, is {now!r}"  # the text may hold the value of a variable
     else:
         yield f"  {path}: was {stored!r}, is {now!r}"
 
@@ -207,12 +224,15 @@ def siblings(
 
 
 def measured_scripts(trials: Iterable[FrozenTrial]) -> set[str | None]:
-    """Return what names the content of each script that complete trials have measured."""
+    """Return the name and digest of each script that complete trials have measured; None for an unknown script."""
     return {typed_trial(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
 
 
 def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
-    """Return what a case's trials show, by the first objective; None where no config may be the best."""
+    """Return what a similar case can learn from a case's trials; None where no config may be the best.
+
+    The measurements are those of the first objective.
+    """
     trials = list(trials)
     records = list(map(typed_trial, trials))
     best_config = best(records)

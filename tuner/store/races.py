@@ -20,6 +20,7 @@ class RaceRuns:
     """
 
     def __init__(self, database: Database, study: str) -> None:
+        """Find the study of a case in the database. `study`: its name. Raises StoreError if it is not there."""
         self._database = database
         self._claimed: tuple[int, Claim] | None = None
         """The number of the run that this process has claimed, and its claim."""
@@ -38,22 +39,25 @@ class RaceRuns:
         return self._database.transact(self._runs)
 
     def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
-        """Claim the run of a config with a seed for this process; return whether it is claimed now.
+        """Claim the run of a config with a seed for this process, so that no other process makes it.
 
-        It is not claimed while another process that lives makes it. The claim of a process that is gone is taken over.
+        The claim of a process that is gone is taken over.
 
         Args:
             config: The config.
             seed: The seed.
-            is_made: Returns whether the run is not needed, given the runs so far.
+            is_made: Returns whether the run is not needed any more, given the runs so far.
+
+        Returns:
+            Whether the run is claimed now. It is not if another process makes it, or if it is not needed.
         """
 
         def try_claim() -> bool:
             """Return whether the run is claimed now, in one transaction."""
-            number = self._next()
+            number = self._next_number()
             for claimed_number, claim in self._claims().items():
                 if claim.seed == seed and same_launch(claim.config, config):
-                    if is_held(claim.lease, self._database.signs):
+                    if is_held(claim.lease, self._database.lives):
                         return False
                     number = claimed_number  # in place of the claim of a process that is gone
             if is_made(self._runs()):
@@ -85,7 +89,7 @@ class RaceRuns:
 
         def store() -> None:
             """Store it in one transaction."""
-            number = self._claimed[0] if self._claimed else self._next()
+            number = self._claimed[0] if self._claimed else self._next_number()
             self._write(number, asdict(run))
 
         self._database.transact(store, alone=True)
@@ -104,7 +108,7 @@ class RaceRuns:
         """Return the attributes of the case's study."""
         return self._database.storage.get_study_user_attrs(self._study_id)
 
-    def _next(self) -> int:
+    def _next_number(self) -> int:
         """Return the first number after those of all runs and claims."""
         numbers = [number for number in map(run_number, self._attributes()) if number is not None]
         return 1 + max(numbers, default=-1)

@@ -1,5 +1,6 @@
 """Optuna's storage with its trials read by a few queries. All SQL with which a search reads trials is in this file."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -9,16 +10,21 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
-from optuna.distributions import json_to_distribution
+from optuna.distributions import (
+    BaseDistribution,
+    check_distribution_compatibility,
+    distribution_to_json,
+    json_to_distribution,
+)
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Row, String, bindparam, cast, or_, select
+from sqlalchemy import Row, String, TableClause, TextClause, bindparam, cast, or_, select, text
 
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
-from tuner.records.trial import RUNNING, stored_facts, was_stored_by_tuner
+from tuner.records.trial import RUNNING, is_whole, stored_facts
 from tuner.store.leases import Lease
 from tuner.study import grouped
 
@@ -45,10 +51,57 @@ _FACTS, _SYSTEM_FACTS = (
     select(facts.c.key, facts.c.value_json).where(facts.c.study_id == bindparam("study"))
     for facts in (schema.FACTS, schema.SYSTEM_FACTS)
 )
+_DRAWN_BEFORE = (
+    select(schema.PARAMETERS.c.distribution_json)
+    .join_from(schema.PARAMETERS, TRIALS, TRIALS.c.trial_id == schema.PARAMETERS.c.trial_id)
+    .where(TRIALS.c.study_id.in_(select(TRIALS.c.study_id).where(TRIALS.c.trial_id == bindparam("trial"))))
+    .where(schema.PARAMETERS.c.param_name == bindparam("name"))
+    .limit(1)
+)
+"""The query of the distribution that a trial of the same study has drawn a parameter from."""
+
+
+def _insertion(table: TableClause, name: str, values: dict[str, str], otherwise: str) -> TextClause:
+    """Return the statement that stores a row of a trial, unless the trial has ended or is gone.
+
+    Args:
+        table: The table of the row.
+        name: The column that names a row among those of its trial.
+        values: What each column holds, as SQL.
+        otherwise: What to do where the trial has a row of this name.
+    """
+    return text(
+        f"INSERT INTO {table.name} (trial_id, {', '.join(values)}) SELECT trial_id, {', '.join(values.values())}"  # noqa: S608 - of constants
+        " FROM trials WHERE trial_id = :trial AND state IN ('RUNNING', 'WAITING')"
+        f" ON CONFLICT (trial_id, {name}) DO {otherwise}"
+    )
+
+
+_SET_FACT, _SET_SYSTEM_FACT = (
+    _insertion(
+        table,
+        "key",
+        {"key": ":key", "value_json": ":value"},
+        "UPDATE SET value_json = excluded.value_json",
+    )
+    for table in (ATTRIBUTES, schema.CONSTRAINTS)
+)
+_SET_STEP = _insertion(
+    schema.STEPS,
+    "step",
+    {"step": ":step", "intermediate_value": ":value", "intermediate_value_type": "'FINITE'"},
+    "UPDATE SET intermediate_value = excluded.intermediate_value, intermediate_value_type = 'FINITE'",
+)
+_SET_PARAMETER = _insertion(
+    schema.PARAMETERS,
+    "param_name",
+    {"param_name": ":name", "param_value": ":value", "distribution_json": ":distribution"},
+    "NOTHING",
+)
 
 
 @cache
-def _running(study: str) -> Any:
+def _running_query(study: str) -> Any:
     """Return the query of the leases of a study's running trials, and of which of them confirm."""
     return (
         select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
@@ -72,7 +125,7 @@ class _Cache:
     """The largest id."""
 
 
-class Neighbour(NamedTuple):
+class RunningProbe(NamedTuple):
     """A probe that a living process runs now."""
 
     trial: int
@@ -95,7 +148,10 @@ def _by_optuna(method: Callable[..., Any]) -> Any:
 
 
 class _Decoded(dict[str, Any]):
-    """Attributes that have just been decoded. Nobody else holds them, so Optuna's copy for its caller may be these."""
+    """Attributes that have just been decoded, which no deep copy copies.
+
+    Optuna copies attributes before it returns them. That takes long, and nobody else holds these.
+    """
 
     def __deepcopy__(self, _: dict[int, Any]) -> "_Decoded":
         return self
@@ -126,11 +182,8 @@ class TrialStorage(BaseStorage):
     get_study_name_from_id = _by_optuna(RDBStorage.get_study_name_from_id)
     get_all_studies = _by_optuna(RDBStorage.get_all_studies)
     create_new_trial = _by_optuna(RDBStorage.create_new_trial)
-    set_trial_param = _by_optuna(RDBStorage.set_trial_param)
     get_trial_id_from_study_id_trial_number = _by_optuna(RDBStorage.get_trial_id_from_study_id_trial_number)
     set_trial_state_values = _by_optuna(RDBStorage.set_trial_state_values)
-    set_trial_intermediate_value = _by_optuna(RDBStorage.set_trial_intermediate_value)
-    set_trial_system_attr = _by_optuna(RDBStorage.set_trial_system_attr)
     remove_session = _by_optuna(RDBStorage.remove_session)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
@@ -139,7 +192,30 @@ class TrialStorage(BaseStorage):
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
         """Store an attribute of a trial, made storable."""
-        self.rdb.set_trial_user_attr(trial_id, key, storable(value))
+        value = storable(value)
+        if not self._store(_SET_FACT, trial=trial_id, key=key, value=json.dumps(value)):
+            self.rdb.set_trial_user_attr(trial_id, key, value)
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        """Store one of Optuna's own attributes of a trial."""
+        if not self._store(_SET_SYSTEM_FACT, trial=trial_id, key=key, value=json.dumps(value)):
+            self.rdb.set_trial_system_attr(trial_id, key, value)
+
+    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
+        """Store the value of a trial at a step."""
+        is_finite = math.isfinite(intermediate_value)
+        if not (is_finite and self._store(_SET_STEP, trial=trial_id, step=step, value=float(intermediate_value))):
+            self.rdb.set_trial_intermediate_value(trial_id, step, intermediate_value)
+
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+    ) -> None:
+        """Store a parameter of a trial. Raises ValueError where the study has drawn it from another distribution."""
+        for row in self.rows(_DRAWN_BEFORE, trial=trial_id, name=param_name):
+            check_distribution_compatibility(_distribution(row.distribution_json), distribution)
+        values = {"name": param_name, "value": param_value_internal, "distribution": distribution_to_json(distribution)}
+        if not self._store(_SET_PARAMETER, trial=trial_id, **values):
+            self.rdb.set_trial_param(trial_id, param_name, param_value_internal, distribution)
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
         """Return the direction of each objective of a study. Raises KeyError where the study is gone.
@@ -166,7 +242,7 @@ class TrialStorage(BaseStorage):
         """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
         with self._reading() as rows:
             found = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
-        trial = _trial(*found[0], None) if found else None
+        trial = _frozen_trial(*found[0], None) if found else None
         if trial is None:
             raise KeyError(NO_RECORD)
         return trial
@@ -191,7 +267,7 @@ class TrialStorage(BaseStorage):
             cache.last = max(cache.last, row.trial_id)
             if row.state in {TrialState.RUNNING.name, TrialState.WAITING.name}:
                 cache.open.append(row.trial_id)  # read again next time
-            if (trial := _trial(row, details, objectives)) is None:
+            if (trial := _frozen_trial(row, details, objectives)) is None:
                 continue
             trials[row.trial_id] = trial
             if trial.state.is_finished():
@@ -221,16 +297,18 @@ class TrialStorage(BaseStorage):
             cases[row.study_name] = row.study_id, StudyAttributes(facts)
         return cases
 
-    def neighbours(self, study: str, lives: Callable[[Lease], bool]) -> list[Neighbour]:
+    def running_probes(self, study: str, lives: Callable[[Lease], bool]) -> list[RunningProbe]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.
 
-        `lives`: returns whether a process on another host lives.
+        Args:
+            study: The name of the study, which begins the names of its cases.
+            lives: Returns whether a process on another host lives, by its lease.
         """
-        rows = self.rows(_running(study))
+        rows = self.rows(_running_query(study))
         confirming = {row.trial_id for row in rows if row.key == schema.CONFIRMS}
         leases = [(row, Lease.read(read_json(row.value_json))) for row in rows if row.key == schema.LEASE]
         return [
-            Neighbour(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
+            RunningProbe(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
             for row, lease in leases
             if lease and lease.held(lives)
         ]
@@ -240,6 +318,14 @@ class TrialStorage(BaseStorage):
         with self._reading() as rows:
             return rows(query, **values)
 
+    def _store(self, insertion: TextClause, **values: Any) -> bool:
+        """Run an insertion; return whether it stored a row. Where it did not, Optuna's own method raises its error.
+
+        A constant statement takes a quarter of the time of Optuna's, which reads the trial first and is built anew.
+        """
+        with self.rdb.scoped_session() as session, session.begin():
+            return session.connection().execute(insertion, values).rowcount > 0
+
     @contextmanager
     def _reading(self) -> Iterator[_Rows]:
         """Yield a function that runs queries on one connection, in the transaction that is open, if one is."""
@@ -248,10 +334,13 @@ class TrialStorage(BaseStorage):
             yield lambda query, **values: connection.execute(query, values).all()
 
 
-def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
-    """Return a trial as the search reads it; None where it is not the tuner's, or damaged.
+def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
+    """Return Optuna's form of a stored trial; None where the trial is not the tuner's, or damaged.
 
-    `objectives` is the number of values that a complete trial has; None accepts any trial that can be read.
+    Args:
+        row: The row of the trial.
+        details: Its rows of each of `_TABLES`.
+        objectives: The number of values that a complete trial has; None accepts any trial that can be read.
     """
     parameters, values, steps, attributes, constraints = details
     try:
@@ -260,13 +349,11 @@ def _trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int
         distributions = {parameter.param_name: _distribution(parameter.distribution_json) for parameter in in_order}
         numbers = {parameter.param_name: float(parameter.param_value) for parameter in parameters}
         objective_values = [float(value.value) for value in sorted(values, key=lambda value: value.objective)]
-        is_whole = isinstance(row.number, int) and all(map(math.isfinite, objective_values))
-        if not is_whole:
+        if not isinstance(row.number, int) or not all(map(math.isfinite, objective_values)):
             return None
         facts = stored_facts(attributes)
-        has_all_values = state != TrialState.COMPLETE or len(objective_values) == objectives
-        is_of_tuner = has_all_values and was_stored_by_tuner(facts, finished=state.is_finished())
-        if objectives is not None and not is_of_tuner:
+        count = len(objective_values)
+        if objectives is not None and not is_whole(facts, state=row.state, values=count, objectives=objectives):
             return None
         return FrozenTrial(
             number=row.number,

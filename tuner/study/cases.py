@@ -41,6 +41,12 @@ class Case:
             object.__setattr__(self, "robot", tuple(robot))
 
 
+def globs_of(options: Iterable[str]) -> list[str]:
+    """Return the globs of the options `--cases`, each of which may hold several, separated by commas."""
+    globs = (glob.strip() for option in options for glob in option.split(","))
+    return [glob for glob in globs if glob]
+
+
 def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     """Return the trainable cases that any of the `patterns` matches, in case order.
 

@@ -13,7 +13,9 @@ from tuner.study.spec import StudySpec
 from tuner.study.study_file import complaints
 
 
-def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float | None) -> StudySpec:
+def changed_study(
+    spec: StudySpec, settings: Sequence[str], max_seconds: float | None, cases: Sequence[str] = ()
+) -> StudySpec:
     """Return a study with other values of some parameters and another limit of a probe, and a name that says so.
 
     A value that an override names for some cases or devices gives way. The same changes give the same name, so that
@@ -23,6 +25,7 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
         spec: the study.
         settings: such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
         max_seconds: the longest probe; None for the study's.
+        cases: globs of the cases that the study is about; empty for the study's. They do not change the name.
 
     Raises:
         StudyError: for a parameter that the study does not search, and for values that it cannot have.
@@ -40,6 +43,8 @@ def changed_study(spec: StudySpec, settings: Sequence[str], max_seconds: float |
         raw.setdefault("probe", {})["max_seconds"] = max_seconds
         _remove_from_overrides(raw, "probe", "max_seconds")
         changes.append(f"{max_seconds:g}s")
+    if cases:
+        raw["cases"] = [*cases]
     for key in ("fallback", "launch"):  # the loaded study has already what they stand for
         raw.pop(key, None)
     name_in_words = "-".join([spec.name, *changes])

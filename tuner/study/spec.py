@@ -377,7 +377,7 @@ class SlurmSpec(Strict):
     gpus: Whole | None = None
     """GPUs of a node; needed with `devices: auto`"""
     cpus_per_task: PositiveInt | None = None
-    """CPU cores of a node"""
+    """CPU cores of a node; `tuner plan` without it asks for those of ranks and loader workers"""
     mem_gb: PositiveInt | None = None
     """memory of a node in GB"""
     partition: Word | None = None

@@ -18,7 +18,7 @@ from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.samplers import ask_for
-from tuner.search.trials import distribution, suggest
+from tuner.search.trials import distribution, suggest, typed_trial
 from tuner.study.space import PATIENCE, Config, Parameter, Space
 
 SPACE = Space(
@@ -711,3 +711,57 @@ def test_only_a_search_of_speeds_tries_each_value_twice() -> None:
     search = Search()
     search.step()
     assert left(search, Goal(ceiling=100.0)) < left(search) - 5
+
+
+@pytest.mark.parametrize("name", ["num_workers", "depth"])
+def test_a_program_that_reports_only_what_ran_out_of_memory_loses_no_config_by_the_name_of_a_parameter(
+    name: str,
+) -> None:
+    sizes, kinds, rates = tuple(range(1, 9)), ("fp32", "bf16", "fp16"), tuple(10.0**-power for power in range(1, 7))
+    space = Space.of(**{name: sizes, "kind": kinds, "rate": rates})
+
+    def value(config: Config) -> float:
+        of_size = 1.0 - math.exp(-float(config[name]) / 3.0)
+        return (
+            of_size * {"fp32": 100.0, "bf16": 160.0, "fp16": 155.0}[str(config["kind"])] * float(config["rate"]) ** 0.1
+        )
+
+    sampler = GainSampler(space)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+
+    def objective(trial: optuna.Trial) -> float:
+        config = suggest(trial, space)
+        if int(config[name]) > 6:
+            trial.set_constraint(MEMORY, float(config[name]) - 6.5)
+            raise optuna.TrialPruned
+        trial.set_user_attr(ERROR, 0.5)
+        return value(config)
+
+    study.optimize(objective, n_trials=60, callbacks=[sampler.stop_callback])
+    failed = sum(trial.state == TrialState.PRUNED for trial in study.trials)
+    assert sampler.best(study) == {name: 6, "kind": "bf16", "rate": 0.1}
+    assert len(study.trials) < 40
+    assert failed <= 6
+
+
+def test_a_search_ends_where_the_best_value_is_0() -> None:
+    space = Space.of(first=tuple(range(6)), second=tuple(range(5)))
+    sampler = GainSampler(space)
+    study = optuna.create_study(direction="minimize", sampler=sampler)
+
+    def loss(trial: optuna.Trial) -> float:
+        config = suggest(trial, space)
+        trial.set_user_attr(ERROR, 0.001)
+        return float(config["first"]) ** 2 + float(config["second"])
+
+    study.optimize(loss, n_trials=80, callbacks=[sampler.stop_callback])
+    assert sampler.best(study) == {"first": 0, "second": 0}
+    assert sampler.ended(study)
+    assert len(study.trials) < 40
+
+
+@pytest.mark.parametrize(("attribute", "seconds"), [({RUN_S: 30.0}, 30.0), (30.0, 30.0), (None, None), ("long", None)])
+def test_another_program_may_say_how_many_seconds_a_trial_took(attribute: object, seconds: float | None) -> None:
+    study = optuna.create_study()
+    study.add_trial(create_trial(value=1.0, user_attrs={COST: attribute}))
+    assert typed_trial(study.trials[0]).cost.get(RUN_S) == seconds

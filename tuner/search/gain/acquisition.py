@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.search.choosing import Price
+from tuner.search.choosing import ALL_PROBED, Price
 from tuner.search.gain import expected_gain
 from tuner.search.gain.expected_gain import WITHIN
 from tuner.search.gain.outlook import RIVALS, Outlook
@@ -65,7 +65,7 @@ class Acquisition:
         """
         outlook = self._outlook
         if not outlook.open.any():
-            return self._with_causes("every config has been probed")
+            return self._with_causes(ALL_PROBED)
         if self._must_go_on(price):
             return None
         prospect = self._prospect(price)
@@ -92,7 +92,9 @@ class Acquisition:
         return self._is_brief(price) and self._rules.must_go_on
 
     def _believed_loss(self, price: Price) -> expected_gain.Shortfall:
-        """Return the expected loss and a bound on it, as far as the model's record lets it be believed.
+        """Return what the search may have missed: the expected loss, and a bound on it, as a person is told.
+
+        The model's own numbers are corrected by how well its expected gains have come true so far.
 
         The bound is at least 0.3 of what the model says, and at least `LEAST_BOUND` of the best. The loss is believed
         by a power of the record, because a record of a few gains is too low. All three numbers were chosen on scripts,
@@ -129,8 +131,9 @@ class Acquisition:
     def _to_repeat(self) -> int | None:
         """The config to measure again once no series of probes pays; None where there is none.
 
-        A best that must be measured again comes first. Then comes the config that tells most about which is the best,
-        unless the newest predictions were off, and more than a fifth of all readings already are second ones.
+        A best that must be measured again comes first. Then comes the config that tells most about which is the best.
+        But if the newest predictions were off, new configs teach the model more than second readings do. So then at
+        most a fifth of all readings are second ones.
         """
         if self._rules.needs_repeat:
             return self.best
@@ -255,7 +258,10 @@ class Acquisition:
 
     @cached_property
     def _realised_ratio(self) -> float:
-        """How far the model's expected gains are believed: see `expected_gain.realised_ratio`."""
+        """How far the model's expected gains are believed: see `expected_gain.realised_ratio`.
+
+        For each measured config in turn, the gain that was to be expected of it is compared with the gain that it made.
+        """
         outlook = self._outlook
         codes = outlook.alone.known.codes
         _, first_readings = np.unique(codes, axis=0, return_index=True)
@@ -264,7 +270,8 @@ class Acquisition:
         truths = outlook.surrogate.predict(codes[order]).mean
         best_so_far = np.maximum.accumulate(truths)
         expected = expected_gain.expected_improvement(means[1:] - best_so_far[:-1], deviations[1:])
-        return expected_gain.realised_ratio(expected, np.diff(best_so_far), expected_gain.LEAST * outlook.scale)
+        realised = np.diff(best_so_far)
+        return expected_gain.realised_ratio(expected, realised, expected_gain.LEAST * outlook.scale)
 
     def _compared(self, price: Price, runs: Floats) -> Compared:
         """Return the configs that promise most and the best ones so far. There must be a best config.

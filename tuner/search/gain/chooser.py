@@ -36,10 +36,13 @@ class Gain:
         goal: Goal | None = None,
         siblings: Sequence[Sibling] = (),
     ) -> None:
-        """`limits`: when a start takes too long, and how much memory must stay free.
+        """Prepare the search of a space. Raises StudyError if no config of a large space keeps its constraints.
 
-        `goal`: when the search has found enough. `siblings`: the most similar one first. Raises StudyError if the space
-        has too many configs.
+        Args:
+            space: The parameters and their values.
+            limits: When a start takes too long, and how much memory must stay free.
+            goal: When the search has found enough.
+            siblings: Similar cases, whose measurements tell about this one; the most similar one first.
         """
         self._space = space
         self._limits = limits or ProbeSpec()
@@ -65,7 +68,10 @@ class Gain:
         return Choice(config=config, takes_s=acquisition.takes_s(place, price), left=acquisition.left)
 
     def settle(self, history: History, price: Price) -> Choice | None:
-        """Choose the user's own config or the best, where two readings of it are too far apart to tell a gain."""
+        """Choose the user's own config or the best for another reading, where its readings contradict each other.
+
+        As long as they do, the gain of the best over the own config cannot be told.
+        """
         contradictory = history.contradictory(self._own) if self._own else None
         return self._confirmation(contradictory, history)
 
@@ -116,7 +122,7 @@ class Gain:
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
     def _acquisition(self, history: History) -> Acquisition:
-        """Return what configs are expected to gain after a history; it is reused while no trial changes."""
+        """Return what each config is expected to gain, given a history. The answer is kept until a trial changes."""
         trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
         state = [(trial.number, trial.state) for trial in trials]
         if self._latest is None or self._latest[0] != state:
@@ -167,7 +173,15 @@ class GainSampler(StrategySampler):
         siblings: Sequence[Sibling] = (),
         price: Price = free,
     ) -> None:
-        """See `Gain`, `Goal` for `training_hours`, and `Price` for `price`."""
+        """Make a sampler for studies of this space.
+
+        Args:
+            space: The parameters and their values.
+            limits: When a start takes too long, and how much memory must stay free.
+            training_hours: The length of the training that will use the best config: see `Goal`.
+            siblings: Similar cases, whose measurements tell about this one; the most similar one first.
+            price: Returns how many trainer starts a probe of a config takes now.
+        """
         goal = Goal(training_hours=training_hours)
         self._gain = Gain(space, limits, goal=goal, siblings=siblings)
         super().__init__(space, by_gain(space, self._gain), price=price)

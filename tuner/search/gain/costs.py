@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price
-from tuner.search.frontier import HOST_MEMORY, MEMORYLESS
+from tuner.search.frontier import HOST_MEMORY
 from tuner.search.gain.expected_gain import below
 from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
 from tuner.search.gain.pool import Codes, Levels, Pool
@@ -44,7 +44,7 @@ class Costs:
         Nothing is written off: what never ran would be missing in what a search says that it may have missed.
         """
         levels, codes = self._pool.levels, self._pool.codes
-        ran, failed = levels.codes(self._ran), levels.codes(self._observed.failed)
+        ran, failed = levels.codes(self._ran), levels.codes(self._failed)
         by_nearness = chance_by_nearness(levels, ran, failed, codes)
         return self.possible * by_nearness * factor_by_suspects(ran, failed, codes)
 
@@ -56,7 +56,24 @@ class Costs:
     @cached_property
     def causes(self) -> list[Choice]:
         """The choices that never ran, and failed for another reason than memory or time: see the function `causes`."""
-        return causes(self._ran, self._observed.failed)
+        return causes(self._ran, self._failed)
+
+    @cached_property
+    def _failed(self) -> list[Config]:
+        """The configs whose failure no model of memory or time explains."""
+        return [*self._observed.failed, *(self._observed.ran_out if self._memory is None else ())]
+
+    @cached_property
+    def _memory(self) -> Growth | None:
+        """The model of the share of a device's memory; None where none is known.
+
+        None also where another program reports which configs ran out, without the shares of those that ran: then
+        nothing tells the model how much less these needed.
+        """
+        memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
+        if not memoryless:
+            return None
+        return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=memoryless, over=ran_out)
 
     @cached_property
     def fits(self) -> Floats:
@@ -64,11 +81,9 @@ class Costs:
 
         1 for the devices until a share of their memory has been measured.
         """
-        ran_out = self._observed.ran_out
-        memory = self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=MEMORYLESS, over=ran_out)
-        if memory is None:
+        if self._memory is None:
             return self._fits_host
-        means, deviations = memory.logarithms_at(self._pool.codes)
+        means, deviations = self._memory.logarithms_at(self._pool.codes)
         return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations) * self._fits_host
 
     @cached_property

@@ -20,6 +20,7 @@ WITHIN = 0.01
 LEAST = 0.005
 """The share of the best that is added to both expected and realised gains: see `realised_ratio`."""
 _DRAWS = 512
+"""The number of random draws that a mean or a quantile is taken over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,13 +53,19 @@ class Rivals:
         return int(np.where(self.known, self.mean, -np.inf).argmax())
 
     def drawn(self, random: np.random.Generator, root: NDArray[np.floating[Any]]) -> Floats:
-        """Return `_DRAWS` draws of the values from Student's t: config by draw. They are cut at the ceiling.
+        """Return random values of all configs that lie about their means by Student's t, and not above the ceiling.
 
-        `root`: a matrix whose product with its transpose is the covariance of the draws.
+        Args:
+            random: The source of chance.
+            root: A matrix whose product with its transpose is the covariance of the values.
+
+        Returns:
+            `_DRAWS` values of each config: config by draw.
         """
-        tails = np.sqrt(self.freedom / random.chisquare(self.freedom, _DRAWS))
-        away = root @ (random.standard_normal((root.shape[1], _DRAWS)) * tails)
-        return np.minimum(self.mean[:, None] + away, max(self.ceiling, self.mean[self.best]))
+        # A normal value times the factor of its draw is distributed as Student's t.
+        factors = np.sqrt(self.freedom / random.chisquare(self.freedom, _DRAWS))
+        differences = root @ (random.standard_normal((root.shape[1], _DRAWS)) * factors)
+        return np.minimum(self.mean[:, None] + differences, max(self.ceiling, self.mean[self.best]))
 
 
 class Series(NamedTuple):
@@ -85,12 +92,16 @@ class Prospect(NamedTuple):
 
 
 def realised_ratio(expected: Floats, realised: Floats, least: float) -> float:
-    """Return what the gains of the newest eight configs amounted to, as a multiple of what was expected; at most 2.
+    """Return how far the model's expected gains can be believed: by the newest eight configs, realised / expected gain.
 
     Args:
-        expected: By how much each config was expected to raise the best, by all other measurements, in their order.
+        expected: By how much each config was expected to raise the best, from all other measurements. The order is that
+            of the first measurements.
         realised: By how much each config did raise it.
-        least: An amount that is added to both sums, so that a short record tells little.
+        least: An amount that is added to both sums, so that the ratio is near 1 while both are small.
+
+    Returns:
+        1 if gains came as expected, and at most 2.
     """
     realised_sum, expected_sum = float(realised[-8:].sum()), float(expected[-8:].sum())
     return min((realised_sum + least) / (expected_sum + least), 2.0)
@@ -145,7 +156,9 @@ def series(order: Rows) -> list[Series]:
 
 
 def expected_gain(rivals: Rivals, probes: Series) -> float:
-    """Return by how much the highest expected value is expected to rise once a series has been measured.
+    """Return by how much the expected value of the best config will rise on average once a series has been measured.
+
+    The unit is that of the values.
 
     This is the knowledge gradient for several measurements at once (Wu and Frazier, "The Parallel Knowledge Gradient
     Method for Batch Bayesian Optimization", 2016, equation 4.3), with Student's t in place of the normal distribution.
@@ -157,9 +170,9 @@ def expected_gain(rivals: Rivals, probes: Series) -> float:
     random = np.random.default_rng(0)
 
     # The mean of each config after the series: config by draw.
-    with_members = rivals.covariance[:, members]
-    root = np.linalg.cholesky(with_members[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
-    later_means = rivals.drawn(random, np.linalg.solve(root, with_members.T).T)
+    covariance = rivals.covariance[:, members]  # of all configs with those that are measured
+    root = np.linalg.cholesky(covariance[members] + np.diag(rivals.errors[members] ** 2 / probes.repeats))
+    later_means = rivals.drawn(random, np.linalg.solve(root, covariance.T).T)
 
     # Whether each config has then been measured. A member has where it runs.
     is_measured = np.repeat(rivals.known[:, None], _DRAWS, axis=1)

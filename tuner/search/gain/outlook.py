@@ -32,7 +32,15 @@ class Outlook:
         goal: Goal,
         source: Surrogate | None = None,
     ) -> None:
-        """`limits`: see `Costs`. `source`: what the measurements of similar cases say."""
+        """Derive what is known of each config from the trials.
+
+        Args:
+            pool: The configs.
+            observed: What the trials show of each config.
+            limits: When a start takes too long, and how much memory must stay free.
+            goal: How well the best config must be known.
+            source: The model of the measurements of similar cases; None without any.
+        """
         self.pool, self.observed, self.goal, self._source = pool, observed, goal, source
         self.costs = Costs(pool, observed, limits)
         self.measured = list(observed.measured.values())
@@ -81,8 +89,14 @@ class Outlook:
 
     @property
     def scale(self) -> float:
-        """The amount of which shares are given: the best's value, or 1 for logarithms, whose differences are shares."""
-        return 1.0 if self.in_logarithms else max(abs(float(self.mean[self.best or 0])), 1e-9)
+        """The amount of which shares are given: the best's value, or 1 for logarithms, whose differences are shares.
+
+        Of a best near 0, such as that of a loss, no share says anything. Then it is a hundredth of the measured range.
+        """
+        if self.in_logarithms:
+            return 1.0
+        measured_range = float(np.ptp(self.mean[self.measured_places])) if self.measured_places else 0.0
+        return max(abs(float(self.mean[self.best or 0])), 0.01 * measured_range, 1e-9)
 
     @property
     def mean(self) -> Floats:
@@ -96,10 +110,10 @@ class Outlook:
 
     @cached_property
     def runs(self) -> Floats:
-        """The probability that each config runs, 0 where it is not launched.
+        """The probability that each config runs; 0 for a config that is not worth launching, 1 for one that has run.
 
-        Once a config has run, those that fit into memory and time with a probability below 0.1 are not launched, nor
-        those that run with one below 0.05 for any cause.
+        Once a config has run that may be the best, a config is not worth launching in two cases: it fits into memory
+        and time with a probability below 0.1, or it runs with a probability below 0.05 for whatever cause.
         """
         runs = self.chances.copy()
         if self.rivals:
@@ -154,11 +168,11 @@ class Outlook:
 
     @cached_property
     def newest_error(self) -> float:
-        """How far off the predictions of the newest measurements are, beyond their errors, as a share of the best.
+        """How far off the model's newest predictions were, beyond the errors of the measurements: a share of the best.
 
-        It is the median over the newest ten, each predicted by all other measurements.
+        It is the median over the newest ten measurements, each predicted from all others.
         """
         known = self.alone.known
         differences = self.alone.left_out_predictions().mean - known.values
-        squares = np.square(differences) - np.square(known.errors)
-        return float(np.sqrt(max(np.median(squares[-10:]), 0.0))) / self.scale
+        excess_variances = np.square(differences) - np.square(known.errors)
+        return float(np.sqrt(max(np.median(excess_variances[-10:]), 0.0))) / self.scale

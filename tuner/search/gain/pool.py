@@ -35,6 +35,7 @@ class Levels:
     """
 
     def __init__(self, space: Space) -> None:
+        """Give each value of each parameter of a space a code and, if it is a number, a position from 0 to 1."""
         self._names = space.names
         self._codes = [
             {value: code for code, value in enumerate((*parameter.values, None))} for parameter in space.parameters
@@ -82,10 +83,16 @@ def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
 
 
 def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
-    """Return the squared distances in one parameter: row by column. `line`: see `_line`; `unused`: the last code.
+    """Return the squared distances between the values of one parameter: row by column.
 
-    Words are the corners of a regular simplex, and the unused parameter is the origin: two words have the squared
-    distance 1, and a word has one half to a config that does not use the parameter.
+    Words are the corners of a regular simplex around the origin, and the origin stands for a config that does not use
+    the parameter. So two words have the squared distance 1, and a word has one half to the origin.
+
+    Args:
+        line: The positions of numbers, and None for words: see `_line`.
+        rows: The codes of the rows: see `Levels.codes`.
+        columns: The codes of the columns.
+        unused: The code of a config that does not use the parameter.
     """
     if line is not None:
         return np.square(line[rows][:, None] - line[columns][None, :])
@@ -99,7 +106,7 @@ class Pool:
     """All configs of a space, or a part of a large one. The place in the list names a config."""
 
     def __init__(self, space: Space) -> None:
-        """The pool has all configs of the space; of a space with more than `MOST`, it draws `DRAWN`.
+        """List all configs of a space; of a space with more than `MOST`, draw `DRAWN` of them.
 
         Raises StudyError if no config is found that keeps the constraints of a large space.
         """
@@ -152,6 +159,7 @@ class Pool:
 
 def _listed(space: Space) -> list[Config] | None:
     """Return all configs of a space; None where they are more than `MOST`, or too many to look through."""
+    # A space of few combinations is looked through at once, however few of them keep the constraints.
     unconstrained = list(islice(replace(space, holds=every).configs(), MOST + 1))
     if len(unconstrained) <= MOST:
         return list(filter(space.holds, unconstrained))
@@ -176,9 +184,9 @@ Ends = Mapping[int, int]
 
 
 def ends_so_far(pool: Pool, tried: Collection[int]) -> Ends:
-    """Return, for each range that may grow, the place of its last value so far.
+    """Return how far each range that may grow has grown: the place of its last value so far.
 
-    That is the last value that was tried, or the last one with which the range began.
+    That is the last value that was tried, or the last value with which the range began.
 
     Args:
         pool: The configs, with all values that a range may grow to.
@@ -205,14 +213,22 @@ def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
 
 
 def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
-    """Yield the place of the config with the next value of a range, for each range that it has reached the end of.
+    """Yield the configs by which ranges may grow: `config` with the next value of each range that it is at the end of.
 
-    It has reached the end where it has the largest value so far. The next value is the next in the list.
+    A config is at the end of a range if it has the largest value so far. The next value is the next in the list.
+
+    Args:
+        pool: The configs, with all values that a range may grow to.
+        ends: How far each range has grown: see `ends_so_far`.
+        config: The config that is changed.
+
+    Yields:
+        The place of each such config in the pool.
     """
     for column, end in ends.items():
         parameter = pool.space.parameters[column]
         so_far, later = parameter.values[: end + 1], parameter.values[end + 1 :]
-        if later and config.get(parameter.name) == _largest(so_far):  # the first values may be in any order
+        if later and config.get(parameter.name) == _largest(so_far):  # the first values may stand in any order
             place = pool.find({**config, parameter.name: later[0]})
             if place is not None:
                 yield place

@@ -56,20 +56,23 @@ class Rules:
         return int(min(possible, key=lambda place: (shared[place], abs(pool.heights[place] - height))))
 
     def upward(self) -> int | None:
-        """Return the place of the first config on the highest rung that is safe; None where no higher rung is safe.
+        """Return the place of the second config of a search: the first config, as far up the ladder as is safe.
 
-        A config on two rungs far apart shows how value, memory and seconds grow, and most configs are best on high
-        rungs. None unless a config has run and nothing has failed. None also once another config has been measured, or
-        if the first one is above 0.6 of the ladder's height.
+        One config on two rungs far apart shows how value, memory and seconds grow with the rung. Most configs are best
+        on high rungs.
+
+        Returns:
+            None before any config has run, and once one has failed. None also if the first config is already above 0.6
+            of the ladder's height, if configs differ in more than the rung, or if no higher rung is safe.
         """
         outlook = self._outlook
         if not outlook.rivals or outlook.observed.closed:
             return None
         heights, codes, measured = outlook.pool.heights, outlook.pool.codes, outlook.measured_places
-        off_ladder = [column for column in range(codes.shape[1]) if column != outlook.pool.levels.ladder]
-        has_another = len(np.unique(codes[measured][:, off_ladder], axis=0)) > 1
+        other_columns = [column for column in range(codes.shape[1]) if column != outlook.pool.levels.ladder]
+        differ_in_more = len(np.unique(codes[measured][:, other_columns], axis=0)) > 1
         highest = max(measured, key=lambda place: heights[place])
-        if heights[highest] > 0.6 or has_another:
+        if heights[highest] > 0.6 or differ_in_more:
             return None
         above = np.flatnonzero(outlook.open & (outlook.runs >= 0.9) & (heights > heights[highest])).tolist()
         # On the highest rung, the config that is most like the measured one.
@@ -83,22 +86,26 @@ class Rules:
 
     @property
     def needs_repeat(self) -> bool:
-        """Whether the best must be measured again before the search may end.
+        """Whether the best must be measured again before the search may end, because it may be the best by chance.
 
-        It must after one measurement where no session serves the probes, because nothing else measures it again. It
-        must also while its measurements are far above what the others foretell, until there are four.
+        1. It was measured once, and no session serves the probes. Where a session does, the plain command measures the
+           best again at the end.
+        2. Its measurements are far above what those of other configs foretell. Four measurements are enough.
         """
         outlook = self._outlook
         if outlook.best is None or not outlook.open[outlook.best]:
             return False
-        times = len(outlook.measured[outlook.measured_places.index(outlook.best)].values)
-        if times == 1 and not outlook.observed.warm:
+        count = len(outlook.measured[outlook.measured_places.index(outlook.best)].values)
+        if count == 1 and not outlook.observed.warm:  # 1
             return True
-        return times < 4 and self.is_surprising
+        return count < 4 and self.is_surprising  # 2
 
     @property
     def is_surprising(self) -> bool:
-        """Whether the mean of the best is 2.5 standard deviations above what three others or more foretell."""
+        """Whether the mean of the best is 2.5 standard deviations above what the model predicts from other configs.
+
+        False before three other configs have been measured, from which nothing can be predicted.
+        """
         outlook = self._outlook
         if outlook.best is None or len(outlook.measured_places) < 4:
             return False
@@ -106,31 +113,36 @@ class Rules:
 
     @cached_property
     def doubted(self) -> int | None:
-        """The best or its strongest rival among the measured configs, whichever tells more; None where none is close.
+        """The config to read again because it is doubtful which of two is the best; None where that is clear.
 
-        A rival is close that is better by more than `WITHIN` with the probability 0.2. None is measured again where
-        the usual standard error of a reading is below 2 % of the best, nor after six second readings: where configs are
-        alike, no number tells which is the best.
+        It is the best or its strongest rival among the measured configs: the config whose next reading narrows their
+        difference more. This is top-two sampling (Russo, "Simple Bayesian Algorithms for Best-Arm Identification",
+        2020).
 
-        Of two that may be the best, it is the one whose reading narrows the difference most (Russo, "Simple Bayesian
-        Algorithms for Best-Arm Identification", 2020, calls this top-two sampling).
+        None in three cases:
+
+        1. The usual standard error of a reading is below 2 % of the best, or `MOST_REPEATS` second readings were made:
+           where configs are alike, no number of readings tells which is the best.
+        2. No second config may be the best, or the best itself may not be probed.
+        3. The probabilities that a rival is better by more than `WITHIN` add up to at most 0.2.
         """
         outlook = self._outlook
-        possible = (place for place in outlook.rivals if outlook.open[place])
-        order = sorted(possible, key=lambda place: -outlook.mean[place])
-        is_known = outlook.readings.error < 0.02 * outlook.scale or self.repeats >= MOST_REPEATS
-        if outlook.best is None or len(order) < 2 or order[0] != outlook.best or is_known:
+        if outlook.readings.error < 0.02 * outlook.scale or self.repeats >= MOST_REPEATS:  # 1
             return None
-        places = np.array(order[:RIVALS])  # the best is the first
+        possible = (place for place in outlook.rivals if outlook.open[place])
+        best_first = sorted(possible, key=lambda place: -outlook.mean[place])
+        if outlook.best is None or len(best_first) < 2 or best_first[0] != outlook.best:  # 2
+            return None
+        places = np.array(best_first[:RIVALS])
         mean, covariance = outlook.surrogate.joint_prediction(outlook.pool.codes[places])
         variance = covariance.diagonal()
 
-        # The probability that each rival is better: the deviations are those of its difference from the best.
+        # 3: the deviations are those of each rival's difference from the best.
         deviations = np.sqrt(np.maximum(variance[0] + variance[1:] - 2.0 * covariance[0, 1:], 1e-12))
-        better = 1.0 - below(mean[0] - mean[1:] + WITHIN * outlook.scale, np.zeros(len(deviations)), deviations)
-        if better.sum() <= 0.2:
+        is_better = 1.0 - below(mean[0] - mean[1:] + WITHIN * outlook.scale, np.zeros(len(deviations)), deviations)
+        if is_better.sum() <= 0.2:
             return None
-        rival = 1 + int(better.argmax())
+        rival = 1 + int(is_better.argmax())
 
         # By how much a reading of the best, and of the rival, lowers the variance of their difference.
         narrowing = [
@@ -146,10 +158,11 @@ class Rules:
 
     @cached_property
     def untried(self) -> list[int]:
-        """The neighbours of the best that may run, with a value that no measured config has.
+        """The neighbours of the best that may run and have a value that no measured config has.
 
-        A speed may rise by any factor, so each such value is measured once, whatever the model expects. The next
-        rungs of the ladder are measured with the best itself, because other choices move the end of memory.
+        A speed may rise by any factor, so each such value is measured once, whatever the model expects. A neighbour on
+        the next rung of the ladder counts even where other configs were measured on that rung, because other choices
+        move the end of memory.
         """
         outlook = self._outlook
         if not outlook.in_logarithms or outlook.best is None:
@@ -185,9 +198,10 @@ class Rules:
         return max(self._with_beyond(neighbour), key=lambda place: gain[place])
 
     def _with_beyond(self, neighbour: int) -> list[int]:
-        """Return a neighbour of the best and, if the step before was steep, what lies beyond the neighbour and may run.
+        """Return a neighbour of the best and, if the step to the best was steep, the configs beyond the neighbour.
 
-        Where each doubling of a batch has nearly doubled the speed, the next probe may so leave doublings out.
+        Where each doubling of a batch has nearly doubled the speed, the next probe may leave doublings out. Configs
+        that probably do not run are left out.
         """
         outlook = self._outlook
         codes, best, column = outlook.pool.codes, outlook.best or 0, self._column(neighbour)
@@ -210,31 +224,35 @@ class Rules:
 
     @cached_property
     def _is_flat(self) -> list[bool]:
-        """For each parameter: whether a measured config that differs from the best in it alone is about as good.
+        """For the column of each parameter: whether a change of this parameter alone has hardly changed the value.
 
-        It is where the difference is below `WITHIN`, or below its standard error.
+        It has not if a measured config that differs from the best in this parameter alone is about as good: behind by
+        less than `WITHIN`, or by less than the standard error of the difference.
         """
         outlook = self._outlook
         codes, best, measured = outlook.pool.codes, outlook.best or 0, outlook.measured_places
-        differs = codes[measured] != codes[best]
+        differs = codes[measured] != codes[best]  # measured config by parameter
         behind = outlook.mean[best] - outlook.mean[measured]
-        is_close = behind < np.maximum(WITHIN, np.hypot(outlook.errors[measured], outlook.errors[best]))
-        is_close_by_one = is_close & (differs.sum(axis=1) == 1)
-        return [bool((is_close_by_one & differs[:, column]).any()) for column in range(codes.shape[1])]
+        is_as_good = behind < np.maximum(WITHIN, np.hypot(outlook.errors[measured], outlook.errors[best]))
+        shows_flatness = is_as_good & (differs.sum(axis=1) == 1)
+        return [bool((shows_flatness & differs[:, column]).any()) for column in range(codes.shape[1])]
 
     @cached_property
     def rarely_tried(self) -> int | None:
-        """The most promising config with a choice that a single probe speaks for or against; None where there is none.
+        """The most promising config that has a rarely tried value; None where no value is.
 
         One measurement may be far off, and one crash may have had another cause. So each value of a parameter with at
-        most four is tried in two configs. To show one more is worth a tenth of the best. Where a value has only failed,
-        and always beside the same other choices, they may be the cause: it is tried without them.
+        most four values is tried in two configs. Where a value has only failed, and always beside the same other
+        choices, these may be the cause: it counts as rarely tried in configs without them.
+
+        A config promises its mean plus one standard deviation, times its chance to run. Each rarely tried value that it
+        shows adds a tenth of the best.
         """
         outlook = self._outlook
         if not outlook.in_logarithms or outlook.best is None:
             return None
         codes, known = outlook.pool.codes, outlook.pool.codes[outlook.measured_places]
-        rare = np.zeros(len(codes))  # how many rare choices each config has
+        rare = np.zeros(len(codes))  # how many rarely tried values each config has
         for column, value, ran, failures in self._few_values():
             if len(ran) + len(failures) < 2:
                 rare += codes[:, column] == value
@@ -251,10 +269,10 @@ class Rules:
 
     @property
     def probes_for_rare_values(self) -> int:
-        """The most probes until two configs have had each value of every parameter with at most four values.
+        """The most probes that `rarely_tried` may still ask for, to forecast how long the search takes.
 
-        Configs that failed count. Where fewer configs are left, these are the most. A probe may show several such
-        values at once, and is then counted several times.
+        It asks until two configs have had each value of every parameter with at most four values, or none is left that
+        has the value. Configs that failed count. A probe may show several such values, and is then counted for each.
         """
         outlook = self._outlook
         if not outlook.in_logarithms:  # then no rule asks for rare values: see `rarely_tried`

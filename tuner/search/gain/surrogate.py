@@ -14,11 +14,12 @@ from tuner.search.resource_model import Floats, Prediction
 
 
 def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -> NDArray[np.intp]:
-    """Return the places of at most `most` measurements: half of them are the highest, the others tell most beside them.
+    """Choose the measurements that a model learns from, where all of them would take too long; return their places.
 
-    After the highest, the next measurement is always the one whose variance, given all chosen ones, is the largest in
-    units of its error. It reduces the entropy most, as in the informative vector machine (Lawrence, Seeger and
-    Herbrich, Advances in Neural Information Processing Systems 15, 2003).
+    Half of them are the highest. After these, the next measurement is always the one of which least is known: its true
+    value, given all chosen measurements, has the largest variance in units of its error. It reduces the entropy most,
+    as in the informative vector machine (Lawrence, Seeger and Herbrich, Advances in Neural Information Processing
+    Systems 15, 2003).
 
     Args:
         covariance: The covariance of the true values, before anything is measured.
@@ -296,12 +297,14 @@ class Surrogate:
         return np.sqrt(narrowed / variance)
 
     def _split(self, readings: Readings) -> tuple[Readings, Readings]:
-        """Return the measurements that the model learns from, and those that are left out.
+        """Return the measurements that the model learns from, and those that are left out: none up to `MOST_READINGS`.
 
-        A source case does not change which measurements are left out, so that the evidence can be compared.
+        The choice does not depend on the source case. So models with and without a source learn from the same
+        measurements, and their evidence can be compared.
         """
         if len(readings.values) <= MOST_READINGS:
             return readings, readings.at(np.arange(0))
+        # `_covariance` needs a unit; the fit will set its own
         self._unit = 1.0 if readings.logarithmic else float(readings.values.std())
         covariance = self._covariance(self._prior_mean, self._pairs_of(readings.codes, readings.codes))
         chosen = informative(covariance, readings.values, readings.errors, MOST_READINGS)
@@ -384,10 +387,17 @@ class Surrogate:
         )
 
     def _covariance(self, hyperparameters: Floats, pairs: _Pairs) -> Floats:
-        """Return the covariance of what the source does not explain: row by column.
+        """Return the covariance that the model assumes before any measurement, without that of the source.
 
-        It is the sum of the ladder's level, trend and curve, and of the effects of single parameters, of all parameters
-        in common, and of the single config.
+        It is the sum of the covariances of the model's independent parts: the ladder's level, trend and curve, the
+        effects of single parameters, the common effect of all parameters, and what belongs to a single config.
+
+        Args:
+            hyperparameters: The logarithms of the sizes of the parts: see `_parts`.
+            pairs: How each config of the rows relates to each config of the columns.
+
+        Returns:
+            The covariance: row by column.
         """
         nearness, parts, place = pairs.nearness, _parts(hyperparameters), self._levels.ladder
         curve = 1.0 if place is None else nearness.of(place, parts.lengths[place], jumping_kernel)

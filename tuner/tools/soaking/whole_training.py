@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuner.probe import HOUR_S, MIB_PER_GIB, DeviceSummary, ProbeResult, duration
 from tuner.records.trial import ProbeRecord, SoakSettings
 from tuner.running.workbench import Workbench
-from tuner.search.memory_growth import PILING_UP, PROVOKED, SURE, USUAL, Expected, Lasts, lasts
+from tuner.search.memory_growth import PILING_UP, PROVOKED, SURE, USUAL, Lasts, RecordPrior, lasts
 from tuner.study import DeviceKind
 
 
@@ -82,14 +82,14 @@ class WholeTraining:
     def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> Lasts | None:
         """Return how surely memory lasts, by a soak and the devices in it; None where that is unknown."""
         if self.iterations is None:
-            return lasts(devices, self.hours, self._expected)
+            return lasts(devices, self.hours, self._prior)
         if not probe.iterations or probe.iterations < 2 or probe.total_s is None:
             return None
         iteration_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)  # the first is the start-up
-        return lasts(devices, self.iterations * iteration_s / HOUR_S, self._expected)
+        return lasts(devices, self.iterations * iteration_s / HOUR_S, self._prior)
 
     @property
-    def _expected(self) -> Expected:
+    def _prior(self) -> RecordPrior:
         """What is known of the training's memory before a soak."""
         if not self.provoked:
             return USUAL

@@ -53,8 +53,8 @@ class RepeatedConfig:
     def study_speed(self) -> probe.Quantity:
         """The speed that the study has measured."""
         if self.metric == probe.SAMPLES_PER_S:
-            return probe.Quantity(self.in_study.samples_per_s or 0.0, self.in_study.told_speed_error)
-        return probe.Quantity(self.in_study.value, self.in_study.told_error)
+            return probe.Quantity(self.in_study.samples_per_s or 0.0, self.in_study.widened_speed_error)
+        return probe.Quantity(self.in_study.value, self.in_study.widened_error)
 
     @property
     def speeds(self) -> list[probe.Quantity]:

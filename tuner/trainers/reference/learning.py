@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import torch
+import torch._dynamo  # any optimizer loads it: once here, before ranks are forked
 from torch import Tensor
 
 from tuner.progress import report

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +12,6 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
 import torch
-import torch._dynamo
 from torch import distributed
 from torch.multiprocessing.spawn import start_processes
 
@@ -194,7 +194,8 @@ def _serve(number: int, team: AnyTeam, run: Run[AnyTeam]) -> None:
 
 def _free(device: torch.device) -> None:
     """Free all memory and compiled code of the run that has ended, and count allocator retries from 0 again."""
-    torch.compiler.reset()
+    if "torch._dynamo" in sys.modules:  # the compiler takes seconds to load, and all-reduces never use it
+        torch.compiler.reset()
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -32,7 +32,7 @@ class CallWatcher:
         if id(module) not in _watchers:  # a later module may get the same id
             weakref.finalize(module, _watchers.pop, id(module), None).atexit = False
         _watchers[id(module)] = (*_watchers.get(id(module), ()), self)
-        _wrap_call_of(type(module))
+        _wrap_class_call(type(module))
 
     def forget(self, module):
         """Watch a module no longer."""
@@ -63,8 +63,8 @@ def begin_anew():
     _watchers.clear()
 
 
-def _wrap_call_of(kind):
-    """Let the calls of a class's modules tell their watchers.
+def _wrap_class_call(kind):
+    """Wrap the `__call__` of a module's class once, so that each call of a watched module tells its watchers first.
 
     Of a usual call only the shape is noted, which is cheap. Every other call is looked at in full.
     """

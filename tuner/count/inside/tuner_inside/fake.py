@@ -42,7 +42,7 @@ def _begin(torch, path):
     memory.library.impl("dropout", _dropped(torch), "AutogradCPU")
     memory.__enter__()
     _pretend_ranks(torch)
-    _redirection(torch, memory)().__enter__()
+    _fake_card_mode(torch, memory)().__enter__()
     steps = itertools.count(1)
 
     def end_after_last_step(*_):
@@ -184,8 +184,11 @@ FP32_NAMES = frozenset(
 """Functions that CUDA's autocast computes in fp32 (torch's documentation of `torch.amp`, CUDA ops)."""
 
 
-def _redirection(torch, memory):
-    """Return the class of what keeps tensors on the fake CPU, casts as CUDA's autocast does, and answers reads."""
+def _fake_card_mode(torch, memory):
+    """Return the class of the torch mode in which each function of torch acts as if the card were there.
+
+    Tensors stay on the fake CPU, casts are those of CUDA's autocast, and reads of data get an answer.
+    """
     from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from _thread import _local
 
 from tuner_inside.flags.command_line import calling_package, guard, is_argv, keep_leftover, mark_typed, tell_options
 from tuner_inside.flags.records import described, option
@@ -11,8 +12,15 @@ SUPPRESS = "==SUPPRESS=="
 ASKING = ("Help", "Version", "PrintConfig", "ConfigLoad")
 """Parts of the names of the actions that set nothing."""
 
-_running = []
-"""The parses that run now, the outermost one first."""
+
+class _Running(_local):
+    """The parses that run now in a thread, the outermost one first."""
+
+    def __init__(self):
+        self.parses = []
+
+
+_running = _Running()
 
 
 def listen(module):
@@ -39,12 +47,12 @@ def _around_parser(kind, name, parts_of):
     @functools.wraps(function)
     def parse(self, args=None, *more, **kwargs):
         """Parse as without this wrapper, and tell the options if that was the command line."""
-        this_parse = guard(_Parse)(self, args)  # adds itself to `_running`; None after an error of ours
+        this_parse = guard(_Parse)(self, args)  # adds itself to those that run; None after an error of ours
         try:
             result = function(self, args, *more, **kwargs)
         finally:
-            if this_parse in _running:
-                del _running[_running.index(this_parse) :]  # this parse, and parses inside it that failed
+            if this_parse in _running.parses:
+                del _running.parses[_running.parses.index(this_parse) :]  # this parse, and parses inside it that failed
         if this_parse is not None and this_parse.is_of_command_line:
             guard(_tell)(this_parse, *parts_of(result))
         return result
@@ -59,11 +67,11 @@ class _Parse:
         self.parser = parser
         self.called_parsers = []
         # fire and hydra parse flags of their own with argparse before they parse the script's
-        may_be_script = not _running and calling_package() not in ("fire", "hydra")
+        may_be_script = not _running.parses and calling_package() not in ("fire", "hydra")
         self.is_of_command_line = may_be_script and is_argv(args)
-        if _running:
-            _running[0].called_parsers.append(parser)
-        _running.append(self)
+        if _running.parses:
+            _running.parses[0].called_parsers.append(parser)
+        _running.parses.append(self)
 
 
 def _tell(parse, values, leftover):
