@@ -14,7 +14,7 @@ from tests_counts import COUNTED_TRAINING
 
 from tuner.count import Flag
 from tuner.drafting.asking import searches
-from tuner.drafting.command_lines import retyped
+from tuner.drafting.command_lines import command_with_values
 from tuner.drafting.draft import Draft, draft, growth_limit, python_beside, with_searches
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
@@ -343,5 +343,5 @@ def test_a_config_file_replaces_the_options_before_it_as_the_script_does(
         words = shlex.split(line)
         assert list(made.template.words) == [*words, "--batch_size={batch_size}"]
         assert (made.searched[0].values, made.unset) == ((64, 128), {"batch_size": 64})
-        copied = retyped(words, made.template.words, {"batch_size": 128}, {"batch_size": 64}, {})
+        copied = command_with_values(words, made.template.words, {"batch_size": 128}, {"batch_size": 64}, {})
         assert copied == (*words, "--batch_size=128")

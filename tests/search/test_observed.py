@@ -55,6 +55,11 @@ def test_a_crash_closes_nothing_but_itself() -> None:
     assert closed(failure("crash", ran=True)) == []
 
 
+def test_a_failure_for_any_cause_is_counted_and_an_interruption_is_not() -> None:
+    kinds = ("crash", "gpu_oom", "host_oom", "too_slow")
+    assert Observed(list(map(failure, (*kinds, "interrupted")))).failures == len(kinds)
+
+
 @pytest.mark.parametrize(
     ("record", "ran"),
     [

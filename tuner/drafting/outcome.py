@@ -235,7 +235,7 @@ def _unclear_rival(own: Standing, view: CaseView) -> str | None:
     rival = view.chosen.instead_of if view.chosen else None
     if rival is None:
         return None
-    times = Quantity(rival.value, rival.told_error).over(Quantity(own.value, own.told_error))
+    times = Quantity(rival.value, rival.widened_error).over(Quantity(own.value, own.widened_error))
     changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
     speed = f"{with_error(times.value, times.error, 2)} times as many"
     return f"which config is faster is unknown: {in_words(changed)} made {speed}, which the errors do not tell from 1"

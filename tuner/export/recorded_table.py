@@ -111,11 +111,11 @@ def columns(space: Mapping[str, ParameterSpec]) -> "pa.Schema":
 
     if taken := sorted(space.keys() & _COLUMNS.keys()):
         raise StudyError(f"{', '.join(taken)}: each table already has a column of that name; rename the parameter")
-    types = {name: _type(name, parameter) for name, parameter in space.items()} | _COLUMNS
+    types = {name: _column_type(name, parameter) for name, parameter in space.items()} | _COLUMNS
     return pa.schema([(name, pa.list_(pa.float64()) if kind == "list" else kind) for name, kind in types.items()])
 
 
-def _type(name: str, parameter: ParameterSpec) -> str:
+def _column_type(name: str, parameter: ParameterSpec) -> str:
     """Return the name of the type of a parameter's column. Whole numbers and fractions together are fractions.
 
     Raises StudyError where its values are of several kinds.

@@ -129,6 +129,11 @@ class Observed:
         self.frontier = Frontier(self._failures, ladder=ladder)
         """Where memory or time ends: the configs that ran out of memory or time."""
 
+    @property
+    def failures(self) -> int:
+        """The number of trials that failed because of their config."""
+        return len(self.failed) + len(self._failures)
+
     def known_amounts(self, name: str, space: Space) -> list[Amounts]:
         """Return the measured amounts of the part `name` of the cost: for each sibling, then for this study.
 

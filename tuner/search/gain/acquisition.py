@@ -21,6 +21,12 @@ LEAST_BOUND = 0.025
 """The smallest share of the best that a search says that it may have missed, unless it has measured all."""
 ENOUGH = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
+MANY_FAILURES = 4
+"""The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
+DOUBTFUL_BOUND = 0.25
+"""The smallest share of the best that such a search says that it may have missed."""
+WORTH_TELLING = 0.5
+"""The largest share of the best that such a search states as a bound; above it, the search is not sure."""
 
 
 class Compared(NamedTuple):
@@ -74,13 +80,34 @@ class Acquisition:
         shortfall = self._believed_loss(price)
         was_newest_off = outlook.newest_error > shortfall.bound and outlook.is_new.any()
         if not outlook.is_rough and not was_newest_off:
-            return self._with_causes(outlook.goal.in_words(prospect, shortfall))
+            has_many_failures = outlook.observed.failures >= MANY_FAILURES
+            claim = self._doubtful_claim(price) if has_many_failures else outlook.goal.in_words(prospect, shortfall)
+            return self._with_causes(claim)
         if len(outlook.measured_places) < ENOUGH:
             return None
         off_pct, count = 100 * max(outlook.usual_error, outlook.newest_error), len(outlook.measured_places)
         return self._with_causes(
             f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
         )
+
+    def _doubtful_claim(self, price: Price) -> str:
+        """Return in words what a search with many failures leaves unfound.
+
+        Where many probes fail, the best config often lies among those that are expected to fail, or is much faster than
+        predicted. So each config that may fit into memory and time counts as if it ran. The record of gains holds no
+        failed probe, so it does not lower the loss. All three numbers were chosen on launches of large models to
+        develop on (`benchmarks/results/search.md`).
+        """
+        outlook = self._outlook
+        failures = outlook.observed.failures
+        probes = failures + sum(len(entry.values) for entry in outlook.measured)
+        cause = f"{failures} of {probes} probes failed, so it is unclear what else runs"
+        runs = np.maximum(outlook.chances, outlook.costs.possible)
+        loss = expected_gain.shortfall(self._compared(price, runs).rivals)
+        bound = max(loss.bound, loss.mean, DOUBTFUL_BOUND)
+        if bound > WORTH_TELLING:
+            return f"not sure: {cause}"
+        return f"{loss._replace(bound=bound).in_words}: {cause}"
 
     def _must_go_on(self, price: Price) -> bool:
         """Return whether the search goes on, whatever further probes promise."""
@@ -98,8 +125,8 @@ class Acquisition:
 
         The bound is at least 0.3 of what the model says, and at least `LEAST_BOUND` of the best. The loss is believed
         by a power of the record, because a record of a few gains is too low. All three numbers were chosen on scripts,
-        ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected. On
-        launches of large models fewer hold (`benchmarks/results/search.md`).
+        ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected.
+        Where many probes fail, fewer hold. This loss then only decides when the search ends: see `_doubtful_claim`.
         """
         outlook = self._outlook
         by_model = expected_gain.shortfall(self._compared(price, outlook.chances).rivals)

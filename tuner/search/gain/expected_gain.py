@@ -137,6 +137,11 @@ class Shortfall(NamedTuple):
     bound: float
     """At least as large as the shortfall in 95 of 100 draws."""
 
+    @property
+    def in_words(self) -> str:
+        """The two shares in percent, as a person is told."""
+        return f"{100 * self.mean:.2g}% may be left, at most {100 * self.bound:.2g}%"
+
 
 def shortfall(rivals: Rivals) -> Shortfall:
     """Return how far the best is below the best of all rivals; their true values are drawn together."""
@@ -273,4 +278,4 @@ class Goal:
             why = f"{duration(prospect.gained_s)} of {training}; to find it takes {duration(prospect.takes_s)}"
         else:
             why = f"no more probes gain a second of {training}"
-        return f"{100 * shortfall.mean:.2g}% may be left, at most {100 * shortfall.bound:.2g}%: {why}"
+        return f"{shortfall.in_words}: {why}"
