@@ -246,8 +246,9 @@ def test_the_wait_of_a_job_in_the_queue_is_read(told: str, seconds: float | None
 def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submission = pytest.importorskip("submitit.core.utils").DelayedSubmission
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/sbatch").write_text("#!/bin/sh\necho Submitted batch job 7\n")
-    (tmp_path / "bin/sbatch").chmod(0o755)
+    for name in ("sbatch", "srun"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\necho Submitted batch job 7\n")
+        (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
     study = study_file(tmp_path, slurm={"nodes": 2, "gpus": 4}, devices="auto")
     code, out, err = tuner("scale", "--study", study, "--launcher", "slurm", "--gpus", "1,8", "--shared")

@@ -55,7 +55,8 @@ def test_a_stranger_reads_the_total_batch_what_was_given_up_and_what_is_unconfir
         unconfirmed=replace(best, trial=9, value=98.7, error=0.5),
     )
     said = verdict(replace(case, summary=row))
-    assert "97.60 ± 0.32 instead of 97.63 ± 0.39, for 1.9 times the samples/s" in said
+    assert "97.63 ± 0.39 against 97.60 ± 0.32" in said
+    assert "for 1.9 times the samples/s" in said
     assert "unconfirmed: #9 measured 98.70 ± 0.50 in sessions" in said
     assert " Its total batch is 4,096. " in said
 

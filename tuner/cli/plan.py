@@ -293,14 +293,14 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
 
 def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
     """Return what a job asks for that runs some configs: no more nodes and cards than they need, and their cores."""
-    slots = [bench.slot(one.case, one.folder, one.config) for one in planned]
+    slots = [bench.slot(case_plan.case, case_plan.folder, case_plan.config) for case_plan in planned]
     asked = bench.spec.slurm
     if slots and NODES in bench.spec.space:  # otherwise all configs of the study have the same placement
         nodes = max(slot.nodes for slot in slots)
         cards = max(len(slot.local_devices) for slot in slots) if bench.kind == "gpu" else None
         asked = asked.model_copy(update={"nodes": nodes, "gpus": cards})
     if asked.cpus_per_task is None:
-        wanted = [_cores(one, len(slot.local_devices)) for one, slot in zip(planned, slots, strict=True)]
+        wanted = [_cores(case_plan, len(slot.local_devices)) for case_plan, slot in zip(planned, slots, strict=True)]
         cores = max((known for known in wanted if known is not None), default=None)
         asked = asked.model_copy(update={"cpus_per_task": cores})
     return asked

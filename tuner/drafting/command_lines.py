@@ -118,7 +118,7 @@ _FACTS = {
 """Placeholder → what a probe has in its place."""
 
 
-class Change(NamedTuple):
+class WordChange(NamedTuple):
     """Words of a command that probes have in another form, or in addition."""
 
     typed: str
@@ -146,9 +146,9 @@ class Template:
     """Pairs of what was typed and what the study file has instead."""
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[WordChange]:
         """What is replaced or added."""
-        return [Change(typed, instead) for typed, instead in self.replaced]
+        return [WordChange(typed, instead) for typed, instead in self.replaced]
 
 
 def template(

@@ -9,7 +9,7 @@ from statistics import fmean
 from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
-from tuner.drafting.command_lines import Change
+from tuner.drafting.command_lines import WordChange
 from tuner.drafting.complaint import Output, complaint
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
@@ -86,7 +86,7 @@ def watch(
     clock: probe.Clock,
     limit_s: float,
     likely: Iterable[str] = (),
-    changes: Sequence[Change] = (),
+    changes: Sequence[WordChange] = (),
     check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
 ) -> Watched:
     """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.

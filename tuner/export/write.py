@@ -45,7 +45,7 @@ def prepare_results(runs: Path) -> None:
     """Make the folder of all results, which git ignores, unless it exists. Raises OutputError if that fails."""
     with _errors_of(runs), suppress(FileExistsError):
         runs.mkdir(parents=True)
-        (runs / IGNORE_FILE).write_text(IGNORE_ALL)
+        write_files(runs, {IGNORE_FILE: IGNORE_ALL.encode()})
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
