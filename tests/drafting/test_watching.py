@@ -9,7 +9,7 @@ from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, scripted_plan
 
 from tuner.count import ProcessCounts
-from tuner.drafting.command_lines import Change
+from tuner.drafting.command_lines import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
 from tuner.probe.probe_plan import Device
@@ -43,7 +43,7 @@ class World:
     def watch(
         self,
         limit_s: float = 60.0,
-        changes: Sequence[Change] = (),
+        changes: Sequence[WordChange] = (),
         check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
     ) -> Watched:
         silent = RecordedProbe(devices=(CPU,), samples=(), marks_s=(), total_s=0.0, exit_code=0)
@@ -238,7 +238,7 @@ def test_a_failure_after_some_iterations_is_a_failure(tmp_path: Path) -> None:
 def test_an_added_word_is_told_under_an_error_that_names_it(tmp_path: Path, error: str, is_told: bool) -> None:
     world = World(tmp_path, [OutputLine(t_s=1.0, text=error)], exit_at_s=3.0, exit_code=2)
     with pytest.raises(TrainerError) as refused:
-        world.watch(changes=[Change("", "--master-port {port}"), Change("", "hydra.run.dir={out_dir}")])
+        world.watch(changes=[WordChange("", "--master-port {port}"), WordChange("", "hydra.run.dir={out_dir}")])
     assert ("adds --master-port {port} (a free port" in str(refused.value)) is is_told
     assert "hydra" not in str(refused.value)
 
