@@ -3,7 +3,7 @@
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
-from tuner.errors import StudyError, TunerError
+from tuner.errors import StudyError
 from tuner.export import (
     StudyReader,
     connect,
@@ -202,10 +202,13 @@ _ARGUMENTS = {
 
 @contextmanager
 def _naming_arguments() -> Iterator[None]:
-    """Let errors name arguments in place of options; what is in backticks stays, because it is a command."""
+    """Let errors name arguments in place of options; what is in backticks stays, because it is a command.
+
+    Errors of a trainer stay as they are, because they quote its own options.
+    """
     try:
         yield
-    except TunerError as error:
+    except StudyError as error:
         options = re.compile(rf"(`[^`]*`)|(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w=-])")
         error.args = (options.sub(lambda found: found[1] or _ARGUMENTS[found[2]], str(error)),)
         raise
@@ -272,7 +275,9 @@ def optimize(
         )
     runs = Path(runs)
     if command:
-        searched = [f"{flag}={_listed(values)}" for flag, values in (search or {}).items()]
+        if not isinstance(search, Mapping | None):
+            raise StudyError(f'search is {search!r}; give a dictionary, as in {{"num_workers": [0, 2, 4]}}')
+        searched = [f"{flag}={_listed(flag, values)}" for flag, values in (search or {}).items()]
         wanted = Wanted(
             search=searched or None,
             name=name,
@@ -316,9 +321,13 @@ def _words(line: str) -> list[str]:
         raise StudyError(f"command {line!r}: {error}; close the quote, or give a list of words") from error
 
 
-def _listed(values: Sequence[Value] | str) -> str:
-    """Return values as `--search` has them; a text has this form already."""
-    return values if isinstance(values, str) else ",".join(map(value_text, values))
+def _listed(flag: str, values: Sequence[Value] | str) -> str:
+    """Return values as `--search` has them; a text has this form already. Raises StudyError for a single number."""
+    if isinstance(values, str):
+        return values
+    if not isinstance(values, Iterable):
+        raise StudyError(f"search: {flag} has the single value {values!r}; list its values, as in [{values!r}]")
+    return ",".join(map(value_text, values))
 
 
 def _stopped(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], budget: Budget) -> str | None:

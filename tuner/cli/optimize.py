@@ -29,7 +29,15 @@ from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
-from tuner.export import CaseSummary, beside_here, export_study, failed_configs, merged_lines, write_files
+from tuner.export import (
+    CaseSummary,
+    beside_here,
+    export_study,
+    failed_configs,
+    merged_lines,
+    prepare_results,
+    write_files,
+)
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
@@ -37,7 +45,8 @@ from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import changed_study, globs_of, load
+from tuner.study import changed_study, globs_of, load, select
+from tuner.trainers.registry import open_trainer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
 JsonLines = Annotated[
@@ -117,10 +126,16 @@ def optimize(
     tables = options.open_console() if quiet and not as_json else console
     result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike
     show = partial(_show, console, tables, screen, ready, url, to_train, result if command else None)
-    if len(groups) > 1:
-        run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show)
+
+    def show_and_tell() -> list[CaseSummary]:
+        """Return the summary of the study after showing it, and what a person is told who typed its command."""
+        rows = show()
         if command:
             _tell(tables, ready, result(), storage=storage, runs=runs)
+        return rows
+
+    if len(groups) > 1:
+        run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show_and_tell)
         return
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
@@ -130,13 +145,11 @@ def optimize(
         tables.print(text)
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
-    rows = show()
+    rows = show_and_tell()
     if line := progress_of_cases(ready.cases, outcomes, rows, len(ready.bench.devices)):
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)
-    if command:
-        _tell(tables, ready, result(), storage=storage, runs=runs)
     if not command and not ready.simulated and any(row.best for row in rows):
         console.print(script_of_best(searched, devices=own_devices, storage=storage, runs=runs, asked_for=study))
     conclude(outcomes, rows, interrupted=interrupted)
@@ -181,7 +194,11 @@ def _with_changes(
     """
     if not settings and max_seconds is None:
         return study
-    run = changed_study(load(study), settings, max_seconds, globs_of(cases))
+    globs = globs_of(cases)
+    run = changed_study(load(study), settings, max_seconds, globs)
+    if globs:  # before the file is written: names that match nothing would make it useless
+        select(open_trainer(run.trainer).cases(), globs)
+    prepare_results(runs.resolve())
     text = yaml(run.model_dump(mode="json", exclude_unset=True))
     console.print(f"{study} with other values is a study of its own: {run.name}; see `--study {run.name}`")
     content = f"# {study} with other values, as `tuner optimize` was asked for.\n{text}\n".encode()

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tuner.errors import StudyError
-from tuner.probe import Failure, FailureKind
+from tuner.probe import Failure, FailureKind, number_of
 from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_another
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
@@ -79,23 +79,26 @@ class CaseWork:
                 fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
         )
+        keeps_ending = self._job.purpose.stores_ending
         while asked := self._ask(target):
             result = self._probing.measure(asked)
             probed += 1
             self._confirmed += asked.confirms
             history = self.study.history()
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
+                if keeps_ending:
+                    self.study.stop(f"the search {ending}; rerun to resume")
                 return self._outcome(ending, probed, result.failure)
 
         # nothing is left to ask for: why?
-        keeps_ending = self._job.purpose.stores_ending
         if self._job.interrupted():
             if keeps_ending:
                 self.study.stop(STOPPED_EARLY)
             return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.history().finished >= target
-        if is_reached and keeps_ending:
-            self.study.stop(f"the search stopped at its budget of {target} trials; a larger `--n-trials` resumes it")
+        if target is not None and is_reached and keeps_ending:
+            budget = number_of(target, "trial")
+            self.study.stop(f"the search stopped at its budget of {budget}; a larger `--n-trials` resumes it")
         if self.study.awaited:
             ending = events.Ending.ELSEWHERE
         elif not probed:

@@ -1,6 +1,6 @@
 """Says which process runs a trial, and whether that process still lives, by the clock of the database.
 
-Liveness of life are compared on that clock, because the clocks of two hosts may differ.
+Signs of life are compared on that clock, because the clocks of two hosts may differ.
 """
 
 import os

@@ -169,6 +169,13 @@ class Parameter:
         return all(condition.holds(config) for condition in self.conditions)
 
 
+def _rung(value: Value) -> float:
+    """Return a rung of a ladder as a number. Raises StudyError for a text."""
+    if isinstance(value, str):
+        raise StudyError(f"{LADDER}: {value!r} is no number, and the rungs of a ladder are numbers")
+    return float(value)
+
+
 def _plain(value: Any) -> Any:
     """Return a number of NumPy as one of Python, and any other value as it is."""
     return value.item() if hasattr(value, "item") else value
@@ -199,15 +206,18 @@ class Space:
         """
         parameters: list[Parameter] = []
         for name, given in values.items():
-            listed = () if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+            is_listed = isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) == 1
+            listed = tuple(given) if is_listed else ()
             plain = list(map(_plain, listed))
             if not plain or not all(isinstance(value, bool | int | float | str) for value in plain):
                 raise StudyError(
                     f"{name}={given!r} lists no values; write each of them, as in [0, 2, 4], range(1, 9), "
                     '["bf16", "fp32"] or, for a logarithmic float, numpy.geomspace(1e-5, 1e-1, 13)'
                 )
-            ordered = sorted(plain, key=float) if name == LADDER else plain
-            parameters.append(Parameter(name=name, values=tuple(ordered), is_range=isinstance(given, range)))
+            if name == LADDER:
+                plain = sorted(plain, key=_rung)
+            is_range = isinstance(given, range) and name != LADDER
+            parameters.append(Parameter(name=name, values=tuple(plain), is_range=is_range))
         return cls(tuple(parameters))
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:

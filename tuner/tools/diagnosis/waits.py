@@ -289,7 +289,7 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
             f"a worker per core gains up to {times:.2f} times if workers compute; workers that wait for storage may "
             "gain more: `tuner optimize --search num_workers=…` measures it"
         )
-    of_all = f": {each * at_once:.3g} for {at_once} trials" if at_once > 1 else ""
+    of_all = f": {each * at_once:.6g} for {at_once} trials" if at_once > 1 else ""
     yield cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
@@ -318,7 +318,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     if workers and cores:
         each = max(workers.value, 1.0)  # a trial without workers loads its data itself
         by_cores = math.floor(cores.value / each)
-        how += f"; {_cores_text(cores)} / {number_of(f'{each:.3g}', 'worker')} = {number_of(by_cores, 'trial')}"
+        how += f"; {_cores_text(cores)} / {number_of(f'{each:.6g}', 'worker')} = {number_of(by_cores, 'trial')}"
         most = min(most, by_cores)
     if most <= at_once:
         return
