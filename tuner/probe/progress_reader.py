@@ -49,8 +49,8 @@ class Unmatched:
 
     def feed(self, text: str) -> None:
         """Consider a line that no pattern has matched."""
-        repeats = self._repeat(text)
-        if repeats >= self.REPEATED or any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers):
+        is_plain = any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers)
+        if is_plain or self._repeat(text) >= self.REPEATED:
             self._latest.append(quoted(text.strip()))
 
     def _repeat(self, text: str) -> int:
