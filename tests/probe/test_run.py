@@ -343,24 +343,6 @@ def test_a_trainer_that_ends_without_a_match_has_no_progress() -> None:
     assert kind(probe(steps(10), exit_at_s=30.0)[0]) is FailureKind.NO_PROGRESS
 
 
-@pytest.mark.parametrize(("every_s", "most_s"), [(0.01, 21.0), (1.0, 301.0), (9.0, 301.0)])
-def test_lines_of_any_form_that_go_on_without_a_match_end_the_probe(every_s: float, most_s: float) -> None:
-    """A thousand of them are no start; fewer are given the time of a start."""
-    lines = [(10.0 + every_s * n, f"[{n:5d}] loss {1 / (n + 1):.3g} lr 1e-0{n % 9}") for n in range(2000)]
-    result, trainer = probe(lines)
-    assert (kind(result), trainer.ended_at_s) == (FailureKind.NO_PROGRESS, pytest.approx(most_s, abs=2.0))
-    assert result.failure is not None
-    assert "no line matched `progress`" in result.failure.detail
-    assert " | [" in result.failure.detail
-
-
-@pytest.mark.parametrize("line", ["Building {}/4096", "layer {0} of rank 0", "file.py:12: UserWarning: slow"])
-def test_many_lines_of_a_start_are_no_progress(line: str) -> None:
-    most = 640 if "layer" in line else 4096
-    begin = [(1.0 + number / 100, line.format(number)) for number in range(most)]
-    assert probe([*begin, *iterations(20, start_s=60.0)])[0].ok
-
-
 def test_lines_of_a_start_are_no_progress() -> None:
     building = [(1.0 + number, f"Building {number}/1024 environments") for number in range(300)]
     assert probe([*building, *iterations(20, start_s=310.0)])[0].ok

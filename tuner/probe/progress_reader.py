@@ -23,50 +23,22 @@ FORMS = tuple(
 
 
 class Unmatched:
-    """Collects lines that look like progress: plain forms, progress bars whose count grows, and lines that repeat."""
+    """Collects lines that look like progress: plain forms or progress bars whose count grows."""
 
-    REPEATED = 30
-    """So many lines that differ in their numbers alone look like progress of any form (chosen)."""
-    MANY = 1000
-    """So many of them are no start, which repeats a line for each layer of each rank: at most 8 times 80 (chosen)."""
-
-    def __init__(self, *, any_form: bool = False) -> None:
-        """`any_form`: whether repeated lines count, too. They do where patterns must match sooner or later."""
+    def __init__(self) -> None:
         forms = (*FORMS, r"(?P<iteration>\d+)/\d+ \[")
         self._readers = [ProgressReader(LinePatterns(patterns=(form,)), 0.0) for form in forms]
         self._latest: deque[str] = deque(maxlen=3)
-        self._any_form = any_form
-        self._repeats: Counter[str] = Counter()
-        """A line without its numbers → how many such lines have come, each with other numbers than the one before."""
-        self._last: dict[str, str] = {}
-        self.are_many = False
-        """Whether so many lines have come that they are no start."""
 
     @property
     def lines(self) -> Sequence[str]:
-        """The last lines that look like progress. Empty until three lines have shown so."""
+        """The last lines that look like progress. Empty until three lines have shown a growing count."""
         return list(self._latest) if len(self._latest) == self._latest.maxlen else []
 
     def feed(self, text: str) -> None:
         """Consider a line that no pattern has matched."""
-        is_plain = any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers)
-        if is_plain or self._repeat(text) >= self.REPEATED:
+        if any(reader.feed(OutputLine(t_s=0.0, text=text)) for reader in self._readers):
             self._latest.append(quoted(text.strip()))
-
-    def _repeat(self, text: str) -> int:
-        """Return how often a line has come with other numbers; 0 for counts with an end, which starts print, too.
-
-        An example of these is `Building 3/1024 environments`.
-        """
-        shape = re.sub(r"\s+", " ", re.sub(r"[-+]?\d[\d.,_]*(?:e[-+]?\d+)?", "0", text))
-        is_new = shape not in self._last
-        is_left_out = "0" not in shape or re.search("0 ?(?:/|of) ?0", shape) or (is_new and len(self._last) > self.MANY)
-        if not self._any_form or is_left_out:
-            return 0
-        self._repeats[shape] += self._last.get(shape) != text
-        self._last[shape] = text
-        self.are_many = self.are_many or self._repeats[shape] >= self.MANY
-        return self._repeats[shape]
 
 
 class ProgressReader:

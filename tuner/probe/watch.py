@@ -77,7 +77,7 @@ class Watch:
         """When a process last told that it evaluates or saves."""
         self.evidence = Evidence()
         """The signs of a failure since the last iteration."""
-        self._unmatched = Unmatched(any_form=bool(reader.patterns.patterns))
+        self._unmatched = Unmatched()
         """The lines that look like progress and match no pattern."""
         self._unread: str | None = None
         """Why the progress file gives no iteration, as its reader said last."""
@@ -144,7 +144,7 @@ class Watch:
         """
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
-        if (now_s >= self._limits.longest_start_s or self._unmatched.are_many) and self.unmatched_lines:
+        if now_s >= self._limits.longest_start_s and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
         if now_s >= self._limits.max_seconds:
             return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
