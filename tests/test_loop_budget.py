@@ -117,6 +117,8 @@ def test_the_first_probe_of_a_run_may_take_the_whole_time_although_its_preparati
     budget = Budget(clock, PROBE_S / HOUR_S)
     clock.advance(1.0)
     assert budget.grant(PROBE_S)
+    assert budget.grant(PROBE_S)  # asked again, because a transaction is repeated
+    budget.begin()
     assert not budget.grant(PROBE_S)  # only the first
 
 

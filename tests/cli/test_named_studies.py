@@ -62,6 +62,10 @@ def test_a_study_of_other_values_is_shown_by_its_folder_and_asks_nothing(tuner: 
     changed = ("--set", "num_envs=16", "--max-seconds", "20", "--n-trials", "1")
     code, out, err = tuner("optimize", "--yes", "--study", study_file(tmp_path), "--cases", "run", *changed)
     assert (code, err) == (0, "")
+    kept = (tmp_path / "runs/demo-16-20s/study.yaml").read_text()
+    code, out, err = tuner("optimize", "--yes", "--study", tmp_path / "demo.yaml", "--cases", "rum", *changed)
+    assert (code, "rum" in err) == (2, True)
+    assert (tmp_path / "runs/demo-16-20s/study.yaml").read_text() == kept
     assert tuner("optimize", "--study", "demo-16-20s", "--n-trials", "1")[0] == 0  # with the same case
     code, named, err = tuner("status", "--study", "demo-16-20s")
     assert (code, err) == (0, "")

@@ -156,25 +156,18 @@ def started(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("lines", "earliest_s", "latest_s"),
-    [([OutputLine(t_s=40.0, text="loading")], 5, 6), ([told(2.0, type="training", begun=True)], 2, 3)],
-    ids=["loading", "training"],
-)
-def test_flags_are_checked_soon_after_they_were_parsed(
-    tmp_path: Path, lines: list[OutputLine], earliest_s: float, latest_s: float
-) -> None:
+def test_flags_are_checked_at_the_first_step_when_no_other_parser_follows(tmp_path: Path) -> None:
     options = [{"names": ["--num-workers"], "value": 2}]
     record = json.dumps({"type": "flags", "parser": "argparse", "options": options})
     (started(tmp_path) / "counts/1-a.jsonl").write_text(f"{record}\n")
-    world = World(tmp_path, lines)
+    world = World(tmp_path, [OutputLine(t_s=20.0, text="loading"), told(22.0, type="training", begun=True)])
 
     def refuse(processes: Sequence[ProcessCounts]) -> None:
         raise StudyError(processes[0].flags[0].names[0])
 
     with pytest.raises(StudyError, match="num-workers"):
         world.watch(check=refuse)
-    assert earliest_s <= world.clock.now() <= latest_s
+    assert 22 <= world.clock.now() <= 23
     assert world.trainer.exit_code() is not None
 
 

@@ -108,7 +108,14 @@ def test_without_a_view_the_files_are_put_back(folder: Path) -> None:
 
 def test_of_a_folder_runs_only_studies_are_not_put_back(folder: Path) -> None:
     """The training may have such a folder, too; a database that goes on must not become an older one."""
-    files = ["nov28/best.pt", "demo/study.db", "other/study.db", "pg/probes/walk/0/console.log", "all.db"]
+    files = [
+        "nov28/best.pt",
+        "new/init/console.log",
+        "demo/study.db",
+        "other/study.db",
+        "pg/probes/walk/0/console.log",
+        "all.db",
+    ]
     for name in files:
         (file := folder / "runs" / name).parent.mkdir(parents=True, exist_ok=True)
         file.write_text(WORK)

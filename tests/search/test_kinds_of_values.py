@@ -155,12 +155,19 @@ def test_a_trial_that_ends_without_a_value_may_suggest_less() -> None:
     assert len(study.trials) == 2
 
 
-@pytest.mark.parametrize("given", [FloatDistribution(1e-5, 1e-1, log=True), "bf16", [], [None], 3])
+@pytest.mark.parametrize("given", [FloatDistribution(1e-5, 1e-1, log=True), "bf16", [], [None], 3, np.eye(2)])
 def test_a_parameter_without_listed_values_is_refused(given: object) -> None:
-    with pytest.raises(StudyError, match=r"lr=.* lists no values"):
+    with pytest.raises(StudyError, match=r"(?s)lr=.* lists no values"):
         Space.of(lr=given)  # pyright: ignore[reportArgumentType]
 
 
 def test_numbers_of_numpy_become_plain_numbers() -> None:
     space = Space.of(lr=np.geomspace(1e-5, 1e-1, 5), batch=np.array([1, 2]))
     assert {type(value) for parameter in space.parameters for value in parameter.values} == {float, int}
+
+
+def test_a_ladder_that_is_given_as_a_range_stays_the_choice_that_older_studies_have() -> None:
+    (ladder,) = Space.of(num_envs=range(8, 33, 8)).parameters
+    assert distribution(ladder) == CategoricalDistribution((8, 16, 24, 32))
+    with pytest.raises(StudyError, match="num_envs: 'many' is no number"):
+        Space.of(num_envs=["many"])

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
 from tuner.study import values_in
-from tuner.trainers.config_files import changed_text, copy_name, with_copies
+from tuner.trainers.config_files import changed_text, copy_name, named_files, with_copies
 
 YAML_TEXT = "train:\n  batch_size: 32  # per card\n  name: 'a'\nworkers: 2\nlist: [1, 2]\n"
 TOML_TEXT = '# a model\n[train]\nbatch_size = 32 # per card\nname = "a"\n\n[data]\nworkers = 2\n'
@@ -97,3 +97,8 @@ def test_toml_and_yaml_read_the_value_back(tmp_path_factory: pytest.TempPathFact
     (folder / "a.yaml").write_text(YAML_TEXT)
     assert tomllib.loads(changed_text(folder / "a.toml", {"data.workers": value}))["data"]["workers"] == value
     assert YAML().load(changed_text(folder / "a.yaml", {"workers": value}))["workers"] == value
+
+
+def test_a_file_is_named_as_a_word_and_behind_an_equals_sign() -> None:
+    words = ["python", "train.py", "a.yaml", "--config=b.yaml", "config=c.yaml", "+config=d.toml"]
+    assert named_files(words) == ["a.yaml", "b.yaml", "c.yaml", "d.toml"]

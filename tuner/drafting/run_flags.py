@@ -90,7 +90,7 @@ def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) ->
     """
     path_of = {word: path for process in processes for path, word in process.files.items()}
     for word, path in path_of.items():
-        name = word.rpartition("=")[2] if word.startswith("-") else word  # of `--config=train.yaml`, `train.yaml`
+        name = word.rpartition("=")[2]  # of `--config=train.yaml` or `config=train.yaml`, `train.yaml`
         if is_config(path) and is_named(name, words):
             for keys, value in values_in(Path(path)).items():
                 yield Flag(names=(f"{name}:{keys}",), value=str(value))

@@ -133,7 +133,7 @@ def watch(
         while not is_over:
             has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
             is_clear = is_clear_with(trainer.lines(0.0 if has_exited else 0.1))
-            if flags.are_newly_known(clock.now() - origin_s, trains=counted.begun_s is not None):
+            if flags.are_newly_known(trains=counted.begun_s is not None):
                 check(flags.processes)
             is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s()
         exit_code = trainer.exit_code()
@@ -218,13 +218,9 @@ def _is_enough(printed: Found) -> bool:
 class _ParsedFlags:
     """Follows the flags that the processes of a command have parsed."""
 
-    SETTLED_S = 5.0
-    """The flags are known once no parser has told others for this long, in seconds (chosen), or the script trains."""
-
     def __init__(self, folder: Path) -> None:
         """`folder` is that of the counts."""
         self._counts = MergedCounts(CountLines(folder, USUAL_BOUNDS.log_bytes).read)
-        self._count, self._changed_s, self._is_told = 0, 0.0, True
         self._trains = False
 
     @property
@@ -232,23 +228,15 @@ class _ParsedFlags:
         """What each process has told so far."""
         return self._counts.processes
 
-    def are_newly_known(self, now_s: float, *, trains: bool) -> bool:
-        """Return whether the flags are known now, and were not at the last call.
+    def are_newly_known(self, *, trains: bool) -> bool:
+        """Return whether the flags are known since this call: an optimizer has made a step, as `trains` says.
 
-        Args:
-            now_s: the seconds since the start.
-            trains: whether an optimizer has made a step; nothing is read after that.
+        Before that, another parser may follow, or another process that trains.
         """
-        if self._trains:
+        if self._trains or not trains:
             return False
-        self._trains = trains
+        self._trains = True
         self._counts.read()
-        count = sum(len(process.flags) for process in self.processes)
-        if count != self._count:
-            self._count, self._changed_s, self._is_told = count, now_s, False
-        if self._is_told or not (trains or now_s - self._changed_s >= self.SETTLED_S):
-            return False
-        self._is_told = True
         return True
 
 

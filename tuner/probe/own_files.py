@@ -255,7 +255,8 @@ def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.st
 
 def _is_study(folder: Path, out_dir: Path) -> bool:
     """Return whether a folder holds the study of this probe, or a study into which another tuner may write."""
-    return out_dir.is_relative_to(folder) or (folder / "study.db").exists() or (folder / "probes").is_dir()
+    has_files_of_study = any((folder / name).exists() for name in ("study.db", "probes", "init"))
+    return out_dir.is_relative_to(folder) or has_files_of_study
 
 
 def _state(status: os.stat_result) -> list[int]:

@@ -149,7 +149,7 @@ class Budget:
         self.total_s = math.inf if hours is None else hours * HOUR_S
         """The seconds of the whole budget."""
         self._end_s = clock.now() + self.total_s
-        self._has_granted = False
+        self._has_begun = False
         self.shortage: Shortage | None = None
         """Which probe was too long for the rest; None while the rest was enough."""
 
@@ -168,11 +168,14 @@ class Budget:
         taken some of it: otherwise a study that is resumed with the same budget would never go on.
         """
         left_s = self.left_s()  # once, because time goes on
-        enough_s = left_s if self._has_granted else self.total_s
+        enough_s = left_s if self._has_begun else self.total_s
         if probe_s is not None and probe_s > enough_s:
             self.shortage = Shortage(probe_s=probe_s, left_s=left_s)
-        self._has_granted = True
         return self.shortage is None
+
+    def begin(self) -> None:
+        """Note that a probe begins: no further one may take more than what is left."""
+        self._has_begun = True
 
 
 def within(job: Job, budget: Budget) -> Job:
@@ -180,8 +183,14 @@ def within(job: Job, budget: Budget) -> Job:
 
     A simulated probe takes no time, so its length is ignored.
     """
+
+    def begin(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        """Probe a config on the budget's time."""
+        budget.begin()
+        return job.probe(plan, stop)
+
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
-    return limited if job.simulated else replace(limited, has_time=budget.grant, left_s=budget.left_s)
+    return limited if job.simulated else replace(limited, probe=begin, has_time=budget.grant, left_s=budget.left_s)
 
 
 @contextmanager

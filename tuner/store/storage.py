@@ -323,6 +323,8 @@ class TrialStorage(BaseStorage):
 
         A constant statement takes a quarter of the time of Optuna's, which reads the trial first and is built anew.
         """
+        if self.engine.dialect.name not in {"sqlite", "postgresql"}:  # others, such as MySQL, know no ON CONFLICT
+            return False
         with self.rdb.scoped_session() as session, session.begin():
             return session.connection().execute(insertion, values).rowcount > 0
 

@@ -66,7 +66,7 @@ def is_named(name: str, words: Sequence[str]) -> bool:
 
 def named_files(words: Sequence[str]) -> list[str]:
     """Return the configuration files that words of a command name, as a whole or behind `=`."""
-    names = [word.rpartition("=")[2] if word.startswith("-") else word for word in words]
+    names = [word.rpartition("=")[2] for word in words]
     return [name for name in names if is_config(name)]
 
 
