@@ -17,8 +17,8 @@ _Schema = Mapping[str, Any]
 _INTRODUCTION = """\
 # All keys of a study file
 
-[Study files](studies.md) explains the keys. In brackets stand the default and, where they are not obvious, the allowed
-values. Numbers are positive."""
+[Study files](studies.md) explains the keys. Brackets hold the default, and allowed values that are not obvious. Numbers
+are positive."""
 
 _PAGES = {
     "trainer": "[the options of `command`](command.md#options)",
