@@ -212,7 +212,10 @@ class ProcessTree:
         """pid → the pid of the rank that this process works for."""
 
     def rescan(self) -> None:
-        """Search the tree again. When the root has ended, keep the processes of the last search."""
+        """Find the root and the processes below it again, and which are ranks, and which rank each of them works for.
+
+        When the root has ended, the processes of the last search are kept.
+        """
         if self._root is None:
             return
         with suppress(psutil.Error):
