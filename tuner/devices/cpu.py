@@ -212,7 +212,7 @@ class ProcessTree:
         """pid → the pid of the rank that this process works for."""
 
     def rescan(self) -> None:
-        """Find the root and the processes below it again, and which are ranks, and which rank each of them works for.
+        """Find out again which processes run below the root, which of them are ranks, and which help which rank.
 
         When the root has ended, the processes of the last search are kept.
         """

@@ -288,7 +288,7 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
         # on several nodes, most flags count the ranks of one node
         fact = "{local_ranks}" if has_nodes and name not in TOTAL_RANKS else "{ranks}"
     elif name == WORLD and is_number and str(ranks(without_world)) == value:
-        fact = "{ranks}"  # some scripts count machines by it: another flag that counts ranks must say the same number
+        fact = "{ranks}"  # a world size may count machines: that it counts ranks shows only where another flag agrees
     elif name == "devices" and re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value):
         fact = "{devices}"
     elif name in PORTS and is_number:

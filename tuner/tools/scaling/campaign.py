@@ -214,9 +214,9 @@ class _Together:
         """Return the `stop` of the probe at this place."""
 
         def answer(so_far: probe.ProbeResult | None) -> probe.Answer:
-            """Return what the probe does next, as all probes go on until each has a long and steady window.
+            """Return what this probe does next: all probes go on until each has a long and steady window.
 
-            `MORE` keeps it going beyond its usual iterations. `GO` lets it end after them.
+            Until then, `MORE` keeps the probe going beyond its usual iterations. Afterwards, `GO` lets it end after them.
             """
             if self._interrupted():
                 return probe.Answer(probe.Next.INTERRUPTED)
