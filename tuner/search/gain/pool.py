@@ -131,7 +131,7 @@ class Pool:
         return self._places.get(config_digest(config))
 
     def extended(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
-        """Return a larger pool: with `configs`, and with all configs that differ in one parameter from one of `best`."""
+        """Return a larger pool, with `configs` and with all configs that differ in one parameter from one of `best`."""
         neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
         wanted = {config_digest(config): config for config in (*configs, *neighbours)}
         new = {digest: config for digest, config in wanted.items() if digest not in self._places}

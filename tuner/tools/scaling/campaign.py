@@ -216,7 +216,7 @@ class _Together:
         def answer(so_far: probe.ProbeResult | None) -> probe.Answer:
             """Return what this probe does next: all probes go on until each has a long and steady window.
 
-            Until then, `MORE` keeps the probe going beyond its usual iterations. Afterwards, `GO` lets it end after them.
+            Until then, `MORE` keeps this probe going beyond its usual iterations. With `GO`, it ends after these.
             """
             if self._interrupted():
                 return probe.Answer(probe.Next.INTERRUPTED)
