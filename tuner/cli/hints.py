@@ -145,11 +145,15 @@ def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
 
 
 def _larger_rungs(bench: "Workbench", case: Case, top: int) -> str:
-    """Return in words whether a rung above `top`, the largest rung, may be better."""
+    """Return in words whether a rung above `top`, the largest rung, may be better.
+
+    A trainer can know how many environments (`num_envs`) it runs at most. So it is asked only for a ladder of these;
+    about other parameters it knows no such number.
+    """
     space = bench.space_for(case)
     change = "larger `max`" if space.auto_bounds else "longer ladder"  # what the study file has to say
     longer = f"a {change} may be better, in a study with another name"
-    end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None  # None: the trainer knows no largest rung
+    end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None
     if end is None:
         return longer
     if top >= end.num_envs:

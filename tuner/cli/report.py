@@ -87,20 +87,23 @@ def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: Stu
 
 
 def _training_line(bench: Workbench, view: CaseView) -> str | None:
-    """Return the command of a study with the best values of a case.
+    """Return one line to paste, which trains with the best values of a case; None where a script is needed instead.
 
-    None where there is no best, or the command needs files, a port or a folder that a script must make.
+    It is the command that the user typed, with the best values. For a study that was not made from a typed command, it
+    is the command in the study file, unless that needs a port, an output folder or the names of devices. One line is
+    not enough for several nodes, for changed configuration files, or for a trainer other than `command`, which may
+    write files of its own. Without a best config there is no line either.
     """
     trainer, best = bench.trainer, view.best
     case = Case(name=view.name)
     if best is None or not isinstance(trainer, CommandTrainer) or bench.spec.slurm.nodes > 1:
         return None
-    if trainer.copies(best.config):  # changed copies of its configuration files
+    if trainer.copies(best.config):  # the training reads changed copies of its configuration files
         return None
     folder = best_folder(case.name)
-    if typed := typed_line(bench, case, best.config, folder):
-        return typed
-    # no person has typed the command of this study: it is that of its file
+    if line := typed_line(bench, case, best.config, folder):
+        return line
+    # the study was not made from a typed command
     variables = bench.spec.trainer.options.get("env") or {}
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None

@@ -33,9 +33,13 @@ class Bars(Progress):
         self._doing: dict[str, tuple[str, ...]] = {}
         """A worker → what its probe does, and how busy its devices are."""
         self._best: dict[str, str] = {}
+        """A case → its best so far, in words."""
         self._ended: set[str] = set()
+        """The cases that have ended."""
         self._devices: dict[str, Sequence[str]] = {}
+        """A worker → the names of its devices."""
         self._objective = ""
+        """The first objective of the study."""
         super().__init__(
             TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),

@@ -212,7 +212,10 @@ class ProcessTree:
         """pid → the pid of the rank that this process works for."""
 
     def rescan(self) -> None:
-        """Search the tree again. When the root has ended, keep the processes of the last search."""
+        """Find out again which processes run below the root, which of them are ranks, and which help which rank.
+
+        When the root has ended, the processes of the last search are kept.
+        """
         if self._root is None:
             return
         with suppress(psutil.Error):

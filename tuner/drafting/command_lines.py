@@ -277,7 +277,7 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     limits = ("max_iterations", "max_steps", "max_iters", "num_iterations", "iterations", "steps")
     few = 1000  # a command that ends after fewer iterations may end before a probe has measured enough
     is_number = value.isdecimal()
-    without_world = [word for word in words if WORLD not in word.replace("-", "_")]  # other words may name the ranks
+    without_world = [word for word in words if WORLD not in word.replace("-", "_")]
     has_nodes = nodes(words) > 1
     of_nodes = {**dict.fromkeys(NODES, "{nodes}"), "node_rank": "{node_rank}", "machine_rank": "{node_rank}"}
     of_nodes |= {"master_addr": "{head}", "main_process_ip": "{head}", "rdzv_endpoint": "{head}:{port}"}
@@ -285,10 +285,10 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     if has_nodes and name in of_nodes:
         fact = of_nodes[name]
     elif name in RANKS and is_number and int(value) > 0:
-        counts_one_node = has_nodes and name not in TOTAL_RANKS
-        fact = "{local_ranks}" if counts_one_node else "{ranks}"
+        # on several nodes, most flags count the ranks of one node
+        fact = "{local_ranks}" if has_nodes and name not in TOTAL_RANKS else "{ranks}"
     elif name == WORLD and is_number and str(ranks(without_world)) == value:
-        fact = "{ranks}"
+        fact = "{ranks}"  # a world size may count machines: that it counts ranks shows only where another flag agrees
     elif name == "devices" and re.fullmatch(r"(?:cpu|cuda:\d+)(?:,(?:cpu|cuda:\d+))+", value):
         fact = "{devices}"
     elif name in PORTS and is_number:

@@ -203,7 +203,11 @@ def _check_added(words: Sequence[str], template: command_lines.Template) -> None
 
 
 def python_beside(program: str) -> str:
-    """Return the Python beside a program that PATH finds in an environment of venv or conda; empty for any other."""
+    """Return the Python of the venv or conda environment in which PATH finds a program; empty for other programs.
+
+    The study file names this Python. So a search finds the program, such as `torchrun`, in the same environment, even
+    when it is started from a shell in which the environment is not active.
+    """
     path = shutil.which(program)
     if path is None or os.sep in program:  # a path such as ./train.sh is not looked for in PATH
         return ""

@@ -195,7 +195,10 @@ def _unknown_samples(printed: Found) -> str:
 
 
 def _lines_of_progress(watched: Watched) -> list[str]:
-    """Return the lines of the study file for a command whose printed lines are read, or whose reports."""
+    """Return the lines of the study file that say how to follow a command that is not counted inside.
+
+    Its progress is read from the lines that it prints, or from its own calls of `report()`.
+    """
     printed = watched.found
     if printed is None:
         raise ValueError("neither counts nor printed progress")

@@ -169,9 +169,13 @@ def part_of_plan(
 ) -> probe.ProbePlan:
     """Return a node's part of a plan: with its devices, their variables, and log files of its own.
 
-    The tuner merges the counts of all nodes. So the part is not counted, but its environment has the variables that
-    begin the counting. The tuner protects the person's files, too: a copy that this node made late would hold a
-    probe's content. Raises OutputError if no files can be made.
+    Two things are done by the tuner for all nodes, and are switched off in the part:
+
+    - It merges the counts. The node's processes do count, by the variables that are added here, and the watcher sends
+      their counts on without merging them.
+    - It protects the person's files. A copy that this node made late would hold a probe's content.
+
+    Raises OutputError if no files can be made.
     """
     os.environ |= {probe.NODE_RANK: str(number), probe.HEAD: part.head}  # the plan's command refers to them
     plan = part.plan
@@ -201,7 +205,9 @@ def main() -> None:
     if not isinstance(opening, Opening):
         return
     try:
-        earlier_s = ENDED_WITHIN_S + SILENT_S  # an earlier watcher has ended then, even where it hangs in a write
+        # The lock keeps two watchers from training on the same devices: one of an earlier tuner may still be ending.
+        # It has ended after this time, even where it hangs in a write.
+        earlier_s = ENDED_WITHIN_S + SILENT_S
         lock = node_lock(f"{os.environ.get('SLURM_JOB_ID')}-{os.environ.get('SLURMD_NODENAME')}", earlier_s)
         serve(mailbox, opening, clock)
         lock.close()

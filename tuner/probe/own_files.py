@@ -112,9 +112,10 @@ class View:
 
         Args:
             folders: The folders.
-            out_dir: The folder of the probe, which stays outside of the view, although it may lie in a folder. So do
+            out_dir: The folder of the probe. It stays outside of the view, even if it lies in one of the folders. So do
                 file systems that are mounted below the folders.
-            keeping: The folders for temporary files, and what may be tried.
+            keeping: The temporary folders that may hold what the command writes, whether a view may be tried at all,
+                and the user and group that must own the files.
         """
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")

@@ -50,17 +50,21 @@ There is a result after each iteration of the first minute of training, and late
 
 def ending_after_last(stop: Stop) -> Stop:
     """Return a `stop` that answers `ENOUGH` one iteration after `stop` has answered `LAST_ITERATION`."""
-    was_last_announced = False
+    runs_last_iteration = False
 
     def stop_after_last(so_far: ProbeResult | None) -> Answer:
-        """Return the answer of `stop`, or that it is enough."""
-        nonlocal was_last_announced
+        """Return the answer of `stop`, but end the probe once the iteration that `stop` has called the last has ended.
+
+        A session may have started no further iteration. So the probe would wait for one in vain if `stop` now wanted
+        to go on. Only a reason of `stop` to end the probe otherwise, such as `PRUNED`, is kept.
+        """
+        nonlocal runs_last_iteration
         answer = stop(so_far)
         if so_far is None:  # no iteration has ended since the last call
             return answer
-        if was_last_announced and answer.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
+        if runs_last_iteration and answer.next in {Next.GO, Next.MORE, Next.LAST_ITERATION}:
             return Answer(Next.ENOUGH)
-        was_last_announced = answer.next is Next.LAST_ITERATION
+        runs_last_iteration = answer.next is Next.LAST_ITERATION
         return answer
 
     return stop_after_last

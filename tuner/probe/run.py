@@ -84,7 +84,7 @@ class _Probe:
         self._origin_s = clock.now()
         self._reader = ProgressReader(plan.progress, self._origin_s)
         self._watch = Watch(plan.slot.limits, self._reader, len(plan.slot.devices))
-        self._blank = ProbeResult(
+        self._nothing_measured = ProbeResult(
             config=plan.config,
             plan_digest=plan.digest,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -95,6 +95,7 @@ class _Probe:
                 "devices": ", ".join(sorted({device.identity for device in plan.slot.devices})),
             },
         )
+        """What is known before the start; each result adds what was measured."""
 
     def run(self, launch: protocols.Launch, stop: protocols.Stop, oom_kills: Callable[[], int]) -> ProbeResult:
         """Run the probe until its trainer has ended or a session is free for the next probe, and return its result."""
@@ -224,7 +225,7 @@ class _Probe:
         """Return the result so far with the numbers that need no window. `total_s`: the seconds that the probe took."""
         marks = self._watch.marks
         return replace(
-            self._blank,
+            self._nothing_measured,
             total_s=total_s,
             start_up_s=marks[0].t_s if marks else None,
             iteration=marks[-1].iteration if marks else None,

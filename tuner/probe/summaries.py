@@ -266,10 +266,13 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
 
 
 def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | None:
-    """Return a rank's busy share in percent; None above 100 %.
+    """Return for which share of the training a rank's device was busy with tensor work, in percent; None above 100 %.
+
+    A session may do only a part of an iteration's work, but `busy_s` counts the time of the whole. So it is compared
+    with the seconds that the whole takes, `trained_s`, and not with the seconds that passed.
 
     Args:
-        busy_s: iteration → the busy seconds of the rank up to the iteration's end.
+        busy_s: iteration → the busy seconds of the rank from the start up to the iteration's end, as it reports them.
         rank_window: the window by the rank's own reports.
     """
 

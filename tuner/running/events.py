@@ -58,7 +58,11 @@ class BestSoFar:
 
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
-        """Return the best config of a case so far; None where no config may be the best."""
+        """Return the best config of a case so far; None where no config may be the best.
+
+        The error is that for people, wider where another program may have disturbed the only measurement. `times` is
+        None where `CaseView.doubts` says why the measurements may be wrong or cannot be compared.
+        """
         view = CaseView(name=case.case, record=case, trials=trials)
         best, gained = view.best, gain(view)
         return best and cls(

@@ -23,14 +23,18 @@ class CaseWork:
     """The work on one case."""
 
     def __init__(self, job: Job, case: Case) -> None:
-        """Open the study of a case for a job. Raises StoreError if it was begun with other settings."""
+        """Open the study of a case for a job. Raises StoreError if it was begun with other settings.
+
+        The strategy can ask for the case's siblings: other cases with a best config, from which this case learns. Where
+        the configs of the job compete, the trainer's plain command measures the best again if a session measured it.
+        """
         bench = job.bench
         self._job = job
         self._case = case
         self._spec = bench.spec_for(case)
         self._space = space = bench.space_for(case)
         identity = bench.identity_for(case)
-        self._siblings = partial(siblings, job.database, bench.spec.name, case, identity, bench.script_digest)
+        self._find_siblings = partial(siblings, job.database, bench.spec.name, case, identity, bench.script_digest)
         self.study = CaseStudy(
             job.database,
             bench.study_name(case),
@@ -48,7 +52,7 @@ class CaseWork:
 
     def _strategy(self, count: int) -> Strategy:
         """Return the strategy after `count` trials. If constraints compare with defaults, these come first."""
-        strategy = self._job.purpose.strategy(self._space, self._spec, count, self._siblings)
+        strategy = self._job.purpose.strategy(self._space, self._spec, count, self._find_siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
 

@@ -100,18 +100,19 @@ def record_cases(job: Job, recordings: Sequence[PlannedRecording]) -> list[CaseR
 
 
 def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
-    """Record a case, with the small probes that its `auto` values need, and return how that ended."""
+    """Record a case, and return how that ended. Small probes come first where the study leaves values `auto`."""
     case, recording_job = recording.case, _with_circumstances(job, recording)
     prepared_job, small_probes = prepare(recording_job, case)
     if small_probes and small_probes.stopped:
         job.watcher(small_probes.event)
         return CaseRecording(recording, small_probes)
-    if prepared_job is not recording_job:  # the values that were `auto` are known now
+    if prepared_job is not recording_job:  # small probes, now or earlier, gave the values
         recording = plan_recording(prepared_job.bench, case, recording.count)
     space = prepared_job.bench.space_for(case)
-    # Without `auto` values, the number of configs ends the recording; with them, it would count the small probes, too.
-    limited = space.auto_bounds is None and space.auto_batch is None
-    purpose = purpose_of_recording(recording.configs, limited=limited)
+    # A recording ends after as many trials as it has configs. Small probes are trials of the same study and would be
+    # counted, so with them it ends when no config is left. The space still says which values were `auto`.
+    had_auto_values = space.auto_bounds is not None or space.auto_batch is not None
+    purpose = purpose_of_recording(recording.configs, limited=not had_auto_values)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
     return CaseRecording(recording, next(iter(optimize(job, [case])), None))
 

@@ -248,7 +248,7 @@ class Workbench:
             **({"rules": list(spec.rules)} if spec.rules else {}),
             **({"pruner": spec.pruner.model_dump(mode="json")} if spec.pruner.name != "none" else {}),
             "objective": spec.objective,
-            **({"constraints": {rule.metric: str(rule) for rule in constraints}} if constraints else {}),
+            **({"constraints": {bound.metric: str(bound) for bound in constraints}} if constraints else {}),
             "iterations": [spec.probe.warmup_iterations, spec.probe.iterations],
             "source": self.source.label,
             "devices": list(self.device_names),

@@ -472,7 +472,8 @@ def _beats(rival: Standing, standing: Standing) -> bool:
 def _strongest(measured: Ways) -> Standing | None:
     """Return the best config that only sessions measured, if the plain command may find it better than all others.
 
-    Sessions read too high by an offset: the mean difference over the configs that were measured in both ways. It is
+    Sessions measure values that are too high by an offset. It is estimated from the configs that were measured in both
+    ways: the mean difference or, as one pair may be an exception, half of a single difference. The offset is
     subtracted first. The config must then be ahead of the best cold config by more than the standard error of this
     difference, in which the error of the offset counts, too. Otherwise None is returned.
     """

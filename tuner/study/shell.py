@@ -113,9 +113,10 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
 
 
 def _need_env(assigned: Mapping[str, str]) -> bool:
-    """Return whether a shell's own assignments would not do for these variables.
+    """Return whether a command line must set these variables by `env`, because a shell's assignments would go wrong.
 
-    It sets some itself. And it looks up a variable that an assignment before has set as it is after this assignment.
+    There are two cases. Bash refuses to set some variables, such as `UID`, or sets them itself. And in
+    `A=new B="$A" command`, bash gives `B` the value `new`; the line must give it the value that `A` had before.
     """
     earlier: set[str] = set()
     for name, text in assigned.items():

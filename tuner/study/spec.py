@@ -547,10 +547,11 @@ class StudySpec(Strict):
         return self.space[NODES].values if NODES in self.space else (self.slurm.nodes,)
 
     def devices_of_trial(self, per_node: int) -> int:
-        """Return how many devices a trial has where each node has `per_node`.
+        """Return how many devices each trial has, on nodes with `per_node` devices each.
 
-        It has as many in each placement: those of the fewest nodes. Raises StudyError where a placement cannot share
-        them evenly.
+        The study may place its trials on different numbers of nodes, such as 1 or 2: see `placements`. Each trial has
+        the same number of devices, namely all of the smallest placement. With 8 per node, these are 8 on one node, or 4
+        on each of two. Raises StudyError where some number of nodes cannot share them evenly.
         """
         total = per_node * min(self.placements)
         if wrong := [nodes for nodes in self.placements if total % nodes]:

@@ -240,7 +240,12 @@ class CommandTrainer(Trainer):
             raise TrainerError(f"{problem}; write choices: [false, true]")
 
     def refusal(self, config: Config, ranks: int) -> str | None:
-        """Return why a number cannot be computed from a config, or is not allowed; None where all numbers are good."""
+        """Return why a config gives no usable number for one of the study's formulas; None where all are usable.
+
+        Formulas are the options `samples_per_iteration` and `total_batch`, and those of `computed`, which give values
+        to further placeholders, such as `accumulation: "64 / {batch_size}"`. Each must give a number above 0, and those
+        of `computed` a whole number. So this example refuses a batch size of 48.
+        """
         try:
             values = _operands(self.with_computed(config, ranks), ranks)
             for name, text in self._arithmetic.items():

@@ -119,6 +119,7 @@ class Pool:
         self.levels = Levels(space)
         self.codes = self.levels.codes(self.configs)
         self.heights = self.levels.heights(self.codes)
+        """The height of each config on the ladder, from 0 for the lowest rung to 1 for the highest."""
         self._places = {config_digest(config): place for place, config in enumerate(self.configs)}
 
     def places(self, digests: Iterable[str]) -> list[int]:
@@ -130,14 +131,14 @@ class Pool:
         return self._places.get(config_digest(config))
 
     def extended(self, configs: Iterable[Config], best: Iterable[Config]) -> "Pool":
-        """Return the pool with `configs` added, and with all that differ from one of the best in one parameter."""
+        """Return a larger pool, with `configs` and with all configs that differ in one parameter from one of `best`."""
         neighbours = [changed for config in best for changed in self._changed(config) if self.space.holds(changed)]
         wanted = {config_digest(config): config for config in (*configs, *neighbours)}
         new = {digest: config for digest, config in wanted.items() if digest not in self._places}
         pool = copy(self)
         pool.configs = [*self.configs, *new.values()]
         pool.codes = np.vstack([self.codes, self.levels.codes(new.values())])
-        pool.heights = self.levels.heights(pool.codes)
+        pool.heights = self.levels.heights(pool.codes)  # of each config on the ladder
         pool._places = self._places | {digest: place for place, digest in enumerate(new, len(self.configs))}
         return pool
 

@@ -52,7 +52,9 @@ class IdleCause:
 def cause(
     kind: Kind, facts: Facts, *, why: str, change: str, how: str, ratio: tuple[float, float] | None = None
 ) -> IdleCause:
-    """Return a cause, with its gain, which is at most what the GPUs have room for, and what undoing its change costs.
+    """Return a cause, with what its change gains and what undoing the change costs.
+
+    The gain is at most what the GPUs have room for.
 
     Args:
         kind: The kind of the cause.
@@ -71,11 +73,13 @@ def cause(
     if duty_pct and (factor is None or factor > room):
         gain = room
         how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
-    undo = _UNDO.get(kind, _NOTHING_LOST)
-    if facts.is_ours:
-        is_new_session = kind is Kind.STARTUP and not facts.has_sessions
-        kept_apart = "nothing: tuner keeps trials with other settings in a database of their own"
-        undo = _NOTHING_LOST if is_new_session else kept_apart
+    undo = _UNDO.get(kind, _ONE_RESTART)
+    if facts.is_ours:  # `tuner` ran the study
+        # A session is a started trainer that serves several trials. A study that begins to use sessions keeps its
+        # database, unlike one whose settings change.
+        begins_sessions = kind is Kind.STARTUP and not facts.has_sessions
+        free = "nothing: tuner keeps trials with other settings in a database of their own"
+        undo = _ONE_RESTART if begins_sessions else free
     return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how, undo=undo)
 
 
@@ -96,7 +100,7 @@ def causes(facts: Facts) -> list[IdleCause]:
     return sorted(worth, key=lambda cause: (-(cause.factor or 0.0), cause.safety))
 
 
-_NOTHING_LOST = "one restart; all trials stay comparable"
+_ONE_RESTART = "one restart; all trials stay comparable"
 _UNDO = {
     Kind.FAILURES: "a new study: Optuna refuses other choices of a parameter in the same study",
     Kind.PRUNING: "one restart; trials that were pruned meanwhile stay so",

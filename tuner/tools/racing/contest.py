@@ -33,10 +33,18 @@ class RunFollower:
     """Follows a run: keeps its scores, and ends it once it has trained long enough."""
 
     def __init__(self, seconds: float, interrupted: Callable[[], bool]) -> None:
+        """Begin without scores.
+
+        Args:
+            seconds: How long the run trains, without its start-up.
+            interrupted: Returns whether the user wants to stop; then the run ends at once.
+        """
         self._seconds = seconds
         self._interrupted = interrupted
         self.curve: list[tuple[float, float]] = []
+        """The finite scores in order: seconds of training, and the score then."""
         self.trained_s = 0.0
+        """The seconds since the start-up ended."""
         self._last_s = -1.0
         """The time of the newest score."""
         self._not_finite = self._longest_not_finite = 0

@@ -214,7 +214,10 @@ class _Together:
         """Return the `stop` of the probe at this place."""
 
         def answer(so_far: probe.ProbeResult | None) -> probe.Answer:
-            """Return whether the probe goes on: until each probe that began with it has a long and steady window."""
+            """Return what this probe does next: all probes go on until each has a long and steady window.
+
+            Until then, `MORE` keeps this probe going beyond its usual iterations. With `GO`, it ends after these.
+            """
             if self._interrupted():
                 return probe.Answer(probe.Next.INTERRUPTED)
             if so_far is None:  # no window yet
@@ -381,7 +384,11 @@ NAMES = ("ppo", LINKS)
 
 
 def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
-    """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError."""
+    """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError.
+
+    A run of a built-in workload always has a size. Only the size of a study's workload may be None, so the `or 1` in
+    the configs below is there for the type alone.
+    """
     limits = ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
     match name:
         case "ppo":

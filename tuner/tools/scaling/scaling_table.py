@@ -110,7 +110,11 @@ def _measured(results: Results, subject: str) -> list[Measurement]:
 
 
 def table(results: Results) -> list[ScalingRow]:
-    """Return all rows, workload by workload: baselines, then weak and strong scaling by number of GPUs and route."""
+    """Return a row for each comparison of a measurement with one GPU, workload by workload.
+
+    A workload's baselines come first, then its rows of weak scaling, and then those of strong scaling. Each number of
+    GPUs has a row for each route, which is how data goes between the ranks: see `Route`.
+    """
     rows: list[ScalingRow] = []
     for subject in results.subjects:
         index = _Index(results, subject)
@@ -119,7 +123,7 @@ def table(results: Results) -> list[ScalingRow]:
         rows += [_row(index, point, point, "single") for point in singles]
         joined = [point for point in index.points if point.mode == "joined"]
         several = [_row(index, point, *compared) for point in joined for compared in _comparisons(index, point)]
-        # "weak" before "strong"; in each, the points stay in the order in which they were measured
+        # in reverse order of the letters, "weak" precedes "strong"; otherwise the rows stay in the order of measurement
         rows += sorted(several, key=lambda row: row.scaling, reverse=True)
     return rows
 

@@ -114,7 +114,11 @@ def _on_exec(code):
 
 
 def _mentions_argv(code, skips_top_level=False):
-    """Return whether code uses the name `argv`, at its top level, unless that is skipped, or in a function."""
+    """Return whether the code of a module uses the name `argv`, as in `sys.argv`.
+
+    The code inside functions and classes is always searched. `skips_top_level` leaves out the statements outside of
+    them. It is for an imported module with `if __name__ == "__main__"`: what stands below this line does not run.
+    """
     if not skips_top_level and "argv" in code.co_names:
         return True
     for part in code.co_consts:  # a plain loop, because it runs for each module

@@ -179,9 +179,13 @@ def _note_loss(tensors, grad_tensors):
         training.losses.setdefault(training.steps, []).append(DeviceNumber(loss.reshape(())))
 
 
-def watch_backward(before):
-    """Note each backward pass. When the notes are worked through, `before` is called once for each."""
-    backward_note = (before,)
+def watch_backward(count_pass):
+    """Have `count_pass` called, without arguments, for each backward pass that trains.
+
+    A training step has no time for the call. So each pass only leaves a note, and a few times a second
+    `notes.work_through` calls `count_pass` once for each note.
+    """
+    backward_note = (count_pass,)
 
     @guarded("losses")
     def wrap(module):

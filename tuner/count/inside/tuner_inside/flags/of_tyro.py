@@ -31,7 +31,11 @@ def _before_values(_, spec, __, values, field_name_prefix=""):
 
 
 def _arguments(spec, values):
-    """Return the arguments of a specification and of its parts, with those of the sub-commands that are chosen."""
+    """Return the arguments of a parser's specification: its own, its nested parsers', and its chosen sub-commands'.
+
+    `values` is what tyro has parsed: the name of an argument → its value. A group of sub-commands is in it, too, and
+    its value is the name of the sub-command that the user chose. So a sub-command is chosen if its name is a value.
+    """
     chosen_names = {value for value in values.values() if isinstance(value, str)}
     parts = list(spec.child_from_prefix.values())
     for group in spec.subparsers_from_intern_prefix.values():
