@@ -103,7 +103,7 @@ def test_a_longer_training_is_searched_for_longer_and_goes_on_where_a_shorter_on
     search = Search(training_hours=1.0)
     asked = len(search.run())
     ended = search.sampler.ended(search.study)
-    assert re.fullmatch(r"\S+% may be left, at most \S+%: .* of a 1-hour training; to find it takes .*", ended or "")
+    assert re.fullmatch(r"\S+% may be left, at most \S+%: .* of a 1-hour training, and take .*", ended or "")
 
     search.training_hours = 100.0
     search.resume()

@@ -275,7 +275,8 @@ class Goal:
         """
         training = f"a {self.training_hours:g}-hour training"
         if prospect.gained_s > 0.05:  # less would be printed as 0.0 s
-            why = f"{duration(prospect.gained_s)} of {training}; to find it takes {duration(prospect.takes_s)}"
+            saved, takes = duration(prospect.gained_s), duration(prospect.takes_s)
+            why = f"further probes would save about {saved} of {training}, and take {takes}"
         else:
-            why = f"no more probes gain a second of {training}"
+            why = f"further probes would save less than a second of {training}"
         return f"{shortfall.in_words}: {why}"
