@@ -40,6 +40,11 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     assert "of hours are over" in str(cut.stopped)
 
 
+def test_a_time_that_is_over_before_anything_begins_is_told(tmp_path: Path) -> None:
+    with pytest.raises(tuner.TunerError, match="of hours are over"):
+        tuner.optimize(study=str(study_file(tmp_path)), hours=1e-9, runs=tmp_path / "runs")
+
+
 @pytest.mark.parametrize("named", [{}, {"command": ["train.py"], "study": "demo"}])
 def test_one_of_command_and_study_is_named(named: dict[str, object]) -> None:
     with pytest.raises(tuner.TunerError, match="either a command or a study"):

@@ -14,7 +14,7 @@ from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
-from tuner.errors import StudyError
+from tuner.errors import EmptyStoreError, StudyError
 from tuner.export import (
     StudyReader,
     connect,
@@ -307,7 +307,12 @@ def optimize(
         keep_study_file(ready.bench)
         watch(ready.bench.started(ready.cases))
         outcomes = ready.run(job, budget, trials)
-    export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
+    try:
+        export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
+    except EmptyStoreError:
+        if outcomes:
+            raise
+        raise StudyError(out_of_time(budget, "hours")) from None  # no case has begun
     result = result_of(ready, url, outcomes, command)
     stopped = _stopped(ready.cases, outcomes, budget)
     return replace(result, stopped=stopped, lines=(*([stopped] if stopped else []), *result.lines))
