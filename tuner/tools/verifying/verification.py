@@ -179,6 +179,7 @@ class Verification:
                 return probe.Answer(probe.Next.INTERRUPTED)
             return next_answer(so_far, spec.objectives, slot.limits) if so_far else probe.Answer(probe.Next.GO)
 
+        self._budget.begin()
         result = run_in(
             slot, partial(bench.trainer.plan, self._case, subject.config), lambda plan: self._job.probe(plan, stop)
         )
