@@ -1,18 +1,12 @@
 """The storage stands on Optuna's public face, and its SQL on tables that this Optuna makes."""
 
-import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
-from optuna.study import StudyDirection
-from optuna.trial import TrialState
 from sqlalchemy import TableClause, inspect
 from tests_store import NAME, ask, case_study, ok, opened, probe, stored, tell
 
@@ -56,55 +50,6 @@ def test_optuna_reads_the_same_trials(database: Database, url: str) -> None:
             other.params,
             other.values,
         )
-
-
-def fill(storage: BaseStorage, trial: int) -> None:
-    """Store what a trial can hold, some of it twice."""
-    for answer in ([1, "two"], {"three": None}):
-        storage.set_trial_user_attr(trial, "answer", answer)
-        storage.set_trial_system_attr(trial, "note", answer)
-    for step, value in ((1, 0.5), (1, 2.5), (2, math.inf), (3, -math.inf), (3, 1.0), (4, math.nan)):
-        storage.set_trial_intermediate_value(trial, step, value)
-    storage.set_trial_param(trial, "kind", 1, CategoricalDistribution(("a", "b")))
-    storage.set_trial_param(trial, "rate", 0.5, FloatDistribution(0.0, 1.0))
-
-
-def test_a_trial_holds_what_optuna_would_store(database: Database) -> None:
-    ours, theirs = database.storage, database.storage.rdb
-    study = ours.create_new_study([StudyDirection.MAXIMIZE], NAME)
-    found: list[str] = []
-    for storage in (ours, theirs):
-        trial = storage.create_new_trial(study)
-        fill(storage, trial)
-        read = theirs.get_trial(trial)
-        found.append(
-            repr((read.params, read.distributions, read.user_attrs, read.system_attrs, read.intermediate_values))
-        )
-    assert found[0] == found[1]
-
-
-def test_a_trial_that_has_ended_or_is_gone_is_not_changed(database: Database) -> None:
-    storage = database.storage
-    study = storage.create_new_study([StudyDirection.MAXIMIZE], NAME)
-    ended = storage.create_new_trial(study)
-    storage.set_trial_state_values(ended, TrialState.COMPLETE, [1.0])
-    for trial, error in ((ended, UpdateFinishedTrialError), (ended + 1, KeyError)):
-        for change in (
-            partial(storage.set_trial_user_attr, trial, "key", 1),
-            partial(storage.set_trial_system_attr, trial, "key", 1),
-            partial(storage.set_trial_intermediate_value, trial, 1, 1.0),
-            partial(storage.set_trial_param, trial, "rate", 0.5, FloatDistribution(0.0, 1.0)),
-        ):
-            with pytest.raises(error):
-                change()
-
-
-def test_a_study_draws_a_parameter_from_one_kind_of_distribution(database: Database) -> None:
-    storage = database.storage
-    study = storage.create_new_study([StudyDirection.MAXIMIZE], NAME)
-    storage.set_trial_param(storage.create_new_trial(study), "rate", 0.5, FloatDistribution(0.0, 1.0))
-    with pytest.raises(ValueError, match="distribution"):
-        storage.set_trial_param(storage.create_new_trial(study), "rate", 1, CategoricalDistribution((0.0, 1.0)))
 
 
 def test_what_another_worker_ends_is_seen_though_ended_trials_are_read_once(database: Database, url: str) -> None:
