@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from tests_counts import COUNTED_TRAINING
 
-from tuner.count import Flag, ProcessCounts
+from tuner.count import Flag
 from tuner.drafting.asking import searches
 from tuner.drafting.command_lines import command_with_values
 from tuner.drafting.draft import Draft, draft, growth_limit, python_beside, with_searches
 from tuner.drafting.printed import Found, PrintedLines
-from tuner.drafting.run_flags import known_of, known_so_far, launch_shown_by, with_more_values
+from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known
 from tuner.drafting.watching import Used, Watched, devices_of, used
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
@@ -345,18 +345,3 @@ def test_a_config_file_replaces_the_options_before_it_as_the_script_does(
         assert (made.searched[0].values, made.unset) == ((64, 128), {"batch_size": 64})
         copied = command_with_values(words, made.template.words, {"batch_size": 128}, {"batch_size": 64}, {})
         assert copied == (*words, "--batch_size=128")
-
-
-@pytest.mark.parametrize(("parse", "knows_all"), [("parse_args()", True), ("parse_known_args()", False)])
-def test_before_a_training_flags_are_those_of_the_script_and_of_the_files_that_the_command_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parse: str, knows_all: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(f"parser.{parse}\n")
-    Path("exp.yaml").write_text("data: {workers: 2}\n")
-    process = ProcessCounts("1-a", argv=("train.py",))
-    process.feed({"type": "flags", "parser": "argparse", "options": [{"names": ["--config"], "value": "exp.yaml"}]})
-    drafted = draft(typed_command(["python", "train.py", "--config", "exp.yaml"]), devices="cpu:1")
-    known = known_so_far(drafted, [process])
-    assert [flag.names[0] for flag in known.flags] == ["config", "exp.yaml:data.workers"]
-    assert known.knows_all is knows_all

@@ -12,9 +12,9 @@ from typing import Any
 from tuner.count import ProcessCounts
 from tuner.drafting.asking import check_names, names_space, search_lines, searches, searches_with_placeholders
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
-from tuner.drafting.run_flags import known_of, known_so_far, launch_shown_by, with_more_values
+from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
-from tuner.drafting.watching import first_run, longest_start_s
+from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import StudyError
 from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
@@ -197,7 +197,7 @@ def _watched_text(
 
     def check(processes: Sequence[ProcessCounts]) -> None:
         """Raise StudyError for a `--search` of a flag that the script does not have."""
-        check_names(wanted.search or (), known_so_far(drafted, processes))
+        check_names(wanted.search or (), known_of(drafted, Watched(processes=tuple(processes))))
 
     watched = first_run(name, drafted, folder / "init", wanted.seconds, check)
     for line in first_run_lines(watched):

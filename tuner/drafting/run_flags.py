@@ -13,7 +13,7 @@ from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import Used, Watched
 from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
-from tuner.trainers.config_files import is_named, named_files
+from tuner.trainers.config_files import is_named
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
@@ -32,19 +32,6 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     typed = {flag.parameter for flag in known.flags if flag.typed}
     of_files = [flag for flag in _flags_in_files(watched.processes, known.words) if flag.parameter not in typed]
     return replace(known, flags=(*known.flags, *of_files))
-
-
-def known_so_far(drafted: Draft, processes: Sequence[ProcessCounts]) -> Known:
-    """Return what is known of a command that has parsed its flags, and has not trained yet.
-
-    The values of the configuration files that it names are known, too, although it may not have read them. Where its
-    script may pass words on to another parser, not all its flags are known.
-    """
-    known = known_of(drafted, Watched(processes=tuple(processes)))
-    files = named_files(known.words)
-    in_files = tuple(Flag(names=(f"{name}:{keys}",)) for name in files for keys in values_in(Path(name)))
-    may_pass_on = re.search(r"parse_known|REMAINDER|subprocess|os\.exec", drafted.command.source)
-    return replace(known, flags=(*known.flags, *in_files), knows_all=known.knows_all and not may_pass_on)
 
 
 def launch_shown_by(known: Known) -> str | None:

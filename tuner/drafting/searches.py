@@ -338,12 +338,9 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
     most = max(cores, typed, 2)
     usual = [number for number in (0, 2, 4, 8, 16) if number <= most]
     values = tuple(sorted({typed, *usual}))
-    return SearchedFlag(flag=flag.names[0], values=values, typed=typed, grows=True, most=most_workers(cores))
-
-
-def most_workers(cores: int) -> int:
-    """Return the most loader workers that are proposed for a rank with so many cores."""
-    return min(MOST_WORKERS, WORKERS_PER_CORE * cores)
+    return SearchedFlag(
+        flag=flag.names[0], values=values, typed=typed, grows=True, most=min(MOST_WORKERS, WORKERS_PER_CORE * cores)
+    )
 
 
 def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:

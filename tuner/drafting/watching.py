@@ -15,8 +15,8 @@ from tuner.drafting.draft import Draft
 from tuner.drafting.printed import Found, PrintedLines
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
-from tuner.probe.output import USUAL_BOUNDS, record
-from tuner.probe.progress_files import COUNTED, CountLines, MergedCounts, counts, read_processes
+from tuner.probe.output import record
+from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
@@ -100,14 +100,15 @@ def watch(
             (`longest_start_s`), and three times as long from that step on.
         likely: presets that are tried first.
         changes: the words of the command that are not as typed.
-        check: takes what the command's processes have told, once they have parsed their flags. Its errors end the run.
+        check: takes what the command's processes have told at the first step of an optimizer: then no other parser
+            follows. Its errors end the run.
 
     Raises:
         TrainerError: says what to do where the command fails, prints nothing, or shows no progress in time.
     """
     origin_s = clock.now()
     trainer = launch(plan)
-    output, flags = Output(), _ParsedFlags(plan.slot.counts)
+    output, is_checked = Output(), False
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
     def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
@@ -133,8 +134,9 @@ def watch(
         while not is_over:
             has_exited = trainer.exit_code() is not None  # asked first, so that the last lines are read below
             is_clear = is_clear_with(trainer.lines(0.0 if has_exited else 0.1))
-            if flags.are_newly_known(trains=counted.begun_s is not None):
-                check(flags.processes)
+            if counted.begun_s is not None and not is_checked:
+                is_checked = True
+                check(read_processes(plan.slot.counts))
             is_over = is_clear or has_exited or clock.now() - origin_s >= longest_s()
         exit_code = trainer.exit_code()
     finally:
@@ -213,31 +215,6 @@ def _is_enough(printed: Found) -> bool:
     """Return whether six iterations over five seconds were printed; over ten, where a preset may still match."""
     reports, least_s = printed.reports, 10.0 if printed.is_plain else 5.0
     return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
-
-
-class _ParsedFlags:
-    """Follows the flags that the processes of a command have parsed."""
-
-    def __init__(self, folder: Path) -> None:
-        """`folder` is that of the counts."""
-        self._counts = MergedCounts(CountLines(folder, USUAL_BOUNDS.log_bytes).read)
-        self._trains = False
-
-    @property
-    def processes(self) -> list[ProcessCounts]:
-        """What each process has told so far."""
-        return self._counts.processes
-
-    def are_newly_known(self, *, trains: bool) -> bool:
-        """Return whether the flags are known since this call: an optimizer has made a step, as `trains` says.
-
-        Before that, another parser may follow, or another process that trains.
-        """
-        if self._trains or not trains:
-            return False
-        self._trains = True
-        self._counts.read()
-        return True
 
 
 def first_run(
