@@ -51,10 +51,10 @@ def test_one_of_command_and_study_is_named(named: dict[str, object]) -> None:
         tuner.optimize(**named)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_error_names_the_argument_and_no_option() -> None:
-    with pytest.raises(tuner.TunerError, match=r"^name 'a b' names no study"):
+def test_an_error_names_what_is_wrong() -> None:
+    with pytest.raises(tuner.TunerError, match="'a b' names no study"):
         tuner.optimize("python train.py", name="a b")
-    with pytest.raises(tuner.TunerError, match=r"^search a b=8: write"):
+    with pytest.raises(tuner.TunerError, match="search a b=8: write"):
         tuner.optimize("python train.py", search={"a b": "8"})
 
 

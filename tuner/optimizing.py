@@ -1,10 +1,8 @@
 """`tuner.optimize`: makes a command faster or runs a study, and returns what was found. The command line uses it."""
 
-import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +17,11 @@ from tuner.export import (
     StudyReader,
     connect,
     export_study,
-    failed_configs,
+    failed_lines,
     gain,
     in_use,
     merged_lines,
-    prepare_folder,
-    prepare_results,
+    prepare_study,
     with_error,
 )
 from tuner.export.recorded_table import Table
@@ -190,31 +187,6 @@ class Result:
         return pd.DataFrame(list(sheet.rows), columns=list(sheet.columns))
 
 
-_ARGUMENTS = {
-    **{name: name for name in ("search", "name", "cases", "hours", "devices", "replay", "storage", "runs", "study")},
-    "n-trials": "trials",
-    "force": "force=True",
-    "free-batch": "free_batch=True",
-    "free-precision": "free_precision=True",
-}
-"""Option of the command line → what stands for it among the arguments of `optimize`."""
-
-
-@contextmanager
-def _naming_arguments() -> Iterator[None]:
-    """Let errors name arguments in place of options; what is in backticks stays, because it is a command.
-
-    Errors of a trainer stay as they are, because they quote its own options.
-    """
-    try:
-        yield
-    except StudyError as error:
-        options = re.compile(rf"(`[^`]*`)|(?<![\w-])--({'|'.join(_ARGUMENTS)})(?![\w=-])")
-        error.args = (options.sub(lambda found: found[1] or _ARGUMENTS[found[2]], str(error)),)
-        raise
-
-
-@_naming_arguments()
 def optimize(
     command: Sequence[str] | str = (),
     *,
@@ -292,8 +264,7 @@ def optimize(
         devices = None  # the study file has them now
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
-    prepare_results(ready.bench.folder.parent)
-    prepare_folder(ready.bench.folder)
+    prepare_study(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     lines, budget = Lines(), Budget(MonotonicClock(), hours)
 
@@ -356,6 +327,5 @@ def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command:
     if command and study.cases:  # a command has one case
         for_command = outcome_of(ready.bench, study.cases[0], command)
     else:
-        failed = ((case.name, failed_configs(case, ready.bench.folder)) for case in study.cases)
-        for_command = CommandOutcome(tuple(merged_lines((case, text) for case, text in failed if text)))
+        for_command = CommandOutcome(tuple(failed_lines(study.cases, ready.bench.folder)))
     return Result(study=study, outcomes=tuple(outcomes), lines=for_command.lines, command=for_command.command)

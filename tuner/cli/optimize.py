@@ -33,8 +33,7 @@ from tuner.export import (
     CaseSummary,
     beside_here,
     export_study,
-    failed_configs,
-    merged_lines,
+    failed_lines,
     prepare_results,
     write_files,
 )
@@ -239,8 +238,7 @@ def _show(
     if not result:
         for line in closing(bench, ready.cases, rows):
             console.print(line)
-        failed = ((case.name, failed_configs(case, bench.folder)) for case in reader.cases)
-        for line in merged_lines((case, text) for case, text in failed if text):
+        for line in failed_lines(reader.cases, bench.folder):
             console.print(line)
     written = export_study(url, bench.spec.name, bench.folder, ready.cases)
     console.print(whereabouts(report_at_the_end(console, url, bench, command=command), written))

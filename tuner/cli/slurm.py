@@ -19,7 +19,7 @@ from sqlalchemy import make_url
 from tuner.cli.options import STORAGE_VARIABLE, as_words, load_shown, say
 from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
-from tuner.export import prepare_folder, prepare_results
+from tuner.export import prepare_study
 from tuner.nodes.source import ask_slurm
 from tuner.probe import MINUTE_S, Device, DeviceSource, duration, number_of
 from tuner.records.urls import check_guarded, database_url, shown
@@ -92,8 +92,7 @@ def submit_workers(
     url = database_url(storage, folder)
     asked = resources(spec, str(options.get("devices") or "") or None)
     _check_reach(url, spec.slurm)
-    prepare_results(folder.parent)
-    prepare_folder(folder)
+    prepare_study(folder)
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
         pass
     os.environ[STORAGE_VARIABLE] = url  # sbatch passes the environment on, and no list of processes shows it

@@ -18,7 +18,7 @@ from tuner.cli.hints import complaint, introduction
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
-from tuner.export import CaseSummary, StudyReader, connect, prepare_folder, prepare_results
+from tuner.export import CaseSummary, StudyReader, connect, prepare_study
 from tuner.probe import LineSplitter, Prober
 from tuner.records.urls import checked_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
@@ -200,8 +200,7 @@ def at_work(
         StoreError: where the database cannot be used.
     """
     prober = prober or open_prober(bench, console.print)
-    prepare_results(bench.folder.parent)
-    prepare_folder(bench.folder)
+    prepare_study(bench.folder)
     checked_url(url)
     introduction(console, bench, cases, url)
     screen = screen or open_screen(console)

@@ -17,7 +17,7 @@ from tuner.devices.cards import disjoint_cores, near_cores
 from tuner.devices.found import open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import TunerError
-from tuner.export import CaseSummary, prepare_folder, prepare_results
+from tuner.export import CaseSummary, prepare_study
 from tuner.optimizing import Search, open_search
 from tuner.probe import NVIDIA, MonotonicClock
 from tuner.records.urls import check_guarded, database_url
@@ -83,8 +83,7 @@ def run_team(
     """
     bench = search.bench
     check_guarded(url)
-    prepare_results(bench.folder.parent)
-    prepare_folder(bench.folder)
+    prepare_study(bench.folder)
     with closing(Database(url)):  # makes the schema, before several workers ask for it
         introduction(console, bench, search.cases, url)
     search.prober.close()  # each worker has its own

@@ -1,7 +1,16 @@
 """Tables, findings and dashboard, read from the study database."""
 
 from tuner.export.case_view import CaseView
-from tuner.export.findings import Topic, beside_table, failed_configs, findings, gain_text, measured_otherwise, result
+from tuner.export.findings import (
+    Topic,
+    beside_table,
+    failed_configs,
+    failed_lines,
+    findings,
+    gain_text,
+    measured_otherwise,
+    result,
+)
 from tuner.export.reader import StudyReader, connect, engine_at, has_study, reading
 from tuner.export.speed_gain import BestGain, doubts, gain, whole_training
 from tuner.export.summary import CaseSummary, ConfigRow, summary
@@ -27,4 +36,12 @@ from tuner.export.wording import (
     unit,
     with_error,
 )
-from tuner.export.write import IGNORE_ALL, IGNORE_FILE, export_study, prepare_folder, prepare_results, write_files
+from tuner.export.write import (
+    IGNORE_ALL,
+    IGNORE_FILE,
+    export_study,
+    prepare_folder,
+    prepare_results,
+    prepare_study,
+    write_files,
+)

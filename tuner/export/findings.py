@@ -1,7 +1,7 @@
 """What there is to know about a case, as a list of findings; terminal, report, notes and scripts show parts of it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +10,7 @@ from tuner.export.bound import advice
 from tuner.export.case_view import CaseView
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, beside_here, in_words, remedy, unit, with_error
+from tuner.export.wording import SPEEDS, beside_here, in_words, merged_lines, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
 from tuner.search.standing import ended
 from tuner.study import rung_of
@@ -106,6 +106,12 @@ def failed_configs(view: CaseView, folder: Path) -> str | None:
     where = f"; log: {beside_here(log)}" if log.is_file() else ""
     detail = newest.probe.detail[:200]
     return f"{len(view.failures)} of {number_of(tried, 'config')} failed, {of_what}; #{newest.number}: {detail}{where}"
+
+
+def failed_lines(views: Iterable[CaseView], folder: Path) -> list[str]:
+    """Return `failed_configs` of each case that has such configs, with equal texts in one line."""
+    texts = ((view.name, failed_configs(view, folder)) for view in views)
+    return merged_lines((case, text) for case, text in texts if text)
 
 
 def _way_out(row: CaseSummary) -> Iterator[str]:

@@ -48,6 +48,12 @@ def prepare_results(runs: Path) -> None:
         write_files(runs, {IGNORE_FILE: IGNORE_ALL.encode()})
 
 
+def prepare_study(folder: Path) -> None:
+    """Prepare the folder of a study in the folder of all results. Raises OutputError if it cannot be written to."""
+    prepare_results(folder.parent)
+    prepare_folder(folder)
+
+
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Write files, name → content, into `folder`, which is created if it is missing, and return their paths.
 
