@@ -231,7 +231,7 @@ def optimize(
 
     Raises:
         StudyError: where both or neither of command and study are given, the study cannot be used, or that of the
-            command has another space than `search`.
+            command was made with another `search`.
         TrainerError: where the trainer's command or files cannot be used.
         DeviceError: where devices cannot be used.
         StoreError: where the database cannot be used.

@@ -97,30 +97,6 @@ def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[Searc
     return [_search_of(text, known) for text in asked if _has_placeholder(known, text.partition("=")[0].lstrip("-"))]
 
 
-def names_space(
-    asked: Sequence[str], space: Mapping[str, Sequence[Value]], own: Mapping[str, Value], known: Known
-) -> bool:
-    """Return whether options name just the parameters of a space that vary, each with its values.
-
-    `own` has the values of flags that the command does not name; an own value may stand beside those that are named. An
-    option without values allows any. Raises StudyError for an option that no study of a command can hold.
-    """
-    check_searches(asked, known)
-    named: set[str] = set()
-    for text in asked:
-        flag, equals, words = text.partition("=")
-        parameter = as_parameter(flag.lstrip("-"))
-        named.add(parameter)
-        if not equals or _are_switch_values(words):
-            continue
-        search = _search_of(text, known)
-        own_value = own.get(parameter, search.typed)
-        values = next((values for name, values in space.items() if as_parameter(name) == parameter), ())
-        if {own_value, *values} != {own_value, *search.values}:
-            return False
-    return named == {as_parameter(name) for name, values in space.items() if len(values) > 1}
-
-
 def _search_of(text: str, known: Known) -> SearchedFlag:
     """Return the search of a text: `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or `amp=true,false`.
 

@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.count import ProcessCounts
-from tuner.drafting.asking import check_names, names_space, search_lines, searches, searches_with_placeholders
+from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
@@ -21,7 +21,7 @@ from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
+from tuner.trainers.typed_command import split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
@@ -111,7 +111,7 @@ def make_study(
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
-        _check_same_space(file, wanted, typed)
+        _check_same_space(file, wanted)
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
@@ -149,27 +149,22 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
             say(f"  {parameter}={','.join(map(value_text, values.values))}")
 
 
-def _check_same_space(file: Path, wanted: Wanted, typed: TypedCommand) -> None:
-    """Raise StudyError where options name a space, and the study file of the same command has another one."""
+def _check_same_space(file: Path, wanted: Wanted) -> None:
+    """Raise StudyError where options name a space, and the study file of the same command was made with other ones."""
     if not (wanted.search or wanted.launch or wanted.free):
         return
     spec = load(str(file), to_show=True)
-    asked, options = wanted.search or [], spec.trainer.options
-    unset, kept_parts = options.get("unset"), options.get("keeps")
-    space = {name: parameter.values for name, parameter in spec.space.items()}
+    asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
     is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
-    if not is_as_asked:
-        known = Known(words=typed.words, env=typed.env, cores=1)
-        is_as_asked = names_space(asked, space, unset if isinstance(unset, dict) else {}, known)
     has_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
     kept = [part for part in wanted.free if isinstance(kept_parts, list) and part in kept_parts]
     if is_as_asked and has_launch and not kept:
         return
-    searched = " ".join(f"{name}={','.join(map(value_text, values))}" for name, values in space.items())
+    searched = " ".join(f"{name}={','.join(map(value_text, part.values))}" for name, part in spec.space.items())
     keeps = f", and keeps {' and '.join(kept)}" if kept else ""
     raise StudyError(
-        f"{file} was made from this command for another space: it searches {searched[:200]}{keeps}; leave the space "
-        "out to go on with the file, or give another --name, or --force to overwrite it"
+        f"{file} was made from this command with other options for its space: it searches {searched[:200]}{keeps}; "
+        "leave these options out to go on with the file, or give another --name, or --force to overwrite it"
     )
 
 
