@@ -17,6 +17,8 @@ from tuner.study import Config, ProbeSpec
 
 LIKELY = 0.7
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
+WORTH_LAUNCHING = 0.25
+"""Once a config has run, no config is probed that runs with a smaller probability, the host's memory aside."""
 RIVALS = 60
 """The most promising configs, and the most of the best so far, that are compared with each other."""
 
@@ -113,11 +115,13 @@ class Outlook:
         """The probability that each config runs; 0 for a config that is not worth launching, 1 for one that has run.
 
         Once a config has run that may be the best, a config is not worth launching in two cases: it fits into memory
-        and time with a probability below 0.1, or it runs with a probability below 0.05 for whatever cause.
+        and time with a probability below 0.1, or it runs with a probability below `WORTH_LAUNCHING`, where the memory
+        of the host is not counted, because little is known of it.
         """
         runs = self.chances.copy()
         if self.rivals:
-            runs[(self.costs.possible < 0.1) | (runs < 0.05)] = 0.0
+            is_unlikely = runs < WORTH_LAUNCHING * self.costs.fits_host
+            runs[(self.costs.possible < 0.1) | is_unlikely] = 0.0
         runs[self.measured_places] = 1.0
         return runs
 
