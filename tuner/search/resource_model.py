@@ -219,9 +219,7 @@ class Growth:
             return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
         # 2
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
-        growth_by_sizes = (
-            growing[:, 1 + len(no_choice) :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
-        )
+        by_sizes = float((growing[:, 1 + len(no_choice) :] @ np.array(powers)).mean()) if len(wanted) else 0.0
         mean = np.array([level, *no_choice, *fixed_powers, level - by_sizes, *no_choice, *powers])
         mean[0] += math.log(1.0 - grown) / self._bend
         mean[self._split] += math.log(grown) / self._bend
