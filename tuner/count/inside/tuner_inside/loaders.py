@@ -196,7 +196,7 @@ def _on_end(iterator):
 def _wrap(module):
     """Wrap the step of a loader's iterator: it notes the usual batch of a known form, and looks at every other one."""
     base = module._BaseDataLoaderIter
-    own_next, on_batch, torch = base.__next__, loaders.on_batch, sys.modules["torch"]
+    own_next, on_batch, is_grad_enabled = base.__next__, loaders.on_batch, sys.modules["torch"].is_grad_enabled
 
     @functools.wraps(own_next)
     def counted(self):
@@ -214,7 +214,7 @@ def _wrap(module):
         try:
             feed = self._tuner_feed
             if feed.key is not None and feed.left > 1:  # a usual batch, and not the last one
-                note((on_batch, feed, batch[feed.key].shape[0], wait_s, torch.is_grad_enabled(), False))
+                note((on_batch, feed, batch[feed.key].shape[0], wait_s, is_grad_enabled(), False))
                 feed.left -= 1
                 return batch
         except Exception:  # the first batch, or one of another form

@@ -2,8 +2,8 @@
 
 import os
 import sys
-import time
 import weakref
+from time import monotonic
 
 from tuner_inside import calls, notes
 from tuner_inside.environments import REUSING, environments
@@ -35,6 +35,7 @@ class Tally(calls.CallWatcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
+        super().__init__()
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
         self.optimizer = weakref.ref(optimizer)
@@ -141,12 +142,12 @@ class Tally(calls.CallWatcher):
         self.unlearnt += is_rollout
         self.usual_mode = None  # the call that ends the evaluation must be looked at
         if self.evaluates_from_s is None:
-            self.evaluates_from_s = time.monotonic()
+            self.evaluates_from_s = monotonic()
 
     def _end_evaluation(self):
         """Count the seconds of the evaluation that runs, if any does: a call trains again."""
         if self.evaluates_from_s is not None:
-            self.evaluates_s += time.monotonic() - self.evaluates_from_s
+            self.evaluates_s += monotonic() - self.evaluates_from_s
             self.evaluates_from_s = None
 
     def _only_note_calls_like(self, module, tensor, args, kwargs):
@@ -197,8 +198,11 @@ class Tally(calls.CallWatcher):
         `tensor` is a weak reference. Python makes a single one of each tensor, so that `is` compares the tensors.
         """
         loaders.trains = True
-        if self.last_input is tensor and self.last_version == version and tensor is not None:
-            if self.calls:
+        if self.last_input is tensor and tensor is not None:
+            self.is_reusing = True
+            if self.last_version != version or version is None:  # it was changed, or nobody has looked
+                pass
+            elif self.calls:
                 self.again += 1
             else:  # the pass before belonged to the step before
                 self.repeats += 1
@@ -207,6 +211,10 @@ class Tally(calls.CallWatcher):
         self.calls += 1
         self.forwards += 1
         self.pending_rows.append(rows)
+
+    def take_usual(self, shape, tensor, version):
+        """Count a forward pass of which only a note was taken."""
+        self.take(shape[self.batch_is_second], tensor, version)
 
     def step(self):
         """Count a step of the optimizer. Only the main one ends a step of the training."""
@@ -313,7 +321,7 @@ def _living(references):
     return [thing for thing in (reference() for reference in references) if thing is not None]
 
 
-def after_step(optimizer, *_):
+def after_step(optimizer, _args, _kwargs):
     """Note a step of an optimizer, and tell what was counted if the last record is old enough."""
     if "steps" in off:
         return
@@ -325,7 +333,7 @@ def after_step(optimizer, *_):
         if tally is _now.main:
             if environments.latest is not None:
                 environments.after_step()
-            now_s = time.monotonic()
+            now_s = monotonic()
             if now_s >= Pace.due_s:
                 work_through()
                 _find_module_and_tell(tally, optimizer, now_s)
