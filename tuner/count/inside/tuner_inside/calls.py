@@ -20,16 +20,15 @@ _wrapped_classes = set()
 class CallWatcher:
     """Watches the calls of modules: looks at them, or only takes a note of those that are as usual."""
 
-    usual_mode = None
-    """The training mode of a module in the calls that need only a note; None where all calls are looked at."""
-    key = None
-    """The name of the argument that holds the first tensor, where a module takes only named arguments."""
-    is_reusing = False
-    """Whether a tensor was ever given twice in a row. Only from then on, versions are read, which takes a microsecond."""
-    batch_is_second = False
-    """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
+    __slots__ = ("is_reusing", "key", "usual", "usual_mode")  # a step looks at them, and finds them in one place
 
     def __init__(self):
+        self.usual_mode = None
+        """The training mode of a module in the calls that need only a note; None where all calls are looked at."""
+        self.key = None
+        """The name of the argument that holds the first tensor, where a module takes only named arguments."""
+        self.is_reusing = False
+        """Whether a tensor was ever given twice in a row. Before that no versions are read, because that takes long."""
         self.usual = self.take_usual
         """The method, bound once for all notes."""
 
@@ -96,7 +95,8 @@ def _wrap_class_call(kind):
                 shape = tensor.shape
                 is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and len(shape) > 1
                 if is_usual and is_grad_enabled() and graph_task_id() == NO_TASK:
-                    note((watcher.usual, shape, ref(tensor), tensor._version if watcher.is_reusing else None))
+                    version = tensor._version if watcher.is_reusing else None
+                    note((watcher.usual, shape, ref(tensor), version))
                     continue
             except Exception:  # no argument, or an inference tensor, which has no version
                 pass

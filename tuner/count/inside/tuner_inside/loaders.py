@@ -8,7 +8,7 @@ from time import perf_counter
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
-from tuner_inside.notes import Pace, note, work_through
+from tuner_inside.notes import note, pace, work_through
 from tuner_inside.tell import guarded, tell_pause
 
 FEED = 0
@@ -130,6 +130,8 @@ class Loaders:
 class Feed:
     """What is known of an iterator of a loader. It is asked once, because a step must stay fast."""
 
+    __slots__ = ("batches", "dataset", "each", "has_ended", "is_by_sampler", "key", "left", "size", "trains")
+
     def __init__(self, iterator, batch):
         sampler = getattr(iterator, "_index_sampler", None)
         batch_size = getattr(sampler, "batch_size", None)
@@ -181,7 +183,7 @@ def _look(iterator, batch, wait_s):
     is_last = feed.left == 0
     note((loaders.on_batch, feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last))
     if is_last:  # the iterator may begin anew; the counts are told before a pause such as an evaluation
-        feed.left, Pace.due_s = feed.batches, 0.0
+        feed.left, pace.due_s = feed.batches, 0.0
 
 
 @guarded("loaders")

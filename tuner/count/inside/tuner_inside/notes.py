@@ -23,8 +23,14 @@ note = _notes.append
 class Pace:
     """When notes are worked through."""
 
-    due_s = 0.0
-    """The time of `time.monotonic` from which on the next step of the main optimizer works them through."""
+    __slots__ = ("due_s",)
+
+    def __init__(self):
+        self.due_s = 0.0
+        """The time of `time.monotonic` from which on the next step of the main optimizer works them through."""
+
+
+pace = Pace()
 
 
 def work_through():

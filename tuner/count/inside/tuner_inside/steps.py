@@ -11,7 +11,7 @@ from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
-from tuner_inside.notes import Pace, note, work_through
+from tuner_inside.notes import note, pace, work_through
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.tell import around, guarded, off, switch_off, tell, tell_pause
 from tuner_inside.training import LOSS_STEPS, facts, keep_input_sum, observations, training, watch_backward
@@ -33,6 +33,8 @@ COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats",
 
 class Tally(calls.CallWatcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
+
+    __slots__ = ("__dict__", "optimizer", "step_note")  # a step looks at the last two
 
     def __init__(self, optimizer):
         super().__init__()
@@ -63,6 +65,8 @@ class Tally(calls.CallWatcher):
         """Weak references to the modules that are watched."""
         self.input_module = None
         """A weak reference to the watched module that is called first: its inputs count."""
+        self.batch_is_second = False
+        """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
         self.level = 0
         """How many levels below the outermost modules the watched ones are."""
         self.inner = None
@@ -234,6 +238,7 @@ class Inner(calls.CallWatcher):
     """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):
+        super().__init__()
         self.batch = 0
         """The samples of its first input; 0 before its first call."""
         self.watch(module)
@@ -251,6 +256,8 @@ class Inner(calls.CallWatcher):
 
 class Now:
     """What is counted now."""
+
+    __slots__ = ("_compared", "_is_apart", "latest", "main", "replacements", "tallies", "watched")
 
     def __init__(self):
         self.tallies = {}
@@ -285,7 +292,7 @@ class Now:
         if self.replacements > 8 and main.steps < 10 * self.replacements:
             raise RuntimeError("the training makes a new optimizer every few steps")
         if main is None or is_gone or tally.size >= main.size:
-            self.main, Pace.due_s = tally, 0.0
+            self.main, pace.due_s = tally, 0.0
             if main is not None:
                 tally.follow(main)
         return tally
@@ -323,18 +330,18 @@ def _living(references):
 
 def after_step(optimizer, _args, _kwargs):
     """Note a step of an optimizer, and tell what was counted if the last record is old enough."""
-    if "steps" in off:
-        return
     try:
         tally = _now.latest  # most trainings have one optimizer, whose tally need not be looked up
         if tally is None or tally.optimizer() is not optimizer:
+            if "steps" in off:
+                return
             tally = _now.latest = _now.tally_of(optimizer)
         note(tally.step_note)
         if tally is _now.main:
             if environments.latest is not None:
                 environments.after_step()
             now_s = monotonic()
-            if now_s >= Pace.due_s:
+            if now_s >= pace.due_s and "steps" not in off:
                 work_through()
                 _find_module_and_tell(tally, optimizer, now_s)
     except Exception as error:
@@ -357,7 +364,7 @@ def _find_module_and_tell(tally, optimizer, now_s):
     if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
         tally.told_s = now_s
         _tell(tally, now_s)
-    Pace.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
+    pace.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
 
 
 def _watch_module(tally, optimizer):

@@ -196,7 +196,7 @@ def watch_backward(count_pass):
 
         def run_backward(*args, **kwargs):
             """Compute gradients as without this wrapper, after the pass was noted and its loss was kept."""
-            if "accumulate_grad" in kwargs and kwargs["accumulate_grad"]:  # else torch.autograd.grad, which trains nothing
+            if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
                 if training.steps < LOSS_STEPS:
                     _note_loss(*args, **kwargs)
                 note(backward_note)
