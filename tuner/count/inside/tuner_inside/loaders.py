@@ -87,6 +87,10 @@ class Loaders:
         feed.has_ended = False
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
 
+    def on_usual_batch(self, feed, shape, wait_s, learns):
+        """Take a batch into account of which only a note was taken: the shape of its tensor shows its samples."""
+        self.on_batch(feed, shape[0], wait_s, learns, False)
+
     def after_step(self):
         """Count the batches on which the step of the optimizer that was just made has trained."""
         batches = self._maybe_training + self._pending
@@ -94,11 +98,13 @@ class Loaders:
         if not batches:
             return
         self._maybe_training, self._pending = [], []
-        # where none was fetched with gradients, the script switches these on later: all count
-        batches = [batch for batch in batches if batch[LEARNS]] or batches
+        if len(batches) > 1:
+            # where none was fetched with gradients, the script switches these on later: all count
+            batches = [batch for batch in batches if batch[LEARNS]] or batches
         datasets = {batch[FEED].dataset for batch in batches}
-        self._training_datasets |= datasets & self._datasets_of_last_step
-        self._training_datasets.add(batches[-1][FEED].dataset)
+        if not datasets <= self._training_datasets:
+            self._training_datasets |= datasets & self._datasets_of_last_step
+            self._training_datasets.add(batches[-1][FEED].dataset)
         self._datasets_of_last_step = datasets
         self.feeds += 1
         for feed, rows, wait_s, _, is_last in batches:
@@ -198,7 +204,7 @@ def _on_end(iterator):
 def _wrap(module):
     """Wrap the step of a loader's iterator: it notes the usual batch of a known form, and looks at every other one."""
     base = module._BaseDataLoaderIter
-    own_next, on_batch, is_grad_enabled = base.__next__, loaders.on_batch, sys.modules["torch"].is_grad_enabled
+    own_next, on_usual_batch, is_grad_enabled = base.__next__, loaders.on_usual_batch, sys.modules["torch"].is_grad_enabled
 
     @functools.wraps(own_next)
     def counted(self):
@@ -216,7 +222,7 @@ def _wrap(module):
         try:
             feed = self._tuner_feed
             if feed.key is not None and feed.left > 1:  # a usual batch, and not the last one
-                note((on_batch, feed, batch[feed.key].shape[0], wait_s, is_grad_enabled(), False))
+                note((on_usual_batch, feed, batch[feed.key].shape, wait_s, is_grad_enabled()))
                 feed.left -= 1
                 return batch
         except Exception:  # the first batch, or one of another form

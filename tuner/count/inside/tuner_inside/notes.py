@@ -40,8 +40,8 @@ def work_through():
             if len(_notes) == MOST_NOTES:
                 raise OverflowError("more happened between two steps than is noted")
             while _notes:
-                function, *arguments = _notes.popleft()
-                function(*arguments)
+                taken = _notes.popleft()
+                taken[0](*taken[1:])
         except Exception as error:
             switch_off("steps", error)
         finally:
