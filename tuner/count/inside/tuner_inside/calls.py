@@ -94,7 +94,7 @@ def _wrap_class_call(kind):
                 tensor = args[0] if args else kwargs[watcher.key]
                 shape = tensor.shape
                 is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and len(shape) > 1
-                if is_usual and is_grad_enabled() and graph_task_id() == NO_TASK:
+                if is_usual and is_grad_enabled() and graph_task_id() < 0:
                     version = tensor._version if watcher.is_reusing else None
                     note((watcher.usual, shape, ref(tensor), version))
                     continue
