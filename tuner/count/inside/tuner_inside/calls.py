@@ -58,12 +58,8 @@ class CallWatcher:
 
 def in_backward():
     """Return whether this thread runs a backward pass: a module called then computes once more what it did before."""
-    return _graph_task_id(sys.modules["torch"])() != NO_TASK
-
-
-def _graph_task_id(torch):
-    """Return torch's function for the number of this thread's backward pass. An older torch has none."""
-    return getattr(torch._C, "_current_graph_task_id", lambda: NO_TASK)
+    # an older torch does not number them
+    return getattr(sys.modules["torch"]._C, "_current_graph_task_id", lambda: NO_TASK)() != NO_TASK
 
 
 def begin_anew():
@@ -82,7 +78,7 @@ def _wrap_class_call(kind):
     base = next(one for one in kind.__mro__[1:] if "__call__" in vars(one))
     # an older torch does not say whether it compiles; bool() is False
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    Tensor, is_grad_enabled, graph_task_id = torch.Tensor, torch.is_grad_enabled, _graph_task_id(torch)
+    Tensor, is_grad_enabled = torch.Tensor, torch.is_grad_enabled
     watchers_of = _watchers.get
 
     def call(self, *args, **kwargs):
@@ -94,7 +90,7 @@ def _wrap_class_call(kind):
                 tensor = args[0] if args else kwargs[watcher.key]
                 shape = tensor.shape
                 is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and len(shape) > 1
-                if is_usual and is_grad_enabled() and graph_task_id() < 0:
+                if is_usual and is_grad_enabled():
                     version = tensor._version if watcher.is_reusing else None
                     note((watcher.usual, shape, ref(tensor), version))
                     continue

@@ -4,7 +4,7 @@ import functools
 import sys
 import weakref
 from math import inf
-from time import perf_counter
+from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
@@ -212,13 +212,13 @@ def _wrap(module):
 
         To note a usual batch is cheap, so that steps stay fast. Any other batch is looked at in full.
         """
-        begin_s = perf_counter()
+        begin_s = monotonic()
         try:
             batch = own_next(self)
         except StopIteration:
             _on_end(self)
             raise
-        wait_s = perf_counter() - begin_s
+        wait_s = monotonic() - begin_s
         try:
             feed = self._tuner_feed
             if feed.key is not None and feed.left > 1:  # a usual batch, and not the last one

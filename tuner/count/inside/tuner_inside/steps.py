@@ -61,6 +61,8 @@ class Tally(calls.CallWatcher):
         """Whether the module is in training mode when it trains, as it was before the last step; None if unknown."""
         self.last_mode = None
         """Whether the module was in training mode in its last call that counted and was looked at."""
+        self.is_recomputed = False
+        """Whether a forward pass was ever computed again in a backward pass. Then all calls are looked at."""
         self.modules = []
         """Weak references to the modules that are watched."""
         self.input_module = None
@@ -103,6 +105,7 @@ class Tally(calls.CallWatcher):
         work_through()  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
+            self.is_recomputed = True
             return
         if not has_gradients or self.mode not in (None, module.training):
             self._begin_evaluation(is_rollout=module.training and not has_gradients)
@@ -134,7 +137,7 @@ class Tally(calls.CallWatcher):
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
-        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
+        elif not self.is_recomputed and type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
             self._only_note_calls_like(module, tensor, args, kwargs)
         if self.steps < LOSS_STEPS:
             keep_input_sum(tensor)
