@@ -25,8 +25,6 @@ REUSING += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen",
 class Environments:
     """The steps of the environments of this process."""
 
-    __slots__ = ("depth", "feeds", "latest", "rollouts", "steps")
-
     def __init__(self):
         self.steps = {}
         """The environment's id → its steps, times the environments that it holds."""

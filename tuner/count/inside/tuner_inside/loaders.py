@@ -204,7 +204,11 @@ def _on_end(iterator):
 def _wrap(module):
     """Wrap the step of a loader's iterator: it notes the usual batch of a known form, and looks at every other one."""
     base = module._BaseDataLoaderIter
-    own_next, on_usual_batch, is_grad_enabled = base.__next__, loaders.on_usual_batch, sys.modules["torch"].is_grad_enabled
+    own_next, on_usual_batch, is_grad_enabled = (
+        base.__next__,
+        loaders.on_usual_batch,
+        sys.modules["torch"].is_grad_enabled,
+    )
 
     @functools.wraps(own_next)
     def counted(self):

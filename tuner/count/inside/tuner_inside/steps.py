@@ -62,7 +62,7 @@ class Tally(calls.CallWatcher):
         self.last_mode = None
         """Whether the module was in training mode in its last call that counted and was looked at."""
         self.is_recomputed = False
-        """Whether a forward pass was ever computed again in a backward pass. Then all calls are looked at."""
+        """Whether a backward pass has computed a forward pass again. Then all calls are looked at."""
         self.modules = []
         """Weak references to the modules that are watched."""
         self.input_module = None
@@ -137,7 +137,7 @@ class Tally(calls.CallWatcher):
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
-        elif not self.is_recomputed and type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
+        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
             self._only_note_calls_like(module, tensor, args, kwargs)
         if self.steps < LOSS_STEPS:
             keep_input_sum(tensor)
@@ -168,7 +168,7 @@ class Tally(calls.CallWatcher):
         """
         self.key = next((name for name, value in kwargs.items() if value is tensor), None)
         can_be_noted = args[0] is tensor if args else self.key is not None
-        self.usual_mode = module.training if can_be_noted else None
+        self.usual_mode = module.training if can_be_noted and not self.is_recomputed else None
         for watched in _living(self.modules):
             if watched is not module:
                 self.forget(watched)
@@ -207,12 +207,9 @@ class Tally(calls.CallWatcher):
         loaders.trains = True
         if self.last_input is tensor and tensor is not None:
             self.is_reusing = True
-            if self.last_version != version or version is None:  # it was changed, or nobody has looked
-                pass
-            elif self.calls:
-                self.again += 1
-            else:  # the pass before belonged to the step before
-                self.repeats += 1
+            is_unchanged = self.last_version == version is not None
+            self.again += is_unchanged and self.calls > 0
+            self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
         self.last_input = tensor
         self.last_version = version
         self.calls += 1
