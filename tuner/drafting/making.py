@@ -156,8 +156,8 @@ def _check_same_options(file: Path, wanted: Wanted) -> None:
     spec = load(str(file), to_show=True)
     if wanted.devices not in {None, spec.devices}:
         raise StudyError(
-            f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the devices "
-            "to go on with the file, or give another --name, or --force to overwrite it"
+            f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
+            "devices to go on with the file, or give another --name, or --force to overwrite it"
         )
     asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
     is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
