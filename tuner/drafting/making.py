@@ -10,7 +10,9 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.count import ProcessCounts
+from tuner.devices.found import VISIBLE_CARDS
 from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
+from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
@@ -21,10 +23,12 @@ from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.typed_command import split_variables, typed_command
+from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
+ELSEWHERE = ("srun", "docker", "podman")
+"""Programs that ask a service to start a training: it is no child of the program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,11 +111,12 @@ def make_study(
         DeviceError: where devices cannot be read.
     """
     typed = typed_command(command)
+    wanted = _with_typed_cards(wanted, typed)
     name = wanted.name or typed.name
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
-        _check_same_space(file, wanted)
+        _check_same_options(file, wanted)
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
@@ -122,7 +127,10 @@ def make_study(
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
     # the study file
+    if (program := Path(typed.words[0]).name) in ELSEWHERE:
+        warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
     if wanted.launch:
+        say(f"probes run on {_devices_in_words(drafted.devices)}")
         text = launch_text(name, drafted, wanted.launch)
     else:
         ask = None if wanted.yes or wanted.search else ask
@@ -140,6 +148,25 @@ def make_study(
     return _study_name(name, file)
 
 
+def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
+    """Return what the options say, with the cards that a typed CUDA_VISIBLE_DEVICES names as the devices.
+
+    Raises StudyError where it names cards otherwise than by number, and where `--devices` names other ones.
+    """
+    cards = typed.env.get(VISIBLE_CARDS)
+    if cards is None:
+        return wanted
+    if not cards:  # it hides all cards
+        return replace(wanted, devices=wanted.devices or f"cpu:{ranks(typed.words) or 1}")
+    if not re.fullmatch(r"\d+(,\d+)*", cards):
+        raise StudyError(f"{VISIBLE_CARDS}={cards} in the command: name cards by their numbers, such as 2,3")
+    if wanted.devices not in {None, cards}:
+        raise StudyError(
+            f"the command has {VISIBLE_CARDS}={cards}, and --devices is {wanted.devices}; leave one of them out"
+        )
+    return replace(wanted, devices=cards)
+
+
 def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
     """Show the parameters that the launches of a study add to those that its file names itself."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
@@ -149,11 +176,16 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
             say(f"  {parameter}={','.join(map(value_text, values.values))}")
 
 
-def _check_same_space(file: Path, wanted: Wanted) -> None:
-    """Raise StudyError where options name a space, and the study file of the same command was made with other ones."""
-    if not (wanted.search or wanted.launch or wanted.free):
+def _check_same_options(file: Path, wanted: Wanted) -> None:
+    """Raise StudyError where options name a space or devices, and the command's study file was made with other ones."""
+    if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
     spec = load(str(file), to_show=True)
+    if wanted.devices not in {None, spec.devices}:
+        raise StudyError(
+            f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
+            "devices to go on with the file, or give another --name, or --force to overwrite it"
+        )
     asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
     is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
     has_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
@@ -182,8 +214,8 @@ def _watched_text(
 
     The other parameters and the errors are those of `make_study`.
     """
-    on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
     longest = duration(longest_start_s(wanted.seconds))
+    on = _devices_in_words(drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, or {longest} before its first step, on {on}")
     if changes := drafted.template.changes:
         say("your script and your command stay as they are; to start a probe, the tuner")
@@ -217,6 +249,16 @@ def _watched_text(
         for line in lines:
             say(line)
     return text
+
+
+def _devices_in_words(devices: str) -> str:
+    """Return in words the devices that a study names, such as `cpu:2`, `auto`, `auto:2` or `2,3`."""
+    kind, _, count = devices.partition(":")
+    if kind == "cpu":
+        return f"the CPU, as {number_of(count, 'rank')}" if count else "the CPU"
+    if kind == "auto":
+        return number_of(count, "card") if count else "all cards"
+    return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
 def _remove_first_run(folder: Path) -> None:
