@@ -42,7 +42,7 @@ def read_journal(path: Path, study: str) -> JournalStudy | None:
 
 @contextmanager
 def _errors_explained(path: Path) -> Iterator[None]:
-    """Turn the errors of a journal that is unreadable or damaged into StoreError."""
+    """Turn the errors of a journal that is unreadable or damaged into StoreError, which says what is wrong."""
     try:
         yield
     except StoreError:
@@ -78,7 +78,7 @@ def _processes(path: Path, study_id: int) -> list[str]:
 
 
 def _operations(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the operations in a journal."""
+    """Yield the operations in a journal, such as the begin of a trial: each is a line of JSON."""
     with open_regular(path) as file:
         for line in file:
             try:
