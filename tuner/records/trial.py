@@ -394,6 +394,7 @@ def is_whole(attributes: Mapping[str, Any], *, state: str, values: int, objectiv
         return False
     if schema.PROBE in attributes:
         return attributes[schema.PROBE] is not None
+    # a trial that runs has a lease; a trial without any record that has ended is one that is to be repeated
     return schema.LEASE in attributes or (state in FINISHED and schema.RETRY in attributes)
 
 

@@ -21,21 +21,9 @@ from optuna.trial import FrozenTrial
 
 from tuner.probe import over
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
+from tuner.search import standing
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import (
-    SURE,
-    Standing,
-    best,
-    broken,
-    ended,
-    far_apart,
-    front,
-    incumbent,
-    is_failure,
-    leader,
-    much_busier,
-    ways,
-)
+from tuner.search.standing import Standing
 from tuner.search.trials import since_mended, typed_trial
 from tuner.study import Config, Space, launch_digest, same_launch
 
@@ -88,7 +76,7 @@ class History:
     @property
     def finished(self) -> int:
         """The number of trials that have ended, without those that will be repeated, that confirm or that soak."""
-        return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in ended(self.records))
+        return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in standing.ended(self.records))
 
     @property
     def running(self) -> int:
@@ -98,8 +86,8 @@ class History:
     @property
     def failing_streak(self) -> int:
         """How many of the last trials that ended failed in a row. A trial whose config was at fault ends the row."""
-        newest_first = reversed(ended(self.records))
-        streak = takewhile(lambda trial: trial.state == FAIL and is_failure(trial.failure), newest_first)
+        newest_first = reversed(standing.ended(self.records))
+        streak = takewhile(lambda trial: trial.state == FAIL and standing.is_failure(trial.failure), newest_first)
         return sum(1 for _ in streak)
 
     @property
@@ -123,11 +111,11 @@ class History:
     @property
     def incumbent(self) -> float | None:
         """The value that a running probe must beat: the best mean so far. None with several objectives."""
-        return None if len(self.signs) > 1 else incumbent(self.records)
+        return None if len(self.signs) > 1 else standing.incumbent(self.records)
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
         """Return the best config so far; see `standing.best`."""
-        return best(self.records, defaults)
+        return standing.best(self.records, defaults)
 
     def newest(self, config: Config) -> TrialRecord | None:
         """Return the newest complete trial of this config; None where there is none."""
@@ -136,7 +124,7 @@ class History:
     @cached_property
     def _excused(self) -> set[int]:
         """The numbers of the failures of a trainer that was broken at first: see `standing.broken`."""
-        return broken(ended(self.records))
+        return standing.broken(standing.ended(self.records))
 
     @cached_property
     def meaningful(self) -> list[FrozenTrial]:
@@ -169,7 +157,7 @@ class History:
         """The trials that have ended. Objectives to minimise have the other sign, so larger values are better."""
         return [
             replace(trial, values=tuple(value * sign for value, sign in zip(trial.values, self.signs, strict=False)))
-            for trial in ended(self._meaningful_records)
+            for trial in standing.ended(self._meaningful_records)
         ]
 
     def is_new(self, config: Config) -> bool:
@@ -193,7 +181,7 @@ class History:
 
     def failed_before(self, config: Config) -> bool:
         """Check whether a probe of the config failed by itself and was marked for retry."""
-        failed = (trial for trial in self.records if trial.retry and is_failure(trial.failure))
+        failed = (trial for trial in self.records if trial.retry and standing.is_failure(trial.failure))
         return any(same_launch(trial.config, config) for trial in failed)
 
     def unconfirmed(self) -> Config | None:
@@ -204,11 +192,11 @@ class History:
         it is a member of the Pareto front that only sessions have measured.
         """
         if len(self.signs) > 1:
-            standing = next((member for member in front(self._ended) if member.is_warm), None)
+            unconfirmed = next((member for member in standing.front(self._ended) if member.is_warm), None)
         else:
-            first = leader(self._ended)
-            standing = first.unconfirmed if first else None
-        return dict(standing.trials[-1].config) if standing else None
+            first = standing.leader(self._ended)
+            unconfirmed = first.unconfirmed if first else None
+        return dict(unconfirmed.trials[-1].config) if unconfirmed else None
 
     def contradictory(self, own: Config) -> Config | None:
         """Return the own config or the best if its readings must be made again before the two can be compared.
@@ -226,24 +214,25 @@ class History:
         Returns:
             The config to measure again by the plain command; None where neither must be.
         """
-        own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
-        for standing, rival in ((own_standing, best_standing), (best_standing, own_standing)):
-            if standing is None or not self._may_be_repeated(standing):
+        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
+        best_standing = standing.best(self._ended, [own])
+        for subject, rival in ((own_standing, best_standing), (best_standing, own_standing)):
+            if subject is None or not self._may_be_repeated(subject):
                 continue
-            was_busier = rival is not None and bool(much_busier(standing.trials, rival.trials))
+            was_busier = rival is not None and bool(standing.much_busier(subject.trials, rival.trials))
             newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]
-            is_calm_now = bool(much_busier(standing.trials, newest))
-            if far_apart(standing.trials) or (was_busier and is_calm_now):  # 1 or 2
-                return standing.config
+            is_calm_now = bool(standing.much_busier(subject.trials, newest))
+            if standing.far_apart(subject.trials) or (was_busier and is_calm_now):  # 1 or 2
+                return subject.config
         return None
 
-    def _may_be_repeated(self, standing: Standing) -> bool:
+    def _may_be_repeated(self, subject: Standing) -> bool:
         """Return whether the plain command has measured a config fewer than `MOST_READINGS` times.
 
         A standing leaves out readings that contradict the others. They are counted here, too.
         """
         measured = (trial for trial in self._ended if trial.values and not trial.warm)
-        return sum(trial.launch == standing.launch for trial in measured) < MOST_READINGS
+        return sum(trial.launch == subject.launch for trial in measured) < MOST_READINGS
 
     def disturbed_own(self, own: Config) -> Config | None:
         """Return the user's own config if its only reading was too disturbed to say which config is faster, else None.
@@ -251,13 +240,13 @@ class History:
         Other programs disturb a reading, which widens its error. The own config is compared with the best of the other
         configs that the plain command has measured.
         """
-        cold = dict(ways(self._ended).cold)
+        cold = dict(standing.ways(self._ended).cold)
         own_standing = cold.pop(launch_digest(own), None)
         rival = max(cold.values(), key=attrgetter("value"), default=None)
         if own_standing is None or rival is None or own_standing.widened_error == own_standing.error:
             return None  # nothing to compare, or nothing has disturbed the reading
         noise = hypot(own_standing.widened_error or 0.0, rival.widened_error or 0.0)
-        is_hidden = abs(rival.value - own_standing.value) <= SURE * noise
+        is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
         return own_standing.config if is_hidden and self._may_be_repeated(own_standing) else None
 
     def unsure_gain(self, own: Config) -> Config | None:
@@ -266,19 +255,20 @@ class History:
         The `own` config often runs first, and another program may have been busy then. So it is measured again at the
         end. If the best is less than 1.3 times as good, the best is measured a second time, too.
         """
-        own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
+        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
+        best_standing = standing.best(self._ended, [own])
         if own_standing is None or best_standing is None or own_standing.value >= best_standing.value:
             return None  # there is no gain to tell
         is_small = best_standing.value < 1.3 * own_standing.value
-        for standing in (own_standing, best_standing) if is_small else (own_standing,):
-            if standing.readings == 1 and self._may_be_repeated(standing):
-                return standing.config
+        for subject in (own_standing, best_standing) if is_small else (own_standing,):
+            if subject.readings == 1 and self._may_be_repeated(subject):
+                return subject.config
         return None
 
     def confirmed(self) -> list[Config]:
         """Return the configs that the plain command has measured and that may be the best, the largest value first."""
-        cold = ways(self._ended).cold
-        return [standing.config for standing in sorted(cold.values(), key=attrgetter("value"), reverse=True)]
+        cold = sorted(standing.ways(self._ended).cold.values(), key=attrgetter("value"), reverse=True)
+        return [measured.config for measured in cold]
 
 
 Price = Callable[[Config], float]

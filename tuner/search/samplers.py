@@ -226,11 +226,14 @@ class Drawn:
         return Choice(config=min(left, key=lambda config: distance(self._space, config, draws[0])))
 
     def _draw(self, study: Study, trial: FrozenTrial, relative_space: dict[str, BaseDistribution]) -> Config:
-        """Return what the inner sampler draws: parameters of the relative space together, each other one by itself."""
+        """Return the config that Optuna's sampler draws: the parameters of the relative space together, others alone.
+
+        It draws any values of a parameter's distribution, of which the nearest of the space's values are taken.
+        """
         drawn_together = self._inner.sample_relative(study, trial, relative_space)
 
         def pick(parameter: Parameter) -> Value:
-            """Return the value nearest to what is drawn of a parameter."""
+            """Return the value of a parameter that is nearest to what is drawn for it."""
             if parameter.name in drawn_together:
                 return parameter.nearest(drawn_together[parameter.name])
             kind = self._distributions[parameter.name]

@@ -258,7 +258,7 @@ def eligible(trials: Iterable[TrialRecord]) -> Standings:
 def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
     """Return what is known of every config that was measured, also of those that may not be the best.
 
-    The order is that of the first measurements.
+    The order is that of the first measurements. `trials`: all trials of a case.
     """
     may_be_best = eligible(trials)
     measured = (trial for trial in trials if trial.state == COMPLETE and trial.values)
@@ -378,8 +378,8 @@ def _corrected(values: Values, pairs: Sequence[tuple[Values, Values]]) -> Values
     """Return the values that the plain command would probably measure of a config that only sessions have measured.
 
     Each value is lowered by the mean share by which sessions read too high. But if the config dominates some configs of
-    `pairs` in sessions, it counts as at least as good as these are cold, unless another config of `pairs` dominates it
-    in sessions.
+    `pairs` in sessions, it counts as at least as good as their cold values, unless another config of `pairs` dominates
+    it in sessions: see `dominates`.
 
     Args:
         values: The warm values of the config.
@@ -452,9 +452,10 @@ def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconf
 
 
 def _unbeaten(rivals: Sequence[Standing]) -> list[Standing]:
-    """Return the configs that no other config beats, in their order.
+    """Return the configs that no other config beats in both the first objective and samples/s, in their order.
 
-    To compare all pairs would take too long with thousands of configs.
+    To compare all pairs would take too long with thousands of configs. So the values are gone through from the highest
+    down, and each config is compared with the fastest of those with a higher value.
     """
     fastest_at: dict[float, float] = {}  # value → the most samples/s of a config with this value
     for rival in rivals:
@@ -559,7 +560,7 @@ AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return in words why the speeds of two configs cannot be compared; None where they can.
 
-    They cannot in three cases:
+    That is so in three cases:
 
     1. Two readings of one config are far apart.
     2. Other programs were much busier beside one of the configs.

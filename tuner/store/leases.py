@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import sqlalchemy as sql
 from pydantic import Field
@@ -48,9 +48,8 @@ class Lease:
 
         None takes this host's clock, for a lease whose sign of life nobody compares.
         """
-        process, beat = _kernel_process(os.getpid()), time.time() if now_s is None else now_s
-        ticks = process and process.ticks
-        return cls(host=this_host(), pid=os.getpid(), beat=beat, boot=_boot_id(), ticks=ticks)
+        pid, beat = os.getpid(), time.time() if now_s is None else now_s
+        return cls(host=this_host(), pid=pid, beat=beat, boot=_boot_id(), ticks=_start_ticks(pid))
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
@@ -77,7 +76,7 @@ class Lease:
         """
         if self.host not in {this_host(), platform.node()} or self.boot is None or self.ticks is None:
             return lives(self)
-        return _boot_id() == self.boot and _kernel_process(self.pid) == _KernelProcess(self.ticks, is_zombie=False)
+        return _boot_id() == self.boot and _start_ticks(self.pid) == self.ticks
 
 
 class Liveness:
@@ -167,18 +166,10 @@ def _boot_id() -> str | None:
         return None
 
 
-class _KernelProcess(NamedTuple):
-    """A process as the kernel shows it."""
-
-    ticks: int
-    """Its start, in clock ticks after the boot."""
-    is_zombie: bool
-
-
-def _kernel_process(pid: int) -> _KernelProcess | None:
-    """Return the process of this id; None where there is none."""
+def _start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks after the boot; None where none of this id lives, or a zombie."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # a name may hold spaces
-        return _KernelProcess(int(facts[19]), facts[0] == b"Z")
+        return None if facts[0] == b"Z" else int(facts[19])
     except (OSError, IndexError, ValueError):
         return None

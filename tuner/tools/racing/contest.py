@@ -164,14 +164,14 @@ class Race:
         Wait for runs that other processes make, where the job can wait.
         """
         is_waiting = False
-        while elsewhere := self._make_missing(turn, entrants):  # until 0 for a complete round, or None to stop
-            if self._job.wait is None:
+        while (elsewhere := self._make_missing(turn, entrants)) != 0:
+            if elsewhere is None or self._job.wait is None:  # the race stops, or it cannot wait
                 return False
             if not is_waiting:
                 self._say("waiting for runs of this race that other processes make")
             is_waiting = True
             self._job.wait()
-        return elsewhere is not None
+        return True
 
     def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
         """Make the missing runs of a round, and return how many runs other processes make now; None to stop the race.
