@@ -515,21 +515,19 @@ def _speed(standing: Standing) -> float:
 
 
 def _eligible_standings(trials_of: Mapping[str, Sequence[TrialRecord]]) -> Standings:
-    """Return what each config's trials show together, without the configs that may not be the best.
+    """Return what the trials of each config show together, without the configs that may not be the best.
+
+    These are the configs whose last trial failed, and those of which a trial was not eligible.
 
     `trials_of`: the launch key of a config → its trials, in their order.
     """
-    standings = {launch: _eligible(same) for launch, same in trials_of.items()}
-    return {launch: standing for launch, standing in standings.items() if standing}
-
-
-def _eligible(same: Sequence[TrialRecord]) -> Standing | None:
-    """Return what a config's trials show together; None where the last one failed, or where one was not eligible."""
-    ran = [trial for trial in same if not trial.failed]
-    if same[-1].failed or not all(trial.may_be_best for trial in ran):
-        return None
-    probes = [trial for trial in ran if not trial.soaks]
-    return _averaged(probes or ran)
+    standings: dict[str, Standing] = {}
+    for launch, same in trials_of.items():
+        ran = [trial for trial in same if not trial.failed]
+        if not same[-1].failed and all(trial.may_be_best for trial in ran):
+            probes = [trial for trial in ran if not trial.soaks]
+            standings[launch] = _averaged(probes or ran)  # soaks count only where there is no probe
+    return standings
 
 
 def _barred(same: Sequence[TrialRecord]) -> Standing:

@@ -193,8 +193,8 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
     """Return whether a probe leaves enough time to measure the own config and the best again after it.
 
-    True before four trials have finished, because then time is kept only for an own config that hides what is faster:
-    see `History.disturbed_own`.
+    Before four trials have finished, no time is kept for that, so that the search can begin. It is kept then only if a
+    disturbed reading of the own config hides which config is faster: see `History.disturbed_own`.
 
     Args:
         choice: The probe.
@@ -351,7 +351,7 @@ class CaseStudy:
         """
 
         def stored_or_made() -> Answer:
-            """Return what is stored or made, in one transaction."""
+            """Return the stored value; make and store it if there is none and the trials suffice."""
             if (stored := getattr(self.attributes, name)) is not None:
                 return stored
             if (made := make(self.history().trials)) is not None:
@@ -370,7 +370,7 @@ class CaseStudy:
         """
 
         def end_dropped() -> tuple[int, list[Path]]:
-            """End the trials in one transaction; return their number, and the files whose results are now stored."""
+            """End the trials whose process is gone; return their number, and the files whose results are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
             results = _read_unstored(probes) if dropped else {}
@@ -418,23 +418,24 @@ class CaseStudy:
         """
 
         def begin() -> tuple[Trial, Asked] | None:
-            """Return the trial that begins, for Optuna and for the caller; None where none may begin."""
+            """Begin a trial, and return it in the forms of Optuna and of the caller; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             probes_here = [probe for probe in self._running_probes() if probe.is_here] if self._confirm else []
-            self._held_up = any(probe.confirms for probe in probes_here)
+            self._held_up = any(probe.confirms for probe in probes_here)  # a confirmation has the machine for itself
             if self._held_up:
                 return None
             choice = self._choice(history, target, price, left_s())
             if choice is None:
                 return None
-            self._held_up = choice.why is Why.CONFIRM and bool(probes_here)  # it must have the machine to itself
+            self._held_up = choice.why is Why.CONFIRM and bool(probes_here)
             if self._held_up or not has_time(_expected_s(choice, history)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
-            for name, has_text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
-                if has_text:
+            # the search goes on, so why it ended or stopped before is out of date
+            for name, text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
+                if text:
                     self._study.set_user_attr(name, None)
             return trial, _begun(trial, self._space, choice, history)
 
@@ -477,7 +478,7 @@ class CaseStudy:
         """
 
         def ended() -> str | None:
-            """Return why nothing is left, in one transaction."""
+            """Return why nothing is left to probe, and store it as the caller wants; None while something is left."""
             history = self.history()
             answer = self._strategy.choose(history, free)
             reason = answer.reason if isinstance(answer, Done) else None

@@ -34,7 +34,7 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
     storage = database.storage
 
     def check() -> None:
-        """Compare the identities, in one transaction."""
+        """Compare the settings that the study stores with those of now; `_mends` raises where they differ."""
         study_id = storage.study_id(name)
         if study_id is None:
             return
@@ -195,7 +195,7 @@ def siblings(
     storage, prefix = database.storage, f"{study}/"
 
     def find() -> list[Sibling]:
-        """Return the siblings, read in one transaction."""
+        """Return the first three siblings, all read in one transaction."""
         cases = storage.cases()
 
         def trials(name: str) -> list[FrozenTrial]:

@@ -57,7 +57,7 @@ class RaceRuns:
         """
 
         def try_claim() -> bool:
-            """Return whether the run is claimed now, in one transaction."""
+            """Claim the run if no living process makes it and it is needed; return whether it is claimed now."""
             number = self._next_number()
             for claimed_number, claim in self._claims().items():
                 if claim.seed == seed and same_launch(claim.config, config):
