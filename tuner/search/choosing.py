@@ -178,13 +178,9 @@ class History:
         """
         records = self._meaningful_records
         for place, trial in enumerate(records):
-            later = records[place + 1 :]
-            is_confirmation = trial.confirms and not is_failure(trial.failure)
-            if (
-                trial.retry
-                and not is_confirmation
-                and not any(same_launch(repeat.config, trial.config) for repeat in later)
-            ):
+            if not trial.retry or (trial.confirms and not standing.is_failure(trial.failure)):
+                continue
+            if not any(same_launch(repeat.config, trial.config) for repeat in records[place + 1 :]):
                 return trial
         return None
 
