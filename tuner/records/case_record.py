@@ -99,7 +99,7 @@ def decode(attribute: object) -> CaseRecord | None:
     """Return the case that `encode` gave; None where the attribute is missing or not such a record."""
     if not isinstance(attribute, dict):
         return None
-    names = attribute.get("files", FILES)
+    names = attribute.get("files", FILES)  # older versions stored no list of the names
     if not isinstance(names, list | tuple):
         return None
     files = {str(name): attribute.get(str(name)) or "" for name in names}

@@ -177,8 +177,8 @@ class Rising:
         """
         variance = float(floors.var())
         evidence = [
-            _evidence(variance + self._rounding, 1, floors),
-            _evidence(_misfit(floors, np.log(at_s)) + self._rounding, 2, floors),
+            _evidence(variance + self._rounding, 1, floors),  # a level is fitted
+            _evidence(_misfit(floors, np.log(at_s)) + self._rounding, 2, floors),  # a slope and a level
         ]
         if variance > self._rounding:
             evidence += self._evidence_of_steps(floors)

@@ -1,6 +1,7 @@
 """Says what a diagnosis found: rows of facts, and sentences about causes, changes and what is unknown.
 
-A cause is something that keeps the GPUs of a study from training, with the change that ends it.
+A row is what a fact is about, the fact, and who says so. A cause is something that keeps the GPUs of a study from
+training, with the change that ends it.
 """
 
 from collections.abc import Iterator

@@ -81,9 +81,9 @@ class RunFollower:
         return None
 
     def note(self, result: ProbeResult) -> None:
-        """Keep the newest score of a result, if it is a new one."""
+        """Keep the newest score of a result, if it is a new one; a score that is not finite is only counted."""
         score = result.score
-        if score is None or score.t_s <= self._last_s or result.start_up_s is None:  # no new score
+        if score is None or score.t_s <= self._last_s or result.start_up_s is None:  # known, or before the training
             return
         self._last_s = score.t_s
         if not isfinite(score.value):
