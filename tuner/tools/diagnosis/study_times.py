@@ -266,7 +266,7 @@ def gather(record: StudyRecord) -> Facts:
     trials = record.trials
     running = Timeline(trial.running for trial in trials if trial.running)
     at_once = _at_once(running, running.covered_s) if running.covered_s else None
-    # how often trials ended and the next ones began, if as many as usually run at once begin together
+    # as if all trials that run at once began and ended together
     turns = sum(trial.running is not None for trial in trials) / max(at_once.usual if at_once else 1, 1)
     pauses_s = pauses(running.gaps_s, round(turns))
     gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]
@@ -296,7 +296,7 @@ def pauses(gaps_s: Sequence[float], turns: int) -> list[float]:
 
     Args:
         gaps_s: The seconds of each gap. From a trial to the next there need not be a gap; it then takes 0 s.
-        turns: How often as many trials ran as usually run at once, so one more than how often trials changed.
+        turns: The number of trials over how many usually run at once: one more than how often trials changed.
     """
     changes = max(len(gaps_s), turns - 1)
     in_order_s = [0.0] * (changes - len(gaps_s)) + sorted(gaps_s)
