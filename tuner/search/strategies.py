@@ -38,7 +38,7 @@ def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
 
         def order(config: Config) -> tuple[bool, bool]:
-            """Return a key to sort by: the open session first, then a rung that is not busy (False comes before True)."""
+            """Return a key that sorts the open session first, then rungs that are not busy: False comes before True."""
             return price(config) > 0.0, config.get(name) in busy_rungs
 
         config = min(filter(history.is_new, configs), key=order, default=None)

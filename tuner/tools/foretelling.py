@@ -36,7 +36,7 @@ def foretold_mib(plan: ProbePlan) -> float:
     device = plan.slot.devices[0]
     card = f"{device.mem_total_mib:.0f} {device.model}" if device.mem_total_mib else f"{80 * 1024} NVIDIA H100"
     variables = {"PYTHONPATH": path, "TUNER_PREDICT": str(answer), "TUNER_CARD": card, "CUDA_VISIBLE_DEVICES": ""}
-    variables = {name: escaped(value) for name, value in variables.items()}
+    variables = {name: escaped(value) for name, value in variables.items()}  # a plan expands references such as ${A}
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
     last, has_ended = "it says nothing", False  # the last line that it prints
     end_s = clock.now() + 180.0  # what takes longer computes with real data

@@ -117,11 +117,11 @@ class Race:
         Args:
             job: What the runs are made with.
             case: The case that is trained.
-            runs: The runs that the study keeps.
+            runs: The runs so far, which the study keeps.
             say: Takes a line about what happens.
             configs: The configs that take part.
             seeds: The runs of each config in each round.
-            total_s: The seconds for which all runs train together.
+            total_s: The seconds that all runs take together, without their start-ups.
         """
         self._job, self._case, self._runs, self._say = job, case, runs, say
         self._entrants = list(configs)

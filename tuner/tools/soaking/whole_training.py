@@ -34,9 +34,9 @@ KEEPERS: Mapping[DeviceKind, Keeper] = {
 
 
 def keeper_of_freed_memory(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
-    """Return which allocator keeps freed memory in a training on this kind of device; None where none does.
+    """Return which allocator keeps freed memory in a training on this kind of device.
 
-    None does if one of the training's environment `variables` changes how its allocator works.
+    None where one of the training's environment `variables` changes how its allocator works.
 
     With `Keeper.value`, which gives the memory back, batches that lasted on an H100 with a limit of 2.5 GB were 1.5 to
     2.4 times as large. On the CPU, twice as many environments of the reference trainer lasted
