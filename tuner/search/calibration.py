@@ -31,9 +31,9 @@ def calibration_rungs(doublings: Sequence[int]) -> list[int]:
     downwards. Of the doublings 16, 32, 64, 128, 256 and 512, these are 32, 256, 128, 64 and 16.
     """
     far = min(4, len(doublings) - 1)  # both places are low, so that probes are cheap, but far apart
-    near = max(min(1, far - 1), 0)
+    close = max(min(1, far - 1), 0)
     downwards = reversed(doublings[: far + 1])
-    return list(dict.fromkeys((doublings[near], *downwards)))  # each once
+    return list(dict.fromkeys((doublings[close], *downwards)))  # each once
 
 
 def make_rungs(

@@ -572,14 +572,14 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
     # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
-    for trials, others in ((first, second), (second, first)):
+    for trials, rivals in ((first, second), (second, first)):
         # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
                 continue
-            if not any(_has_reached(other, change, trial) for other in others):
-                newest = others[-1]
+            if not any(_has_reached(rival, change, trial) for rival in rivals):
+                newest = rivals[-1]
                 at = f"iteration {change.iteration}, after {change.seconds:.1f} s"
                 end = f"#{newest.number} ended at iteration {newest.probe.iteration}, after {_trained_s(newest):.1f} s"
                 return f"#{trial.number} went on at {change.times:.2g} times its speed from {at}, and {end}"
@@ -615,7 +615,7 @@ def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
     """
     # 1
     calm = [trial for trial in readings if not trial.is_disturbed]
-    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, other)) for other in calm)]
+    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, quiet)) for quiet in calm)]
     # 2
     by_speed = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)
     median = by_speed[len(by_speed) // 2]

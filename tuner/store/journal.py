@@ -33,7 +33,7 @@ def read_journal(path: Path, study: str) -> JournalStudy | None:
     """Return a study of a journal; None where it has none of this name. Raises StoreError."""
     with _errors_explained(path):
         storage = _storage_of(path)
-        ids = {found.study_name: found._study_id for found in storage.get_all_studies()}
+        ids = {summary.study_name: summary._study_id for summary in storage.get_all_studies()}
         if study not in ids:
             return None
         trials = storage.get_all_trials(ids[study], deepcopy=False)

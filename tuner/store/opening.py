@@ -224,8 +224,8 @@ def siblings(
                 if measured_scripts(known) == {script}:
                     yield sibling(name, known)
 
-        found = chain(similar_cases(), cases_of_script() if script else ())
-        return list(islice(filter(None, found), 3))  # the generators read no further case
+        candidates = chain(similar_cases(), cases_of_script() if script else ())
+        return list(islice(filter(None, candidates), 3))  # the generators read no further case
 
     return database.transact(find)
 

@@ -171,8 +171,8 @@ class TrialStorage(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, also one of another program. Raises KeyError where there is none, or it is damaged."""
         with self._reading() as rows:
-            found = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
-        trial = _frozen_trial(*found[0], None) if found else None
+            stored = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
+        trial = _frozen_trial(*stored[0], None) if stored else None
         if trial is None:
             raise KeyError(NO_RECORD)
         return trial

@@ -105,10 +105,10 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
     """
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
-        found = obstacles(now=[card], at_open=[card])  # as a study that opens now
-        for obstacle in found:
+        hindrances = obstacles(now=[card], at_open=[card])  # as a study that opens now
+        for obstacle in hindrances:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
-        if card.occupants and not found:
+        if card.occupants and not hindrances:
             who = ", ".join(map(occupant_text, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:

@@ -194,14 +194,14 @@ def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
     """
     singles = {(row.workload, row.size): row for row in rows if row.scaling == "single"}
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
-    found: list[Ceiling] = []
+    unmeasured: list[Ceiling] = []
     for (workload, size), single in singles.items():
         for count in COUNTS[1:]:  # without 1
             if not size or size % count or (workload, size, count) in measured:
                 continue
             if part := singles.get((workload, size // count)):
-                found.append(Ceiling(single, count, single.step_ms.over(part.step_ms)))
-    return found
+                unmeasured.append(Ceiling(single, count, single.step_ms.over(part.step_ms)))
+    return unmeasured
 
 
 def link_table(results: Results) -> list[LinkRow]:

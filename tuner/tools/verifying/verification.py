@@ -275,12 +275,12 @@ def report(findings: Findings) -> Iterator[str]:
 
 def _verdict(findings: Findings, of_best: Slowdown) -> str:
     """Return the verdict as a sentence; `of_best` says how the best compares with its speed in the study."""
-    *others, best = findings.subjects
+    *bases, best = findings.subjects
     allowed = f"{findings.at_least:g} times its speed in the study"
     match findings.verdict:
-        case Outcome.SLOWER if others:
-            is_too = findings.slowdown(others[0]).is_below(findings.at_least)
-            return f"slower: {best.name} is below {allowed}, and {others[0].name} is {'too' if is_too else 'not'}"
+        case Outcome.SLOWER if bases:
+            is_too = findings.slowdown(bases[0]).is_below(findings.at_least)
+            return f"slower: {best.name} is below {allowed}, and {bases[0].name} is {'too' if is_too else 'not'}"
         case Outcome.SLOWER:
             return f"slower: {best.name} is below {allowed}"
         case Outcome.UNKNOWN if of_best.is_below(findings.at_least):
