@@ -140,7 +140,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
         config = usual_config | {ladder: rung}
         needs_and_limits = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
         fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in needs_and_limits)
-        return fits and observed.frontier.beyond(config) is None  # no smaller config has run out of memory
+        return fits and observed.frontier.beyond(config) is None  # nothing that needs less has run out
 
     def safe(rung: int) -> bool:
         """Return whether the usual config on a rung is possible, and expected to leave enough memory free."""

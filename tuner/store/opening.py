@@ -5,7 +5,7 @@ its measurements mean. A sibling is a similar case that has been searched before
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -221,18 +221,14 @@ def siblings(
                 if any(facts.identity.get(part) != identity.get(part) for part in ("objective", "source", "devices")):
                     continue
                 known = trials(name)
-                if measured_scripts(known) == {script}:
+                complete = (typed_trial(trial) for trial in known if trial.state == TrialState.COMPLETE)
+                if {trial.probe.facts.get("script") for trial in complete} == {script}:
                     yield sibling(name, known)
 
         candidates = chain(similar_cases(), cases_of_script() if script else ())
         return list(islice(filter(None, candidates), 3))  # the generators read no further case
 
     return database.transact(find)
-
-
-def measured_scripts(trials: Iterable[FrozenTrial]) -> set[str | None]:
-    """Return the name and digest of each script that complete trials have measured; None for an unknown script."""
-    return {typed_trial(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
 
 
 def sibling(case: str, trials: Sequence[FrozenTrial]) -> Sibling | None:
