@@ -351,7 +351,7 @@ class Database:
         Args:
             work: What to do; its answer is returned.
             alone: No other worker does such work at the same time.
-            hurried: Give up at once where another program locks the file, in place of waiting for it.
+            hurried: Give up after `SLICE_S` seconds where another program locks the file.
             before_repeat: Called before the work is repeated.
 
         Raises:
