@@ -78,7 +78,7 @@ def open_study(
         )
     if stored is not None and stored != storable(identity):
         trials = study.get_trials(deepcopy=False)
-        if _mends(database, name, stored, identity, trials):
+        if _mends(database, name, stored, identity, trials):  # from now on, the trials so far say nothing
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
 
     # Store what has changed.

@@ -32,7 +32,7 @@ def foretold_mib(plan: ProbePlan) -> float:
     Raises TrainerError with the command's last line where it makes no second step, and the errors of `Process`.
     """
     answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
-    path = path_inside(plan.environment(os.environ))
+    path = path_inside(plan.environment(os.environ))  # with the modules that give tensors no data
     device = plan.slot.devices[0]
     card = f"{device.mem_total_mib:.0f} {device.model}" if device.mem_total_mib else f"{80 * 1024} NVIDIA H100"
     variables = {"PYTHONPATH": path, "TUNER_PREDICT": str(answer), "TUNER_CARD": card, "CUDA_VISIBLE_DEVICES": ""}

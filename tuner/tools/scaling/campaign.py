@@ -80,7 +80,8 @@ def nodes_of(count: int, per_node: int | None) -> int:
     nodes = math.ceil(count / per_node) if per_node else 1
     if count % nodes:
         problem = f"{count} devices leave a node with fewer than another"
-        raise DeviceError(f"{problem}; name {count + -count % nodes} for {nodes} nodes, or up to {per_node}")
+        more = count + -count % nodes  # the next multiple of `nodes`
+        raise DeviceError(f"{problem}; name {more} for {nodes} nodes, or up to {per_node}")
     return nodes
 
 
