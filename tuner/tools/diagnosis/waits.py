@@ -161,9 +161,9 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
 def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
     """Yield a cause where each trial uses all GPUs of several, so that trials run one after the other."""
     gpus, per_trial, running = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once
-    if gpus is None or per_trial is None or running is None or running.usual > 1 or per_trial.value < gpus.value:
+    if gpus is None or per_trial is None or running is None:
         return
-    if gpus.value < 2:
+    if gpus.value < 2 or per_trial.value < gpus.value or running.usual > 1:
         return
     how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
     yield _cause(

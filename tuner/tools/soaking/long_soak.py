@@ -313,7 +313,7 @@ class SoakChooser:
         """
         if (ladder := self._ladder) is None:
             return {}
-        on_no_rung = {**launched(config), ladder: 0}
+        on_no_rung = {**launched(config), ladder: 0}  # equal for all configs along the ladder
         alike = [soak for soak in soaks.values() if {**launched(soak.trial.config), ladder: 0} == on_no_rung]
         return {float(soak.trial.config[ladder]): soak for soak in alike}
 
