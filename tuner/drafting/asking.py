@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
-from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, nothing_known, proposed, with_sizes
+from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, no_proposal, proposed, with_sizes
 from tuner.errors import StudyError
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
 from tuner.trainers.config_files import is_named, named_files
@@ -48,7 +48,7 @@ def searches(
     else:
         chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
         if not chosen and not known.launch:  # a launch has a space of its own
-            raise StudyError(nothing_known(known))
+            raise StudyError(no_proposal(known))
     return balanced(known, chosen)
 
 
@@ -111,18 +111,18 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     # `amp=true,false`, of a flag that the command has without a value or not at all
     if setting is None and _are_switch_values(values):
         as_in_script = as_switch(in_script, known) if in_script else None
-        plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        plain = SearchedFlag(flag=flag, values=(False, True), current=f"--{flag}" in known.words, is_switch=True)
         return as_in_script or plain
     current = _value_in_use(in_script, setting)
     # `num_envs=256..65536`
     if ".." in values:
         own_size = {current} if isinstance(current, int) and current > 0 else set[int]()
         sizes = tuple(sorted({*_doubled(flag, values), *own_size}))
-        return SearchedFlag(flag=flag, values=sizes, typed=current, auto=as_parameter(flag) == LADDER)
+        return SearchedFlag(flag=flag, values=sizes, current=current, auto=as_parameter(flag) == LADDER)
     # `num_workers=0,2,4`
     named = _named_values(flag, values, current)
     all_values = named if current is None or current in named else (current, *named)
-    return SearchedFlag(flag=flag, values=all_values, typed=current)
+    return SearchedFlag(flag=flag, values=all_values, current=current)
 
 
 class _Named(NamedTuple):
@@ -222,7 +222,7 @@ def _chosen_by_person(
         example = f"{longest.flag}={','.join(map(value_text, longest.values))}"
         question = f"Search these? [Enter = yes, or e.g. `{example}`; `FLAG=` leaves one out] "
     else:
-        say(nothing_known(known))
+        say(no_proposal(known))
         question = "Which flag? [e.g. `num-workers=0,4,8`] "
     chosen: dict[str, SearchedFlag] = {}
     while not chosen:
@@ -251,7 +251,7 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
         search = _search_of(text, known)
         chosen[search.parameter] = search
     if not chosen:
-        raise StudyError(nothing_known(known))
+        raise StudyError(no_proposal(known))
     return chosen
 
 

@@ -92,8 +92,8 @@ class Draft:
         unset: dict[str, Value] = {}
         for search in self.searched:
             is_flag_with_value = not search.is_switch and not search.file
-            if is_flag_with_value and search.parameter not in typed and search.typed is not None:
-                unset[search.parameter] = search.typed
+            if is_flag_with_value and search.parameter not in typed and search.current is not None:
+                unset[search.parameter] = search.current
         return unset
 
     @property
@@ -132,7 +132,7 @@ class Draft:
     def _values(self, search: SearchedFlag) -> dict[str, Any]:
         """Return the values of a flag as the space of a study has them."""
         if search.auto:
-            own = {"own": search.typed} if isinstance(search.typed, int) else {}
+            own = {"own": search.current} if isinstance(search.current, int) else {}
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
         limit = growth_limit(search)
         growth = {"grow": limit} if limit else {}

@@ -13,7 +13,7 @@ from tuner.count import ProcessCounts
 from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
-from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
+from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import StudyError
@@ -210,7 +210,7 @@ def _watched_text(
     chosen = with_more_values(searches(known, wanted.search or (), say=say, ask=ask, most=most), watched.uses)
     drafted = with_searches(drafted, chosen, known)
     if to_search and not (drafted.varies or known.launch):
-        raise StudyError(nothing_varies(drafted.searched, known))
+        raise StudyError(no_variation(drafted.searched, known))
     text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
     if not ask:  # a person who was asked has seen them
         lines = search_lines(drafted.searches, free=wanted.free_batch, most=growth_limit, precision=drafted.precision)

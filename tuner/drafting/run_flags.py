@@ -139,9 +139,9 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> 
         if Role.WORKERS.has(search.flag):
             if waits:
                 sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
-        elif isinstance(typed := search.typed, int):
-            doublings_of_typed = (typed << power for power in range(12))
-            sizes += [size for size in doublings_of_typed if largest < size <= 2 * room * typed]
+        elif isinstance(current := search.current, int):
+            doublings_of_current = (current << power for power in range(12))
+            sizes += [size for size in doublings_of_current if largest < size <= 2 * room * current]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
     in_order = sorted(searches, key=lambda search: not search.is_of_loader) if waits else searches
