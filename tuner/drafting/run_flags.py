@@ -11,7 +11,7 @@ from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
-from tuner.drafting.watching import Used, Watched
+from tuner.drafting.watching import DeviceUse, Watched
 from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
 from tuner.trainers.config_files import is_named
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
@@ -118,7 +118,7 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
                     yield name, int(number) if number.is_integer() else number
 
 
-def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
+def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:
     """Return the flags with values that are worth a probe by how the devices were used.
 
     Sizes that may grow double; the first that would need more than all memory is still among them. Where all devices
