@@ -270,7 +270,7 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
 
 
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
-    """Return the placeholder of a value that the tuner decides for each probe, such as `{out_dir}`; None for any other."""
+    """Return the placeholder for a value that the tuner sets in each probe, such as `{out_dir}`; None for any other."""
     name, value = setting.parameter, setting.value
     folders = (
         *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir"),

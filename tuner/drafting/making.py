@@ -29,7 +29,7 @@ STUDIES = Path("studies")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What the options say about the study of a command."""
+    """The options of `tuner init` and `tuner optimize` about the study of a command."""
 
     search: list[str] | None = None
     name: str | None = None
@@ -58,23 +58,26 @@ class Wanted:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Wanted":
-        """Return what options say, a name → its value; options about anything else are left out."""
+        """Return the options about a study's command among all `options` of a call: name → value."""
         return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     @property
     def free(self) -> list[str]:
-        """The parts of the training that may change; a precision that is searched by name may."""
+        """The parts of the training that configs may change: `batch`, `precision`, or both.
+
+        The precision may change, too, where `--search` names a flag of it.
+        """
         searched = " ".join(self.search or ())
         names_precision = any(word in searched for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
         is_free = {"batch": self.free_batch, "precision": self.free_precision or names_precision}
         return [part for part in is_free if is_free[part]]
 
     def file(self, name: str) -> Path:
-        """Return the study file."""
+        """Return the path of the study file of a study called `name`."""
         return self.out or STUDIES / f"{name}.yaml"
 
     def check_free(self, file: Path) -> None:
-        """Raise StudyError where another file is in the way."""
+        """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
             raise StudyError(f"{file} exists; give --force to overwrite it, or another --name")
 
@@ -88,9 +91,9 @@ def make_study(
     ask: Callable[[str], str] | None = None,
     to_search: bool = False,
 ) -> str:
-    """Return how other commands name the new study of a command: its name, or its file at another place.
+    """Make the study file of a command after a first run, and return how other commands name the study.
 
-    The command is watched, and the file is written.
+    That is its name, or the path of its file where this is not in the usual folder.
 
     Args:
         command: the words as typed.
@@ -98,11 +101,12 @@ def make_study(
         say: shows a line.
         warn: shows a line that must not be missed.
         ask: shows a question, and returns what the person types; None where nobody is asked.
-        to_search: whether a search follows. Then a file that was made from the same command is taken as it is.
+        to_search: whether a search follows. Then a file that was made from the same command is used as it is, and a
+            study in which nothing varies is refused.
 
     Raises:
-        StudyError: where another file is in the way or, `to_search`, its space is not the one that the options name, or
-            nothing may vary.
+        StudyError: where another file is in the way; with `to_search`, where the file of this command has another space
+            than the options name, or nothing may vary.
         TrainerError: where the command cannot be understood.
         DeviceError: where devices cannot be read.
     """
@@ -141,7 +145,7 @@ def make_study(
 
 
 def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
-    """Show the parameters that the launches of a study add to those that its file names itself."""
+    """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
     named_in_file = read_mapping(file).get("space", {})
     for parameter, values in spec.space.items():
@@ -150,7 +154,10 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
 
 
 def _check_same_space(file: Path, wanted: Wanted) -> None:
-    """Raise StudyError where options name a space, and the study file of the same command was made with other ones."""
+    """Raise StudyError where the options name another space than those with which the study file was made.
+
+    Without options about the space, any file of the command will do.
+    """
     if not (wanted.search or wanted.launch or wanted.free):
         return
     spec = load(str(file), to_show=True)
@@ -178,7 +185,7 @@ def _watched_text(
     ask: Callable[[str], str] | None,
     to_search: bool,
 ) -> str:
-    """Return the text of the study file of a command, after watching it; its output goes to `folder`.
+    """Watch a command, ask what to search, and return the text of its study file. Its output goes to `folder`.
 
     The other parameters and the errors are those of `make_study`.
     """
@@ -199,7 +206,7 @@ def _watched_text(
         say(line)
 
     def most(search: SearchedFlag) -> int | None:
-        """Return the size up to which the values of a flag grow, by how the devices were used."""
+        """Return the size up to which a search may double the values of a flag; None where it may not."""
         (with_more,) = with_more_values([search], watched.uses)
         return growth_limit(with_more)
 
