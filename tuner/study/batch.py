@@ -1,4 +1,8 @@
-"""The batch size that fits a card: which small sizes are probed, and which size follows from their memory. Pure."""
+"""The batch size that fits a card: which small sizes are probed, and which size follows from their memory. Pure.
+
+Memory grows about linearly with the batch. So two small sizes show the memory of a sample, and with it the largest
+batch.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +19,7 @@ Probed sizes are three times a power of two, and the chosen size is a power of t
 is a config of the search.
 """
 UPDATES = 64
-"""The most minibatches of an epoch in the first probe. With many small updates an iteration would take too long."""
+"""The most batches of an iteration in the first probe. With many small updates an iteration would take too long."""
 REASON = "it only shows how much memory a batch takes"
 """Why the config of such a probe is never the best."""
 MEASURABLE_MIB = 256.0
@@ -47,7 +51,7 @@ class BatchFit:
     per_sample_mib: float | None
     """The measured memory of one sample of a batch; None where it is unknown."""
     is_bound: bool
-    """Whether `per_sample_mib` is only an upper bound, because memory grew too little to be measured."""
+    """Whether `per_sample_mib` is only an upper bound, because memory grew by less than can be measured."""
     free_mib: float | None
     """The memory that a batch of no samples would leave free; None where it is unknown."""
     samples: int | None
@@ -86,7 +90,7 @@ def probed_sizes(most: int) -> tuple[int, ...]:
 
 
 def first_size(per_iteration: int | None) -> int:
-    """Return the batch size of the first probe: the smallest with which an iteration has at most `UPDATES` minibatches.
+    """Return the batch size of the first probe: the smallest that splits an iteration into at most `UPDATES` batches.
 
     `per_iteration` are the samples of a rank in an iteration; None where they are unknown.
     """
@@ -126,7 +130,7 @@ def next_size(
 def fit(
     tried: Sequence[Tried], *, total_mib: float | None, samples: int | None = None, most: int = MOST
 ) -> BatchFit | None:
-    """Return the batch size that follows from what has been tried; None where fewer than two sizes ran.
+    """Return the largest batch size that should fit, by what has been tried; None where fewer than two sizes ran.
 
     A single size is enough if no other size may be probed.
 
