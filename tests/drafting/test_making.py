@@ -1,5 +1,6 @@
 """A study that is made of a command, and what is left where a person stops that."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,3 +78,11 @@ def test_another_space_than_that_of_the_study_is_refused(made: Path, other: Want
         StudyError, match=r"other options for its space: it searches batch_size=8 num_workers=1,0,2.*--force"
     ):
         make_study(TYPED, replace(other, out=made), print, warn=print, to_search=True)
+
+
+@pytest.mark.parametrize(("devices", "is_refused"), [("cpu:1", False), ("cpu:3", True)])
+def test_a_study_of_other_devices_is_not_used(made: Path, devices: str, is_refused: bool) -> None:
+    made.write_text(f"{made.read_text()}devices: cpu:1\n")
+    wanted = Wanted(out=made, devices=devices)
+    with pytest.raises(StudyError, match=r"for devices cpu:1, not cpu:3.*--force") if is_refused else nullcontext():
+        make_study(TYPED, wanted, print, warn=print, to_search=True)

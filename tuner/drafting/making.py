@@ -115,7 +115,7 @@ def make_study(
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
-        _check_same_space(file, wanted)
+        _check_same_options(file, wanted)
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
@@ -153,14 +153,19 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
             say(f"  {parameter}={','.join(map(value_text, values.values))}")
 
 
-def _check_same_space(file: Path, wanted: Wanted) -> None:
-    """Raise StudyError where the options name another space than those with which the study file was made.
+def _check_same_options(file: Path, wanted: Wanted) -> None:
+    """Raise StudyError where the options name another space or other devices than the study file was made with.
 
-    Without options about the space, any file of the command will do.
+    Without options about them, any file of the command will do.
     """
-    if not (wanted.search or wanted.launch or wanted.free):
+    if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
     spec = load(str(file), to_show=True)
+    if wanted.devices not in {None, spec.devices}:
+        raise StudyError(
+            f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
+            "devices to go on with the file, or give another --name, or --force to overwrite it"
+        )
     asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
     is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
     has_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
