@@ -86,3 +86,23 @@ def test_a_study_of_other_devices_is_not_used(made: Path, devices: str, is_refus
     wanted = Wanted(out=made, devices=devices)
     with pytest.raises(StudyError, match=r"for devices cpu:1, not cpu:3.*--force") if is_refused else nullcontext():
         make_study(TYPED, wanted, print, warn=print, to_search=True)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [("cpu:2", "on the CPU, as 2 ranks"), ("auto", "on all cards"), ("auto:2", "on 2 cards"), ("2,3", "on cards 2,3")],
+)
+def test_a_person_reads_which_devices_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    said: list[str] = []
+
+    def stopped(line: str) -> None:
+        said.append(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_study(TYPED, Wanted(devices=devices), stopped, warn=stopped)
+    assert said[0].endswith(words)

@@ -194,8 +194,8 @@ def _watched_text(
 
     The other parameters and the errors are those of `make_study`.
     """
-    on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
     longest = duration(longest_start_s(wanted.seconds))
+    on = _devices_in_words(drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, or {longest} before its first step, on {on}")
     if changes := drafted.template.changes:
         say("your script and your command stay as they are; to start a probe, the tuner")
@@ -229,6 +229,16 @@ def _watched_text(
         for line in lines:
             say(line)
     return text
+
+
+def _devices_in_words(devices: str) -> str:
+    """Return in words the devices that a study names, such as `cpu:2`, `auto`, `auto:2` or `2,3`."""
+    kind, _, count = devices.partition(":")
+    if kind == "cpu":
+        return f"the CPU, as {number_of(count, 'rank')}" if count else "the CPU"
+    if kind == "auto":
+        return number_of(count, "card") if count else "all cards"
+    return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
 def _remove_first_run(folder: Path) -> None:

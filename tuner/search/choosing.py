@@ -180,7 +180,11 @@ class History:
         for place, trial in enumerate(records):
             later = records[place + 1 :]
             is_confirmation = trial.confirms and not is_failure(trial.failure)
-            if trial.retry and not is_confirmation and not any(same_launch(repeat.config, trial.config) for repeat in later):
+            if (
+                trial.retry
+                and not is_confirmation
+                and not any(same_launch(repeat.config, trial.config) for repeat in later)
+            ):
                 return trial
         return None
 
