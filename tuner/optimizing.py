@@ -1,4 +1,4 @@
-"""`tuner.optimize`: makes a command faster or runs a study, and returns what was found. The command line uses it."""
+"""`tuner.optimize` makes a command faster or runs a study, and returns what was found. The command line uses it, too."""
 
 import shlex
 import time
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Search:
-    """A study that is ready to be searched."""
+    """A study that is ready to be searched: its workbench, what runs its probes, and the cases to search."""
 
     bench: Workbench
     prober: Prober
@@ -56,7 +56,7 @@ class Search:
         return isinstance(self.prober, ReplayedProber)
 
     def simulated_cost(self) -> str | None:
-        """Return what the replayed probes so far would have cost; None on real devices."""
+        """Return in words how long the probes of a replay would have used real devices; None on real devices."""
         if not isinstance(self.prober, ReplayedProber):
             return None
         return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
@@ -64,13 +64,13 @@ class Search:
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimize`.
 
-        It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
+        The search ends only when the last probes of other workers have ended, too: they may show another best config.
         """
         return work_on(patient(within(replace(job, simulated=self.simulated, trials=trials), budget)), self.cases)
 
 
 def patient(job: Job) -> Job:
-    """Return the job that ends only when the last probes of other workers have ended."""
+    """Return a job that waits, second by second, until the last probes of other workers have ended."""
     return replace(job, wait=partial(time.sleep, 1.0))
 
 
@@ -125,7 +125,7 @@ def check_energy(spec: StudySpec, source: DeviceSource) -> None:
 
 
 def replaying(table: Table, path: Path) -> str:
-    """Return a line about the recorded table that replaces trainer and devices."""
+    """Return a line that says which recorded table a replay uses, and what it takes from the table and the study."""
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (
@@ -159,8 +159,8 @@ class Result:
 
     def __repr__(self) -> str:
         times = self.gain and f"{with_error(self.gain.times, self.gain.error, 2)} times"
-        found = {"best": self.best, "gain": times, "command": self.command, "stopped": self.stopped}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in found.items())})"
+        shown = {"best": self.best, "gain": times, "command": self.command, "stopped": self.stopped}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def best(self) -> Config | None:
@@ -298,7 +298,10 @@ def _words(line: str) -> list[str]:
 
 
 def _listed(flag: str, values: Sequence[Value] | str) -> str:
-    """Return values as `--search` has them; a text has this form already. Raises StudyError for a single number."""
+    """Return the values of a flag as the option `--search` lists them. Raises StudyError for a single number.
+
+    A text has this form already.
+    """
     if isinstance(values, str):
         return values
     if not isinstance(values, Iterable):
@@ -307,22 +310,23 @@ def _listed(flag: str, values: Sequence[Value] | str) -> str:
 
 
 def _stopped(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], budget: Budget) -> str | None:
-    """Return what stopped a search early; None where each case ended by itself or by its number of trials."""
+    """Return in words what stopped a search early; None where each case ended by itself or by its number of trials."""
     is_cut = len(outcomes) < len(cases) or any(outcome.ending is Ending.INTERRUPTED for outcome in outcomes)
     if is_cut and budget.is_over():
         return out_of_time(budget, "hours")
-    stops = ((outcome.case.name, _stop(outcome)) for outcome in outcomes if outcome.stopped)
+    stops: list[tuple[str, str]] = []
+    for outcome in outcomes:
+        if outcome.stopped:
+            cause = outcome.failure.detail if outcome.failure else outcome.why
+            stops.append((outcome.case.name, f"{outcome.ending}: {cause}" if cause else str(outcome.ending)))
     return "; ".join(merged_lines(stops)) or None
 
 
-def _stop(outcome: CaseOutcome) -> str:
-    """Return how the work on a case stopped early, and of what."""
-    of_what = outcome.failure.detail if outcome.failure else outcome.why
-    return f"{outcome.ending}: {of_what}" if of_what else str(outcome.ending)
-
-
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
-    """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
+    """Return the result of a search that has ended.
+
+    `command` are the words of the typed command from which the study was made; empty for any other study.
+    """
     study = StudyReader(connect(url), ready.bench.spec.name)
     if command and study.cases:  # a command has one case
         for_command = outcome_of(ready.bench, study.cases[0], command)

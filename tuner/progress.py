@@ -54,12 +54,12 @@ def report(
 
     `score` says how well the agent or model does now, such as the mean return of its episodes; greater is better.
 
-    A session may do only a part of an iteration's work where all of that work is alike. Then each second since
-    `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s` counts the
-    time of the whole work.
+    A trainer may do only a part of an iteration's work where all of that work is alike, so that probes end sooner. Then
+    each second since `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s`
+    counts the time of the whole work.
     """
     fields = dict(locals())  # the arguments; a copy, because a debugger adds the new variable to `locals()` itself
-    for inbox in _opened:  # at most one, and none outside a session
+    for inbox in _opened:  # at most one; it is there if the trainer has called `requests` or `stopped`
         inbox.reported = iteration
     _tell("iteration", **fields, t_s=time.monotonic())
 
@@ -103,7 +103,7 @@ def _tell(what: str, **fields: Any) -> None:
 
 
 class _Inbox:
-    """The tuner's messages in their order; a `stop` belongs to the run before it."""
+    """Reads the tuner's messages: each `run` is a request, and a `stop` asks to end the run before it."""
 
     def __init__(self, path: str) -> None:
         """`path` is the named pipe of the tuner."""

@@ -113,7 +113,11 @@ def watch(
         printed.feed(new)
         if counted.is_enough or counted.is_stepping:  # printed lines do not matter where steps are counted
             return counted.is_enough
-        return printed.progress is not None and _is_enough(printed.progress)
+        if (progress := printed.progress) is None:
+            return False
+        # six iterations over five seconds; over ten, where a preset may still match
+        reports, least_s = progress.reports, 10.0 if progress.is_plain else 5.0
+        return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
     def longest_s() -> float:
         """Return after how many seconds the command is ended, by what is known now."""
@@ -203,12 +207,6 @@ def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
         return "no Python process of the command let the counting in, as with `python -I` or in a container"
     off = next((process.off[0] for process in processes if process.off), None)
     return off or "no optimizer of torch has made enough steps"
-
-
-def _is_enough(printed: PrintedProgress) -> bool:
-    """Return whether six iterations over five seconds were printed; over ten, where a preset may still match."""
-    reports, least_s = printed.reports, 10.0 if printed.is_plain else 5.0
-    return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
 
 def first_run(

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
@@ -108,9 +107,10 @@ def study_text(
     lines += _objective_lines(objective)
     if parameters := draft.space():
         lines.append("space:")
-        lines += [
-            f"  {parameter}: {yaml(values)}{_comment_if_kept(values)}" for parameter, values in parameters.items()
-        ]
+        for parameter, values in parameters.items():
+            is_kept = len(values.get("choices", ())) == 1
+            comment = "  # kept: other values change what is learnt" if is_kept else ""
+            lines.append(f"  {parameter}: {yaml(values)}{comment}")
     # how long a probe takes
     later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     lines.append(f"# The first iteration came after {watched.reports[0].t_s:.0f} s{later}.")
@@ -264,11 +264,6 @@ def asked_of(file: Path) -> list[str]:
         return literal_words(second.removeprefix(_ASKED)) if second.startswith(_ASKED) else []
     except (OSError, ValueError, IndexError):
         return []
-
-
-def _comment_if_kept(values: Mapping[str, Any]) -> str:
-    """Return the comment of a parameter with a single value; empty for any other."""
-    return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
 
 
 def _env_lines(env: Mapping[str, str], preset: str | None) -> list[str]:

@@ -126,12 +126,6 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, with names that every system accepts."""
 
 
-def _check_rule(text: str) -> str:
-    """Return the text of a rule. Raises ValueError where it is none."""
-    Rule(text)
-    return text
-
-
 class EnvironmentSpec(Strict):
     """Environment variables, memory and power of the trainer's processes."""
 
@@ -181,11 +175,6 @@ class Override(Strict):
 
 
 LaunchName = Literal["megatron", "torchtitan", "deepspeed", "accelerate_fsdp", "nccl"]
-
-
-def _as_tuple(names: object) -> object:
-    """Return a single name as a tuple; anything else stays as it is."""
-    return (names,) if isinstance(names, str) else names
 
 
 RANKS = "ranks"
@@ -474,7 +463,9 @@ class StudySpec(Strict):
     trainer: TrainerSpec
     fallback: Name | None = None
     """the study that runs instead if `trainer.root` is empty"""
-    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_as_tuple)] = ()
+    launch: Annotated[
+        tuple[LaunchName, ...], BeforeValidator(lambda given: (given,) if type(given) is str else given)
+    ] = ()
     """ready-made spaces, one or a list, which are added to `space` and `rules`"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
@@ -482,7 +473,7 @@ class StudySpec(Strict):
     """`auto` for every GPU, `2` for two of them, `cpu:2` for two CPU ranks, or CUDA indices such as `0,1`"""
     space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
     """parameters by name"""
-    rules: tuple[Annotated[str, AfterValidator(_check_rule)], ...] = Field(default=(), max_length=100)
+    rules: tuple[Annotated[str, AfterValidator(lambda text: Rule(text).text)], ...] = Field(default=(), max_length=100)
     """conditions that each config must meet, such as `"{tp} * {pp} <= {ranks}"`"""
     objective: Objective = "min_avg_util"
     """what to improve: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, `joules_per_sample`,
