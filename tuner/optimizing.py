@@ -1,4 +1,4 @@
-"""`tuner.optimize` makes a command faster or runs a study, and returns what was found. The command line uses it, too."""
+"""`tuner.optimize` makes a command faster or runs a study, and returns what was found; the command line uses it."""
 
 import shlex
 import time
