@@ -79,7 +79,7 @@ def requests() -> Iterator[dict[str, Any]]:
 def stopped(*, midway: bool = False) -> bool:
     """Return whether the tuner has seen enough of the current run. Ask after each iteration, once it is reported.
 
-    Where iterations are long, ask with `midway` inside an iteration: whether the tuner can do without this iteration.
+    Where iterations are long, ask with `midway` inside an iteration, too: the tuner may not need the rest of it.
     """
     return _inbox().stopped(midway=midway)
 
@@ -117,7 +117,7 @@ class _Inbox:
         """The last iteration of the current run that this process has reported."""
 
     def next_run(self) -> dict[str, Any] | None:
-        """Wait for the request of the next run, and return it; None once the tuner has closed the pipe."""
+        """Wait for the request of the next run, and return it; None once the tuner has no more and closes the pipe."""
         while self._open or self._messages:
             while self._messages:
                 message = self._messages.pop(0)
@@ -129,10 +129,10 @@ class _Inbox:
         return None
 
     def stopped(self, *, midway: bool) -> bool:
-        """Return whether the tuner wants the current run to end.
+        """Return whether the tuner wants the current run to end now.
 
-        With `midway`, the trainer is inside an iteration. Then only a stop `at_once` counts; otherwise also one `after`
-        an iteration that is reported.
+        A message `stop` asks to end the run `at_once`, or `after` a certain iteration. Inside an iteration (`midway`),
+        only the first counts.
         """
         self._read()
         if not self._open:
@@ -141,7 +141,7 @@ class _Inbox:
         return any(stop.get("at_once") or (not midway and self.reported >= stop["after"]) for stop in of_this_run)
 
     def _read(self) -> None:
-        """Take in the complete lines that the pipe has by now, without waiting."""
+        """Read the complete messages that the pipe has by now, a line each, without waiting for more."""
         try:
             while chunk := os.read(self._pipe, 1 << 16):
                 self._rest += chunk
