@@ -233,7 +233,7 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 
 
 def _wrapped_lines(line: str, width: int) -> list[str]:
-    """Return a line broken into lines that fit a width; the later ones are indented by four more."""
+    """Return a line broken between words into lines that fit a width; the later ones are indented by four more."""
     if len(line) <= width:
         return [line]
     # what stays on one line has NULs in place of its spaces meanwhile, because `textwrap` breaks at spaces alone
@@ -307,7 +307,9 @@ def only_study(runs: Path, *, replays: bool) -> str:
 
 
 def findable(study: str, runs: Path, *, replays: bool) -> str:
-    """Return the name or the file by which a study is loaded; the name of a replay's folder stays as it is.
+    """Return the name or the file by which `load` finds the study that a user names.
+
+    The name of a replay's folder stays as it is: it has results, and no study file.
 
     Args:
         study: a study's name, the path of its file, or the name of a folder of results.

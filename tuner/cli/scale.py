@@ -286,7 +286,7 @@ def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *,
 
 
 def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tuple[int, ...]:
-    """Return the numbers of devices to measure: those of the option `gpus`, or by default the usual ones.
+    """Return the numbers of devices to measure: those of the option `--counts` (`gpus`), or the usual ones for None.
 
     Raises DeviceError where there are fewer devices, and where a number does not fill nodes of `per_node` cards.
     """
@@ -427,9 +427,10 @@ def decide(
 
 
 def _measured_speed_up(file: Path, cards: int) -> float:
-    """Return how many times as fast as one card `cards` cards are at the largest size in a file of `tuner scale`.
+    """Return how many times as fast as one card several `cards` are, by a file of results of `tuner scale`.
 
-    Of several routes between the cards, the fastest counts.
+    The largest size that was measured counts, and of several routes between the cards the fastest. Raises StudyError
+    where so many cards were not measured.
     """
     rows = [row for row in scaling_table.table(read(file)) if row.gpus == cards]
     if not rows:

@@ -57,9 +57,12 @@ class Setting:
 def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection[str] = ()) -> list[Setting]:
     """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
 
-    `flags` are those of the script. They say which flag `-b` is, and that the word after a switch is no value.
-    A flag that a later config file replaces is no setting. `names` are known to be settings: then two words such as
-    `data_num_workers 2` behind the program are one, too, unless the command has a flag of that name.
+    Args:
+        words: the words of the command.
+        flags: the flags of the script. They say which flag `-b` is, and that the word after a switch is no value. A
+            flag whose value a later configuration file replaces is no setting.
+        names: names that are settings even as two words without dashes behind the program, such as
+            `data_num_workers 2`, unless the command has a flag of that name.
     """
     flag_of = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
@@ -236,7 +239,7 @@ def command_with_values(
 
 
 def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag]) -> list[str]:
-    """Return the words for a flag that the command lacks, in the form that its other flags or the script have."""
+    """Return the words that add a flag to a command, in the form of its other flags, such as `--flag=value`."""
     if placeholder.startswith(_SWITCH):
         return [placeholder]
     script_words = words[program_place(words) or 0 :]
@@ -261,8 +264,8 @@ def _spelling(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
     """Return a text with doubled braces, so that they are literal in a template: `{x}` becomes `{{x}}`.
 
-    The braces of placeholders stay: those in `searched`, and facts of a launch such as `{out_dir}`. Behind a dollar
-    they are doubled, too, so that nothing of a text refers to a variable.
+    The placeholders in `searched` keep their braces, and so do facts of a launch such as `{out_dir}`. But behind a
+    dollar all braces are doubled, so that a typed `${x}` is no reference to a variable of the study.
     """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
     pieces = re.split(rf"(?<!\$)({'|'.join(map(re.escape, sorted(kept)))})", text)

@@ -90,7 +90,7 @@ def _outcome_without_failures(bench: Workbench, view: CaseView, command: Sequenc
 
 
 def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
-    """Yield a line for each value that the best config changes; `own` are the values of the typed command."""
+    """Yield a line for each value in which the best config differs from `own`, the values of the typed command."""
     ranks = len(bench.devices)
     best = view.best.config if view.best else {}
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
@@ -98,7 +98,7 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
     consequences |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")  # these are computed
     typed = {parameter.name: parameter.own for parameter in bench.space_for(Case(name=view.name)).parameters}
     for name in {**before, **after}:
-        if name not in before:  # the own config does not use it, although the command may name it
+        if name not in before:  # its condition is not met by the own config, although the command may name it
             if after[name] != typed.get(name):
                 yield f"  {name}: {after[name]} (not used before)"
         elif name not in after:

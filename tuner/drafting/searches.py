@@ -116,7 +116,10 @@ class SearchedFlag:
 
     @property
     def keeps_iterations(self) -> bool:
-        """Whether an iteration has the same samples with each value. A number of an unknown flag may be a size."""
+        """Whether an iteration has the same number of samples with each value of the flag.
+
+        A number may be a size, unless the flag is known to be about speed or loading.
+        """
         if self.computed:
             return False
         if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or Role.SPEED.has(self.flag):
@@ -411,10 +414,10 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
 
 
 def _sizes_of_total(batch: int, steps: int, known: Known) -> tuple[int, ...]:
-    """Return the sizes of a batch with which a step of the optimizer keeps its total of `steps` batches.
+    """Return the sizes that a batch may have if a step of the optimizer keeps its total, now `steps` batches.
 
-    Some scripts divide `steps` by their ranks. Then the number of batches must be a multiple of the ranks: a batch of 8
-    with 12 steps on 2 ranks may be 8, 16 or 48, with 12, 6 or 2 steps.
+    Some scripts divide the number of batches among their ranks. Then it must stay a multiple of the ranks: a batch of 8
+    with 12 batches a step on 2 ranks may become 16 with 6, or 48 with 2.
     """
     data_ranks = known.training.data_ranks if known.training else 1
     is_divided = steps == data_ranks * known.micro_batches  # each rank was seen to take its share

@@ -164,7 +164,7 @@ def watch(
 
 
 class CountedLines:
-    """What was counted inside a training while it is watched."""
+    """Reads the messages of a training whose steps and samples are counted inside it."""
 
     def __init__(self, origin_s: float) -> None:
         """`origin_s` is when the training was started."""
@@ -177,7 +177,7 @@ class CountedLines:
         """The seconds from the start until an optimizer was known to have made a step; None before that."""
 
     def feed(self, lines: Iterable[probe.OutputLine]) -> None:
-        """Take the messages among some lines into account."""
+        """Take lines into account; those that the command has printed are left out."""
         for line in lines:
             if line.stream == "console":
                 continue

@@ -77,7 +77,7 @@ class BatchFit:
 
 
 def limit(samples: int | None, most: int) -> int:
-    """Return the largest batch size that makes sense, at least 1: no batch is larger than the samples at hand."""
+    """Return the largest batch size that makes sense, at least 1: `most`, or the samples at hand if they are fewer."""
     if samples is not None:
         most = min(samples, most)
     return max(most, 1)
@@ -105,8 +105,8 @@ def next_size(
     """Return the batch size to probe next; None once the memory per sample is known, or no probe can show it.
 
     Sizes grow eightfold from `first` until two have run and their memory differs by `MEASURABLE_MIB`. After running out
-    of memory, and where no larger size makes sense, sizes go down until two have run. A probe that failed for another
-    reason says nothing, so sizes grow on.
+    of memory, or at the largest size, sizes go down until two have run. A probe that failed for another reason says
+    nothing, so sizes grow on. `samples` and `most`: see `limit`.
     """
     sizes = probed_sizes(limit(samples, most))
     if not tried:

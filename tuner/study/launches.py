@@ -178,7 +178,7 @@ class _Command:
 
 
 def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
-    """Return a study with what one launch adds; what the study says itself stays.
+    """Return the content of a study file with what one launch adds; what the file says itself stays.
 
     Raises ValueError where the command has no setting that the launch could vary.
     """
@@ -276,9 +276,10 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
 
 
 def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, added: _Added) -> None:
-    """Add a setting to the space, its `current` value first, and put its placeholder into the command or its file.
+    """Add a setting of a launch to the study's space, and put its placeholder into the command or its file.
 
-    A setting whose conditions name a parameter outside the space is left as it is.
+    `flag` and `knob` are the setting, and `current` is its value without a search, which the space has first. A setting
+    whose conditions name a parameter outside the space is not added.
     """
     if not knob.when.keys() <= added.space.keys():
         return

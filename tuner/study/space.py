@@ -157,9 +157,9 @@ class Parameter:
         return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
     def up_to(self, most: int) -> "Parameter":
-        """Return the parameter without the rungs above `most`, which must be at least the smallest rung.
+        """Return the parameter without the numbers above `most`, which must be at least the smallest of them.
 
-        An `auto` ladder then has `most` as its upper bound, and as a rung in place of those above.
+        An `auto` ladder has `most` itself as its largest rung, because it may have any rung.
         """
         if self.bounds is None:
             return replace(self, values=tuple(rung for rung in self.values if isinstance(rung, str) or rung <= most))
@@ -388,11 +388,11 @@ class Space:
         return replace(self, parameters=tuple(kept))
 
     def seeds(self, per_variant: int) -> list[Config]:
-        """Return the configs to probe first: `per_variant` rungs for each variant, spread evenly over the ladder.
+        """Return the configs to probe first: some rungs for each variant, spread evenly over the ladder.
 
-        The largest rung comes first and the smallest second. After that, each rung halves the widest gap. In this order
-        a search learns early which configs fit and where memory ends. All other parameters have their first value. The
-        user's own config, if it is known, comes before all.
+        `per_variant` is their number. The largest rung comes first, then the smallest, then the middle of the widest
+        gap (see `halving`). So a search learns early which configs fit and where memory ends. All other parameters have
+        their first value. The user's own config, if it is known, comes before all.
         """
         ladder = self.rungs
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]

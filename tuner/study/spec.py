@@ -50,10 +50,11 @@ class Constraint:
     def violation(self, value: float | None, default: float | None = None) -> float:
         """Return by how much a value violates the bound, as a share of the bound; at most 0 where the value keeps it.
 
-        For a bound of 0, the difference itself is returned. `default` is the value that the default variant has.
+        It is 1 where the value or the bound is unknown. For a bound of 0, it is the difference itself. `default` is the
+        value of the metric that the default variant has at the same rung.
         """
         bound = self._bound(default)
-        if value is None or bound is None:  # unknown: violated in full
+        if value is None or bound is None:
             return 1.0
         excess = value - bound if self.sense == "<=" else bound - value
         return excess / (bound or 1.0)

@@ -205,9 +205,9 @@ def _cut(text: str) -> str:
 
 
 def _allowed_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Return the keys that `model` allows at a place, which is the path of keys and positions to it.
+    """Return the keys that a study file may have at a place, for the message about an unknown key.
 
-    The place `("overrides", 0)` leads to the type of the members of `overrides`.
+    The place is a path of keys and positions in `model`: `("overrides", 0)` leads to the members of `overrides`.
     """
     kind: Any = model
     for step in place:
@@ -243,16 +243,20 @@ _FOLDERS = (
 def load(
     study: str, environ: Mapping[str, str] | None = None, *, fall_back: bool = True, to_show: bool = False
 ) -> StudySpec:
-    """Return the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
+    """Return the study called `study`.
 
-    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`, and `$${VAR}` by a literal `${VAR}`.
-    None stands for the variables of this process. The trainer's command line and its environment variables keep them
-    until the trainer is started. If `trainer.root` is empty after that and the file names a `fallback`, the fallback
-    study is returned. Its `name` differs from the requested one.
-    With `fall_back` False the file's own study is returned; this suits callers that start no trainer.
-    With `to_show` True the trainer's variables may be missing; this suits callers that show what was found.
+    In every text of its file, `${VAR}` and `${VAR:-default}` are replaced by the variable's value, and `$${VAR}` by a
+    literal `${VAR}`. Only the trainer's command and its environment variables keep them until the trainer is started.
 
-    Raises StudyError with all errors of the file, each with the path of its key.
+    Args:
+        study: the path of a YAML file, or the name of a file in `studies/`.
+        environ: the variables; None for those of this process.
+        fall_back: whether the study that the file names as its `fallback` is returned where `trainer.root` is empty. It
+            has another name. False suits callers that start no trainer.
+        to_show: whether the trainer's variables may be missing, as they may for callers that show what was found.
+
+    Raises:
+        StudyError: with all errors of the file, each with the path of its key.
     """
     environ = os.environ if environ is None else environ
     spec = _load_file(find(study), environ, to_show)
