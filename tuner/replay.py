@@ -215,8 +215,8 @@ class ReplayedProber:
             return probe.unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return probe.unlaunched(plan.config, recorded.result.failure, plan.digest)
-        whole = self._with_start_up(plan, recorded)
-        result = self._until_stopped(whole, recorded, plan.slot.limits, probe.ending_after_last(stop))
+        recorded_result = self._with_start_up(plan, recorded)
+        result = self._until_stopped(recorded_result, recorded, plan.slot.limits, probe.ending_after_last(stop))
         keeps_session = plan.request is not None and not result.failure
         self.open_session = plan.session_key if keeps_session else None
         self.spent_s += result.total_s

@@ -28,9 +28,6 @@ from tuner.study import Case
 if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
-DOUBTS = (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, Topic.LEFT_OUT)
-"""Topics of findings that make a result doubtful, the largest doubt first."""
-
 
 def gains_table(rows: Sequence[CaseSummary]) -> Table:
     """Return a table with one row per case: its best, its default, and how much the best gains over the default.
@@ -90,8 +87,8 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummar
     yield from merged_lines((case, str(finding)) for case, finding in results)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"limited by: {rows[0].bound.limit}"
-    doubts: list[str] = []
-    for topic in DOUBTS:  # the largest doubt first
+    doubts: list[str] = []  # the largest first
+    for topic in (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, Topic.LEFT_OUT):
         doubts += merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is topic)
     if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
         yield doubt

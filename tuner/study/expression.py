@@ -13,8 +13,6 @@ from typing import Any
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)\}")
 _MOST_CHARACTERS = 200
 """The longest expression. It also bounds how deep parentheses can be nested."""
-_HINT = "write numbers, names such as {batch_size}, + - * / // % and parentheses"
-_RULE_HINT = f"{_HINT}; compare by < <= == != > >=, and combine by and, or, not"
 
 _Term = Callable[[Mapping[str, object]], Any]
 """Returns the value of a part of an expression, given the values of the placeholders."""
@@ -42,7 +40,7 @@ class Expression:
 
     _kind = "arithmetic"
     """What the text must be, in the message of an error; a subclass has its own."""
-    _hint = _HINT
+    _hint = "write numbers, names such as {batch_size}, + - * / // % and parentheses"
     """What such a text may consist of, in the same message."""
 
     def __init__(self, text: str) -> None:
@@ -126,7 +124,7 @@ class Rule(Expression):
     """A condition that each config keeps, such as `{tp} * {pp} <= {ranks}` or `{stage} < 2 or {pp} == 1`."""
 
     _kind = "rule"
-    _hint = _RULE_HINT
+    _hint = f"{Expression._hint}; compare by < <= == != > >=, and combine by and, or, not"
 
     def holds(self, values: Mapping[str, object]) -> bool:
         """Return whether a config keeps the rule.
