@@ -160,6 +160,7 @@ class TableTrainer(Trainer):
             env=dict(slot.variables),
             files={},
             slot=slot,
+            # a config that was recorded without a session shares none with others
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
             base_agent=case.options.get("agent_config", ""),
         )
@@ -205,7 +206,10 @@ class ReplayedProber:
         """Simulated seconds so far; a second on several devices counts once."""
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Return the recorded result of a probe; this takes no real time, but adds to `spent_s`."""
+        """Return the recorded result of a probe, at once; the seconds that it would have taken are added to `spent_s`.
+
+        `stop` is asked before and after each recorded iteration whether the probe goes on.
+        """
         if stop(None).next is probe.Next.INTERRUPTED:  # before the first iteration
             return probe.unlaunched(plan.config, probe.STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
@@ -215,8 +219,8 @@ class ReplayedProber:
             return probe.unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return probe.unlaunched(plan.config, recorded.result.failure, plan.digest)
-        recorded_result = self._with_start_up(plan, recorded)
-        result = self._until_stopped(recorded_result, recorded, plan.slot.limits, probe.ending_after_last(stop))
+        complete = self._with_start_up(plan, recorded)
+        result = self._until_stopped(complete, recorded, plan.slot.limits, probe.ending_after_last(stop))
         keeps_session = plan.request is not None and not result.failure
         self.open_session = plan.session_key if keeps_session else None
         self.spent_s += result.total_s

@@ -69,7 +69,7 @@ def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
 
 
 def what_to_repair(outcome: CaseOutcome) -> str | None:
-    """Return what the user must repair before a case that stopped early can go on; None where that is nothing."""
+    """Return what the user must repair before a case that stopped early can go on; None for nothing."""
     if outcome.why and outcome.stopped:  # its probes ran, and did not measure the objective
         return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:

@@ -137,7 +137,7 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]
     room = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)
 
     def with_larger(search: SearchedFlag) -> SearchedFlag:
-        """Return a flag with more values where larger ones may gain."""
+        """Return a flag with larger values added, if it may grow and the devices have room for them."""
         if not search.grows:
             return search
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
@@ -146,8 +146,9 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]
             if waits:
                 sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
         elif isinstance(current := search.current, int):
-            doublings_of_current = (current << power for power in range(12))
-            sizes += [size for size in doublings_of_current if largest < size <= 2 * room * current]
+            doublings = (current << power for power in range(12))
+            # what fits is `room * current`; the next doubling shows where memory ends
+            sizes += [size for size in doublings if largest < size <= 2 * room * current]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
     in_order = sorted(searches, key=lambda search: not search.is_of_loader) if waits else searches

@@ -72,8 +72,8 @@ def _with_mask(match: re.Match[str]) -> str:
     groups = match.groupdict()
     quote = groups.get("quote") or ""
     value = groups.get("text") or groups["word"]
-    harmless = _NUMBER if quote else _WORD
-    if match.re is _USER:  # a password may be a word or a number
+    harmless = _NUMBER if quote else _WORD  # a word in quotes may be a key, one without quotes is usually none
+    if match.re is _USER:  # the password in a URL may be a word or a number
         harmless = _REFERENCE
     if re.fullmatch(harmless, value):
         return match[0]

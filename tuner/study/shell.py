@@ -107,7 +107,7 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
     if _needs_env_program(assigned):
         line.insert(0, "env")
     command = [shell_word(text) for text in words]
-    if command and (special := _SPECIAL.match(command[0])):  # in quotes, it is the name of a program
+    if command and (special := _SPECIAL.match(command[0])):  # only in quotes, a shell takes it for a program's name
         end = len(command[0]) if _BARE.fullmatch(command[0]) else special.end()
         command[0] = f"'{command[0][:end]}'{command[0][end:]}"  # what follows may have quotes of its own
     return " ".join([*line, *command])

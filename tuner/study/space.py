@@ -197,7 +197,8 @@ class Space:
         """
         parameters: list[Parameter] = []
         for name, given in values.items():
-            is_listed = isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) == 1
+            has_one_dimension = getattr(given, "ndim", 1) == 1  # of an array of NumPy
+            is_listed = isinstance(given, Iterable) and not isinstance(given, str) and has_one_dimension
             listed: tuple[Any, ...] = tuple(given) if is_listed else ()
             # NumPy's numbers become Python's
             plain = [value.item() if hasattr(value, "item") else value for value in listed]
