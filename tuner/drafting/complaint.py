@@ -79,7 +79,10 @@ def complaint(
 
 
 def _no_progress(output: Output, seconds: float, *, is_counting: bool) -> str:
-    """Return what is known of a command that goes on without progress, and what the user can do."""
+    """Return why a command that still runs shows no progress, and what the user can do.
+
+    `is_counting`: whether its Python counts steps inside, and no optimizer has made one.
+    """
     took = probe.duration(seconds)
     last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
     if is_counting:

@@ -55,12 +55,12 @@ def launch_shown_by(known: Known) -> str | None:
 
 
 def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:
-    """Return what is known of a command, with the flags of its script; those of a launcher do not count.
+    """Return what is known of a command, with the flags of its script, and whether these are all (`knows_all`).
 
-    1. The flags are those that a training process has parsed, or else the first process of the script.
+    1. They are those that a training process has parsed, or else the first process of the script, and no launcher.
     2. A script such as nanoGPT's, whose flags replace its global variables, has these.
-    3. Otherwise none are added. All are known then, namely none, if the processes have trained, and the script has
-       surely not read the words of its command line by itself.
+    3. Otherwise no flag is known. Then the script surely has none if it has trained, and never read the words of its
+       command line.
     """
     name = PurePath(command.script).name
     of_script = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]

@@ -69,7 +69,7 @@ def quoted(word: str) -> str:
     """
     beside_names = "".join(part.source for part in parts(word) if part.name is None)
     has_names = len(beside_names) < len(word)
-    if has_names and (beside_names == "" or shlex.quote(beside_names) == beside_names):
+    if has_names and (beside_names == "" or shlex.quote(beside_names) == beside_names):  # no quotes for all else
         return word
     return shlex.quote(word)
 
