@@ -242,6 +242,7 @@ class ReplayedProber:
         """
         result = recorded.result
         warm = plan.request is not None  # a request of a session; a plain command has none
+        # `ready_s`: the seconds until the session can take a request
         if result.ready_s is None:  # a plain command was recorded
             ready_s = None
         elif warm and plan.session_key == self.open_session:
@@ -267,7 +268,7 @@ class ReplayedProber:
         if result.failure is not None or probe.value(result, self._objective) is None or result.window_s is None:
             return result  # it has no iterations to stop after
         has_series = self._has_one_objective and self._objective == self._table.header.objective
-        series = recorded.series if has_series else ()
+        series = recorded.series if has_series else ()  # the objective's mean so far after each iteration
         for count, mean in enumerate(series[: result.iterations - 1], start=1):
             if mean is None:
                 continue

@@ -45,7 +45,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     """
     # folders and files
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
-    if typed is not None:  # it may have a folder of its own
+    if typed is not None:  # of these folders, it needs only those that it names
         folders = [folder for folder in folders if str(folder) in typed]
     lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
     for path, text in plan.files.items():

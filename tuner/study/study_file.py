@@ -446,7 +446,7 @@ def _checked_text(text: str, where: str, errors: list[str]) -> str:
 
 
 def exposed(spec: StudySpec) -> list[str]:
-    """Return a line for each key that stands as a literal in the trainer's command or variables."""
+    """Return a warning for each secret key that the study file itself holds, in the trainer's command or variables."""
     env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
     names = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})
