@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Search:
+class Search(NamedTuple):
     """A study that is ready to be searched: its workbench, what runs its probes, and the cases to search."""
 
     bench: Workbench

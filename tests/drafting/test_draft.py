@@ -172,7 +172,7 @@ def test_many_more_workers_than_cores_are_only_tried_where_a_person_names_them(
     cores: int, typed: int, largest: int, limit: int | None
 ) -> None:
     known = Known(words=["train.py", "--workers", str(typed)], cores=cores)
-    idle = [replace(use, util_pct=5.0) for use in USES]
+    idle = [use._replace(util_pct=5.0) for use in USES]
     (workers,) = with_more_values(searches(known), idle)
     assert (max(workers.values), growth_limit(workers)) == (largest, limit)
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -27,8 +26,7 @@ _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """A name and its value in a command line, as `--batch-size 32`."""
 
     name: str

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, record
 from tuner.probe.progress_files import COUNTED
@@ -10,16 +10,15 @@ from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrintedProgress:
+class PrintedProgress(NamedTuple):
     """How the lines that a command prints, or its calls of `report`, show its progress."""
 
+    reports: tuple[Progress, ...]
+    """The iterations that the lines report."""
     preset: str | None = None
     """The preset of a known trainer whose patterns match; None for a plain form, and for calls of `report`."""
     patterns: tuple[str, ...] = ()
     """The regular expressions that match the lines; empty for calls of `report`."""
-    reports: tuple[Progress, ...]
-    """The iterations that the lines report."""
     lines: tuple[str, ...] = ()
     """The last lines that complete an iteration."""
     contradiction: str = ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
@@ -23,8 +24,7 @@ from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import missing_script
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceUse:
+class DeviceUse(NamedTuple):
     """How a command used one device while it was watched."""
 
     device: probe.Device

@@ -7,6 +7,7 @@ batch.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SAFETY = 0.7
 """The share of the free memory that a batch may take. The rest is for what other configs and longer runs need more."""
@@ -30,8 +31,7 @@ c10/cuda/CUDACachingAllocator.h), several at a time. A growth of some pieces say
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class Tried(NamedTuple):
     """What the probe of one batch size showed."""
 
     size: int
