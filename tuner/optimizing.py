@@ -8,22 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuner import export
 from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError
-from tuner.export import (
-    StudyReader,
-    connect,
-    export_study,
-    failed_lines,
-    gain,
-    in_use,
-    merged_lines,
-    prepare_study,
-    with_error,
-)
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
@@ -58,7 +48,7 @@ class Search(NamedTuple):
         """Return in words how long the probes of a replay would have used real devices; None on real devices."""
         if not isinstance(self.prober, ReplayedProber):
             return None
-        return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
+        return f"simulated: {export.in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimize`.
@@ -146,7 +136,7 @@ class SpeedGain(NamedTuple):
 class Result:
     """What a search has found. Its properties are about the study's first case; `study.cases` has all."""
 
-    study: StudyReader
+    study: export.StudyReader
     outcomes: tuple[CaseOutcome, ...]
     """How the search of each case ended: its `ending`, and `why` no further probe pays."""
     lines: tuple[str, ...] = ()
@@ -157,7 +147,7 @@ class Result:
     """The command line with the best config's values, in shell quoting; None where nothing is faster."""
 
     def __repr__(self) -> str:
-        times = self.gain and f"{with_error(self.gain.times, self.gain.error, 2)} times"
+        times = self.gain and f"{export.with_error(self.gain.times, self.gain.error, 2)} times"
         shown = {"best": self.best, "gain": times, "command": self.command, "stopped": self.stopped}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
@@ -173,7 +163,7 @@ class Result:
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
-        of_best = gain(self.study.cases[0]) if self.study.cases else None
+        of_best = export.gain(self.study.cases[0]) if self.study.cases else None
         if of_best is None or of_best.times is None:  # without speeds, only the objective is compared
             return None
         return SpeedGain(of_best.times, of_best.error)
@@ -263,7 +253,7 @@ def optimize(
         devices = None  # the study file has them now
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
-    prepare_study(ready.bench.folder)
+    export.prepare_study(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     lines, budget = Lines(), Budget(MonotonicClock(), hours)
 
@@ -278,7 +268,7 @@ def optimize(
         watch(ready.bench.started(ready.cases))
         outcomes = ready.run(job, budget, trials)
     try:
-        export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
+        export.export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
     except EmptyStoreError:
         if outcomes:
             raise
@@ -318,7 +308,7 @@ def _stopped(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], budget: Bud
         if outcome.stopped:
             cause = outcome.failure.detail if outcome.failure else outcome.why
             stops.append((outcome.case.name, f"{outcome.ending}: {cause}" if cause else str(outcome.ending)))
-    return "; ".join(merged_lines(stops)) or None
+    return "; ".join(export.merged_lines(stops)) or None
 
 
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
@@ -326,9 +316,9 @@ def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command:
 
     `command` are the words of the typed command from which the study was made; empty for any other study.
     """
-    study = StudyReader(connect(url), ready.bench.spec.name)
+    study = export.StudyReader(export.connect(url), ready.bench.spec.name)
     if command and study.cases:  # a command has one case
         for_command = outcome_of(ready.bench, study.cases[0], command)
     else:
-        for_command = CommandOutcome(tuple(failed_lines(study.cases, ready.bench.folder)))
+        for_command = CommandOutcome(tuple(export.failed_lines(study.cases, ready.bench.folder)))
     return Result(study=study, outcomes=tuple(outcomes), lines=for_command.lines, command=for_command.command)

@@ -13,23 +13,11 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tuner import export
 from tuner.count import TrainingCounts, differences
 from tuner.devices.found import VISIBLE_CARDS, cards_to_name
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
-from tuner.export import (
-    SPEEDS,
-    BestGain,
-    CaseView,
-    doubts,
-    failed_configs,
-    figure,
-    gain,
-    in_words,
-    result,
-    summary,
-    with_error,
-)
 from tuner.probe import Quantity, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -50,21 +38,21 @@ class CommandOutcome(NamedTuple):
     """The command line with the best values, in shell quoting; None where the typed command stays as it is."""
 
 
-def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
+def outcome_of(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return what the search has found for a typed command, after writing the files that the line to copy needs.
 
     `view` is what is stored about the command's case. The last line says how many configs failed, if any did.
     """
-    failed = failed_configs(view, bench.folder)
+    failed = export.failed_configs(view, bench.folder)
     outcome = _outcome_without_failures(bench, view, command)
     return outcome._replace(lines=(*outcome.lines, failed)) if failed else outcome
 
 
-def _outcome_without_failures(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
+def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return what `outcome_of` returns, without the line about configs that failed."""
     best, trainer = view.best, bench.trainer
     if best is None:
-        return CommandOutcome((str(result(summary(view))),))
+        return CommandOutcome((str(export.result(export.summary(view))),))
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
@@ -72,13 +60,13 @@ def _outcome_without_failures(bench: Workbench, view: CaseView, command: Sequenc
     own_line = f"your command: {_speed(own, view)}{_of_peak(own)}"
     # the command stays as it is: nothing is faster, or nobody knows what is
     is_own_best = own is not None and own.launch == best.launch
-    has_speeds = view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
+    has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config may replace it: both speeds, what changes, one doubt, and the line to copy
-    gained = gain(view, own) if own else None
+    gained = export.gain(view, own) if own else None
     faster = f", {_gain_in_words(gained)}" if gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
     same = _compared_trainings(own, best) if own else ()
@@ -86,12 +74,12 @@ def _outcome_without_failures(bench: Workbench, view: CaseView, command: Sequenc
     best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}"
     incomparable = view.unlike_best(own) or view.failed_again
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(doubts(view, own), 1)]
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), 1)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 
 
-def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
+def _changed_values(bench: Workbench, trainer: CommandTrainer, view: export.CaseView, own: Config) -> Iterator[str]:
     """Yield a line for each value in which the best config differs from `own`, the values of the typed command."""
     ranks = len(bench.devices)
     best = view.best.config if view.best else {}
@@ -109,7 +97,7 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
             yield f"  {name}: {before[name]} → {after[name]}{consequences.get(name, '')}"
 
 
-def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
+def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
     """Return the line to copy, after writing the files that it needs; none where the study's command was changed."""
     trainer, case = bench.trainer, Case(name=view.name)
     best = view.best.config if view.best else {}
@@ -250,7 +238,7 @@ def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
     yield f"  the same training: {samples}{parameters}"
 
 
-def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
+def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:
     """Return in words why the command stays as it is: speeds are unknown, or no other config is better."""
     reasons = [reason for config in view.configs if (reason := view.unlike_best(config))]
     if reasons:
@@ -260,37 +248,37 @@ def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
     elif len(view.configs) == 1:
         why = "each other config failed" if view.failures else "no other config was measured"
-    elif view.objective in SPEEDS:
+    elif view.objective in export.SPEEDS:
         why = _unclear_rival(own, view) or "no other config is better"
     else:
         why = f"no other config is better by {view.objective}, and speeds are unknown"
     return f"{why}; your command stays as it is"
 
 
-def _unclear_rival(own: Standing, view: CaseView) -> str | None:
+def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
     """Return in words that another config measured more, but not by more than the errors; None where none did."""
     rival = view.chosen.instead_of if view.chosen else None  # it measured more than the own config, which was chosen
     if rival is None:
         return None
     times = Quantity(rival.value, rival.widened_error).over(Quantity(own.value, own.widened_error))
     changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
-    speed = f"{with_error(times.value, times.error, 2)} times as many"
-    return f"which config is faster is unknown: {in_words(changed)} made {speed}, which the errors do not tell from 1"
+    made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
+    return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
 
 
-def _gain_in_words(gained: BestGain) -> str:
+def _gain_in_words(gained: export.BestGain) -> str:
     """Return how many times as fast the best is, in words, and whether this is about the training with its pauses."""
     over = " over the whole training" if gained.overall else ""
-    return f"{with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"
+    return f"{export.with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"
 
 
-def _speed(config: Standing | None, view: CaseView) -> str:
+def _speed(config: Standing | None, view: export.CaseView) -> str:
     """Return a config's speed with its error, or else its objective; `not measured` for None."""
     if config is None:
         return "not measured"
-    if view.objective in SPEEDS:
-        return f"{with_error(config.value, config.widened_error)} {SPEEDS[view.objective]}{_mean_note(config)}"
-    speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
+    if unit := export.SPEEDS.get(view.objective):
+        return f"{export.with_error(config.value, config.widened_error)} {unit}{_mean_note(config)}"
+    speed = "" if config.samples_per_s is None else f", {export.figure(config.samples_per_s)} samples/s"
     return f"{config.value:.1f} {view.objective}{speed}{_mean_note(config)}"
 
 
