@@ -161,7 +161,12 @@ class DeviceSummary:
     energy_se_j: float | None = None
     """The standard error of `energy_j`."""
     energy_source: str | None = None
-    """The source of `energy_j`: `counter`, `rapl` or `sampled_power`."""
+    """The source of `energy_j`.
+
+    - `counter`: the card's own counter of energy, which misses nothing between two readings.
+    - `rapl`: the processors' counter (powercap in the kernel), divided evenly among the ranks; it counts others, too.
+    - `sampled_power`: power that was sampled, where there is no counter.
+    """
 
     @property
     def is_gpu(self) -> bool:
