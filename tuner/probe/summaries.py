@@ -110,7 +110,7 @@ def summarise(
         by_device[sample.device].append(sample)
     spans = window.spans()
     return tuple(
-        _summary(device_samples, window, spans, device, source, until_s)
+        _summary(device_samples, window, spans, device=device, source=source, until_s=until_s)
         for device, device_samples in zip(devices, by_device, strict=True)
     )
 
@@ -119,6 +119,7 @@ def _summary(
     samples: Sequence[DeviceSample],
     window: Window,
     spans: Sequence[Window],
+    *,
     device: Device,
     source: str,
     until_s: float,
