@@ -78,13 +78,14 @@ def unwritable(file: str | Path, error: OSError) -> OutputError:
 
 
 class Mask:
-    """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`.
+    """Hides the values of variables in a text, such as keys: the reference `${NAME}` takes the place of each.
 
-    Other text is hidden if it has the form of a key.
+    A value is found as it is, line by line, as a string of JSON, and as `repr`. Other text that has the form of a key is
+    hidden, too.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Find all spellings of some values. `values`: the variables, name → value; their names make the references."""
+        """Prepare to hide some values. `values`: the variables, name → value; their names make the references."""
         self._references: dict[str, str] = {}
         """The spelling of a value → the reference that stands in its place."""
         for name, value in values.items():
@@ -113,6 +114,7 @@ def _is_long_enough(value: str) -> bool:
 
 
 NO_MASK = Mask({})
+"""Hides only what has the form of a key."""
 
 
 def record(text: str) -> dict[str, Any]:
@@ -161,7 +163,10 @@ class LineSplitter:
         return [text] if text else []
 
     def _shortened(self, line: bytes) -> bytes:
-        """Return a line without its middle if it is too long. Values are hidden first, so that none is cut in two."""
+        """Return a line, without its middle if it is too long.
+
+        Then values are hidden before the cut, so that no half of a value stays.
+        """
         if len(line) <= MAX_LINE_BYTES:
             return line
         line = self._mask.text(plain(line.decode(errors="surrogateescape"))).encode(errors="surrogateescape")
@@ -249,6 +254,7 @@ class Bounds:
 
 
 USUAL_BOUNDS = Bounds()
+"""The bounds of every probe; tests take shorter ones."""
 
 
 class Log:
@@ -291,7 +297,7 @@ class Log:
 
 
 class _LineQueue:
-    """Lines that one thread hands to another. While too many bytes are in the queue, the thread that adds waits."""
+    """Lines that one thread hands to another. While more than `most_bytes` wait, the thread that adds waits."""
 
     def __init__(self, most_bytes: float) -> None:
         self._most_bytes = most_bytes
