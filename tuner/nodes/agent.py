@@ -152,7 +152,7 @@ def _tell_until_end(
     mailbox: Mailbox,
     clock: probe.Clock,
 ) -> None:
-    """Tell the tuner what a process prints, counts and uses, until it has ended. If the tuner asks or is gone, end it."""
+    """Tell the tuner what a process prints, counts and uses, until it has ended; end it once the tuner asks."""
     counts = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes)
     next_beat_s, has_ended = 0.0, False
     while not has_ended:

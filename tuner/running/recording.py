@@ -1,4 +1,8 @@
-"""Records cases: measures a list of configs, each fully, in an ordinary study with a database of its own."""
+"""Records cases: measures a list of configs, each fully, in an ordinary study with a database of its own.
+
+A case is one training of the study. The recorded results become a table, which a later search can replay. A ladder is
+the parameter that decides memory. In a session, one started trainer measures several configs.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,12 +67,16 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
     if (batch := space.auto_batch) is not None:
         parameters[batch] = parameters[batch].with_values(space.values(batch))
     columns(parameters)  # raises StudyError
+
+    def session_of(config: Config) -> str | None:
+        """Return the key of the session that can measure a config; None without sessions."""
+        return bench.trainer.session_key(case, config) if spec.probe.warm else None
+
     return PlannedRecording(
         case=case,
         count=count,
-        configs=ordered_by_session(
-            configs, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None, space.ladder
-        ),
+        # configs of one session follow each other, so that few trainers are started
+        configs=ordered_by_session(configs, session_of, space.ladder),
         circumstances=Circumstances(
             space=parameters,
             limits=spec.probe,
@@ -83,7 +91,7 @@ class CaseRecording(NamedTuple):
     """The recording of a case."""
 
     planned: PlannedRecording
-    """The plan; after a calibration, a new one."""
+    """The plan; a new one if small probes gave the values that were `auto`."""
     outcome: CaseOutcome | None = None
     """How it ended; None if it never began."""
 
@@ -110,7 +118,7 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
         recording = plan_recording(prepared_job.bench, case, recording.count)
     space = prepared_job.bench.space_for(case)
     # A recording ends after as many trials as it has configs. Small probes are trials of the same study and would be
-    # counted, so with them it ends when no config is left. The space still says which values were `auto`.
+    # counted, so with them it ends when no config is left. That the values were `auto` shows in the space even now.
     had_auto_values = space.auto_bounds is not None or space.auto_batch is not None
     purpose = purpose_of_recording(recording.configs, limited=not had_auto_values)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
