@@ -75,8 +75,7 @@ class Occupancy:
     """The processes that compute on the card. Empty inside a container that hides other processes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clocks:
+class Clocks(NamedTuple):
     """How fast a card's multiprocessors run at one moment."""
 
     device: Device

@@ -171,10 +171,10 @@ def _visible_cards(
         missing_drivers.append(str(error))
 
 
-def without_cards(connect: Connect = Nvml, connect_amd: Callable[[], Amd] = Amd) -> list[str]:
+def without_cards(connect: Connect) -> list[str]:
     """Return in sentences why no card is visible: a driver shows none, or each maker's driver is missing."""
     missing_drivers = list[str]()
-    has_driver = bool(list(_visible_cards(connect, lambda uuids: uuids, connect_amd, missing_drivers)))
+    has_driver = bool(list(_visible_cards(connect, lambda uuids: uuids, Amd, missing_drivers)))
     return ["there is a driver, and it shows no card"] if has_driver else missing_drivers
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.probe.kinds import BREACH, KILLED, RULES, SESSION, FailureKind
 from tuner.probe.output import MAX_LINE_BYTES, plain
@@ -27,8 +27,7 @@ _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Int
 _FRAME = re.compile(r'^\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
 
 
-@dataclass(frozen=True, slots=True)
-class Clue:
+class Clue(NamedTuple):
     """A line of the output, or the trainer's own report, that says something about a failure."""
 
     t_s: float

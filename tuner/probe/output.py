@@ -11,9 +11,8 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
@@ -80,7 +79,7 @@ def unwritable(file: str | Path, error: OSError) -> OutputError:
 class Mask:
     """Hides the values of variables in a text, such as keys: the reference `${NAME}` takes the place of each.
 
-    A value is found as it is, line by line, as a string of JSON, and as `repr`. Other text that has the form of a key is
+    A value is found as it is, line by line, as a string of JSON, and as `repr`. Other text in the form of a key is
     hidden, too.
     """
 
@@ -231,8 +230,7 @@ class Tail:
         return [line.decode(errors="replace") for line in lines.splitlines()]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """How long the end of a started process may take, and how much of its output is kept."""
 
     term_grace_s: float = 3.0

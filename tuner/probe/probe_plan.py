@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tuner.count import counting
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
@@ -130,8 +130,7 @@ def search_path(programs: Path | None) -> str:
     return os.pathsep.join([str(programs), inherited]) if programs else inherited
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProgressFile:
+class ProgressFile(NamedTuple):
     """A file in which the trainer writes a row for each iteration."""
 
     folder: Path

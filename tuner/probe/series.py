@@ -126,8 +126,7 @@ MEASURED = ("util_pct", "sm_pct", "occupancy_pct", "tensor_pct", "dram_pct", "po
 """The columns after `t_s`, `device`, `iterations` and `window`; they are fields of `DeviceSample`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeriesRow:
+class SeriesRow(NamedTuple):
     """A reading of one device at one moment."""
 
     t_s: float

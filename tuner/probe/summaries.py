@@ -142,6 +142,7 @@ def _summary(
 
     util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
     sm = share("sm_pct", varies=steady.OF_SM)
+    util_max_pct = over(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
     memory = memory_parts(samples, from_s, until_s)
 
     # energy is power over time: by the device's counter, or else by sampled power
@@ -156,7 +157,7 @@ def _summary(
         util_mean_pct=util and min(util.value, FULL_PCT),
         util_se_pct=util and util.error,
         util_edge_pct=util.edge_error if util else 0.0,
-        util_max_pct=over(_at_most_full, (sample.util_pct for sample in inside)),
+        util_max_pct=util_max_pct and min(util_max_pct, FULL_PCT),
         sm_mean_pct=sm and sm.value,
         sm_se_pct=sm and sm.error,
         sm_edge_pct=sm.edge_error if sm else 0.0,
@@ -176,11 +177,6 @@ def _summary(
         energy_se_j=power and power.error and power.error * window.trained_s,
         energy_source=power and (counter if counted_w else SAMPLED),
     )
-
-
-def _at_most_full(shares: Sequence[float]) -> float:
-    """Return the largest share in percent, at most 100: a CPU share may exceed that for a moment."""
-    return min(max(shares), FULL_PCT)
 
 
 def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:

@@ -63,7 +63,8 @@ def line(event: events.Event) -> StyledLine | None:
     style = ""  # the terminal's own
     match event:
         case events.ProbeEnded():
-            text, style = f"  {_trial_line(event)}", _style(event)
+            text = f"  {_trial_line(event)}"
+            style = "bold green" if event.leads else {OK: "green", PRUNED: "yellow"}.get(event.status, "red")
         case events.CaseStarted():
             text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
         case events.CalibrationStarted():
@@ -82,12 +83,6 @@ def line(event: events.Event) -> StyledLine | None:
         case _:
             return None
     return StyledLine(text, style)
-
-
-def _style(event: events.ProbeEnded) -> str:
-    """Return the style of a trial's line, by whether it is the best so far and how it ended; red is for a failure."""
-    style_of = {OK: "green", PRUNED: "yellow"}
-    return "bold green" if event.leads else style_of.get(event.status, "red")
 
 
 def _progress_at_start(event: events.CaseStarted) -> str:

@@ -79,8 +79,7 @@ Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; the second argument may end the probe early."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pulse:
+class Pulse(NamedTuple):
     """How often a watcher hears of the running probe."""
 
     every_s: float

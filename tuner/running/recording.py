@@ -5,7 +5,7 @@ the parameter that decides memory. In a session, one started trainer measures se
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,12 +27,11 @@ The choice of a sample looks at every config, and the recording of a larger grid
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedRecording:
+class PlannedRecording(NamedTuple):
     """What a recording of one case measures."""
 
     case: Case
-    count: int | None
+    sample_size: int | None
     """The number of configs in a sample that fills the space; None for the whole space."""
     configs: Sequence[Config]
     """The configs, in the order in which they are measured."""
@@ -74,7 +73,7 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
 
     return PlannedRecording(
         case=case,
-        count=count,
+        sample_size=count,
         # configs of one session follow each other, so that few trainers are started
         configs=ordered_by_session(configs, session_of, space.ladder),
         circumstances=Circumstances(
@@ -115,7 +114,7 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
         job.watcher(small_probes.event)
         return CaseRecording(recording, small_probes)
     if prepared_job is not recording_job:  # small probes, now or earlier, gave the values
-        recording = plan_recording(prepared_job.bench, case, recording.count)
+        recording = plan_recording(prepared_job.bench, case, recording.sample_size)
     space = prepared_job.bench.space_for(case)
     # A recording ends after as many trials as it has configs. Small probes are trials of the same study and would be
     # counted, so with them it ends when no config is left. That the values were `auto` shows in the space even now.
