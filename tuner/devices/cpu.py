@@ -164,9 +164,11 @@ class DataPeak:
     """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
 
     def updated_mib(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
-        """Take a new reading of data, resident and mapped memory into account, and return the peak of the data.
+        """Take a new reading of data, resident and mapped memory into account, and return the peak of the data in MiB.
 
-        The data at a peak of resident or mapped memory is that peak plus the smallest gap of the last readings.
+        How much data there was at the peak of resident memory is unknown. It is taken to be that peak plus the gap by
+        which data exceeds resident memory, the smallest of the last readings. Mapped memory gives a second estimate in
+        the same way.
         """
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
         self.gaps_mib.append((data_mib - (resident.now_mib or 0.0), data_mib - (mapped.now_mib or 0.0)))
@@ -416,13 +418,13 @@ class Delays:
             return self._shares
         now = {pid: self._read(pid) for pid in owners}
         shares: dict[int, float] = {}
-        known = now.keys() & before.keys() if others_s is not None else set[int]()
-        for pid in known:
+        read_twice = now.keys() & before.keys() if others_s is not None else set[int]()  # others unknown: no shares
+        for pid in read_twice:
             waits_s = [
                 _caused_s(before[pid].get(thread, ThreadTimes()), times, self._trainer_s, self._others_s)
                 for thread, times in now[pid].items()
             ]
-            # at most 99 %: clocks that are read one after the other may show more than there is
+            # at most 99 %: clocks that are read one after the other may show a longer wait than the time between
             share_pct = min(99.0, 100.0 * max(waits_s, default=0.0) / (t_s - before_s))
             shares[owners[pid]] = max(share_pct, shares.get(owners[pid], 0.0))
         self._before, self._shares, self._trainer_s, self._others_s = (t_s, now), shares, 0.0, 0.0

@@ -17,7 +17,7 @@ from tuner.errors import TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
 from tuner.nodes.watcher import Message, Watcher, end, messages_until, on_our_clock
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
-from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
+from tuner.probe.output import USUAL_BOUNDS, Log
 from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.progress_files import CountLine, MergedCounts
@@ -97,10 +97,7 @@ class NodeProcesses:
         self._count_lines: deque[CountLine] = deque()
         self._counts = MergedCounts(lambda: take_all(self._count_lines)) if plan.is_counted else None
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
-        try:
-            self._log = Log(plan.slot.console)
-        except OSError as error:
-            raise unwritable(plan.slot.console, error) from error
+        self._log = Log(plan.slot.console)
         self._protection = _protected(plan)
         for watcher in self.watchers:
             watcher.ask(Part(plan=plan, head=head))
@@ -160,7 +157,7 @@ class NodeProcesses:
         match message.content:
             case _ if watcher not in self.watchers:
                 pass
-            case {"kind": "line", "text": text, "stream": "progress"}:
+            case {"kind": "line", "text": text, "stream": "progress"}:  # a message of the trainer
                 self._print(on_our_clock(text, watcher.clock.behind_s), message.at_s, "progress")
             case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)

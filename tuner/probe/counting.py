@@ -173,7 +173,7 @@ class EpochCounter:
         the last epoch, it is taken for that of another rank.
         """
         if epoch is not None and self._epoch is not None:
-            return epoch > self._epoch and printed <= self._last  # a count over all epochs goes on
+            return epoch > self._epoch and printed <= self._last  # a larger count goes on over all epochs
         falls_far = self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
         has_moved = self._largest_step > 0.0  # without a step, the two lines may be those of two ranks
         last_length = self.epoch_lengths[-1] if self.epoch_lengths else 0.0

@@ -259,8 +259,11 @@ class Log:
     """A file of at most `room_bytes` bytes that only its owner can read. It remembers the first error in writing it."""
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
-        """Open the file. Raises OSError when it cannot be opened."""
-        self._file = open_anew(path)
+        """Open the file. Raises OutputError when it cannot be opened."""
+        try:
+            self._file = open_anew(path)
+        except OSError as error:
+            raise unwritable(path, error) from error
         self._path, self._room_bytes = path, room_bytes
         self._error: OSError | None = None
         """The first error."""
@@ -333,7 +336,7 @@ class Console:
     def __init__(
         self,
         pipe: int,
-        log: Path,
+        log: Log,
         clock: Clock,
         origin_s: float,
         *,
@@ -344,17 +347,17 @@ class Console:
 
         Args:
             pipe: The file descriptor of the pipe, which is closed at its end.
-            log: The file that keeps the lines.
+            log: Keeps the lines; it is closed at the end of the pipe.
             clock: Says when each line was read.
             origin_s: The time on this clock at which the probe's time is 0.
-            bounds: How much may wait and be kept, and how long the end may take.
+            bounds: How much may wait, and how long the end may take.
             mask: Hides values in the lines and in the log.
         """
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
         self._queue = _LineQueue(bounds.waiting_bytes)
-        self._log = Log(log, bounds.log_bytes)
+        self._log = log
         self._bounds = bounds
         self._mask = mask
         self._thread = threading.Thread(target=self._read, name="console", daemon=True)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
 from tuner.probe.guard import MARK, identity
-from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
+from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.progress_files import CountLines, MergedCounts, ProgressFileReader
@@ -124,28 +124,19 @@ class Process:
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, bounds.tail_bytes)
         self._mask = Mask(plan.hidden(os.environ))
         command = plan.command(os.environ)
+        log = Log(plan.slot.console, bounds.log_bytes)
         self._protection = _protection(plan, command)
         prefix = self._protection.prefix if self._protection else ()
         try:
             self._guard, self._socket, pipe = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
         except TrainerError:
+            log.close()
             if self._protection:
                 self._protection.close()
             raise
         self._messages = self._socket.makefile("r")
-        self._console = self._open_console(plan, pipe)
+        self._console = Console(pipe, log, clock, self._origin_s, bounds=bounds, mask=self._mask)
         self.pid = self._started_pid(plan)
-
-    def _open_console(self, plan: ProbePlan, pipe: int) -> Console:
-        """Return what reads the trainer's output. Raises OutputError where no log can be made; the guard has ended."""
-        try:
-            return Console(pipe, plan.slot.console, self._clock, self._origin_s, bounds=self._bounds, mask=self._mask)
-        except OSError as error:
-            self._socket.shutdown(socket.SHUT_WR)
-            self._guard.wait()
-            self._hang_up()
-            os.close(pipe)
-            raise unwritable(plan.slot.console, error) from error
 
     def _started_pid(self, plan: ProbePlan) -> int:
         """Wait until the guard tells the id of the trainer's process, and return it. Raises LaunchError without one."""
@@ -225,13 +216,9 @@ class Process:
         self._close()
 
     def _close(self) -> None:
-        """Wait for the end of the guard and of the trainer's output, and close all that was open."""
+        """Wait for the end of the guard and of the trainer's output, and end the protection of the files."""
         self._guard.wait()
         self._console.close()
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        """End the protection of the files and the connection to the guard."""
         if self._protection:
             self._protection.close()
         self._messages.close()

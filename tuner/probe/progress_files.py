@@ -79,6 +79,7 @@ class ProgressFileReader:
         self._rows: TextRows | None = None
         """The rows of the file; None before it has appeared."""
         self._name = file.pattern
+        """How messages call the file: by its pattern before it has appeared."""
         self._counters: dict[str, EpochCounter] = {}
         """`iteration` or `samples` → what continues it."""
         self._complaints: set[str] = set()

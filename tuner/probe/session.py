@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
-from tuner.probe.output import Log, record, unwritable
+from tuner.probe.output import Log, record
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process, prepare
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
@@ -158,10 +158,7 @@ class SessionRun:
         self._is_done = False
         """Whether the trainer has ended the run."""
         self._was_asked_to_stop = False
-        try:
-            self._log = Log(plan.slot.console)
-        except OSError as error:
-            raise unwritable(plan.slot.console, error) from error
+        self._log = Log(plan.slot.console)
         session.requests.send("run", **(plan.request or {}))
 
     def lines(self, timeout_s: float) -> list[OutputLine]:

@@ -203,9 +203,10 @@ class Window:
 
     @property
     def _part_with_samples(self) -> "Window":
-        """The part from the first to the last mark with samples, or the whole window if that is below 80 % of it.
+        """The part whose first and last mark have samples, so that its number of samples is known.
 
-        An iteration may tell no samples, as in reinforcement learning when no episode ends.
+        An iteration may tell no samples, as in reinforcement learning when no episode ends. If the part is shorter than
+        80 % of the window, it says too little about it, and the whole window is returned, whose samples are unknown.
         """
         places = [place for place, mark in enumerate(self.marks) if mark.samples is not None]
         if not places:

@@ -182,7 +182,7 @@ class Lines:
         """
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
-            if phrase not in self._common_notes:
+            if phrase is None or phrase not in self._common_notes:
                 yield note
             elif phrase == LOADED:
                 yield note.partition(" of the processors")[0]

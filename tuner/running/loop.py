@@ -113,7 +113,12 @@ class CaseWork:
             self.study.stop(why)
 
     def _outcome_without_next(self, target: int | None, probed: int) -> events.CaseOutcome:
-        """Return how the work ended, where no trial is left to begin: for `target` see `_begin`, for `probed` `run`."""
+        """Return how the work ended, when there is no next trial to begin.
+
+        Args:
+            target: The number of finished trials that ends the work; None where no number does.
+            probed: The number of probes of this command.
+        """
         if self._job.interrupted():
             self._store_ending(STOPPED_EARLY)
             return self._outcome(events.Ending.INTERRUPTED, probed)
@@ -121,7 +126,7 @@ class CaseWork:
         if target is not None and is_reached:
             budget = number_of(target, "trial")
             self._store_ending(f"the search stopped at its budget of {budget}; a larger `--n-trials` resumes it")
-        if self.study.awaited:
+        if self.study.awaited:  # other workers still run probes
             ending = events.Ending.ELSEWHERE
         elif not probed:
             ending = events.Ending.ALREADY
@@ -130,6 +135,7 @@ class CaseWork:
         outcome = self._outcome(ending, probed)
         if is_reached:
             return outcome
+        # the strategy has nothing left, and says why
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
     def _ask(self, target: int | None) -> Asked | None:

@@ -134,14 +134,17 @@ class Probing:
         return _Judged(result, self._judge(result, asked), plan)
 
     def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
-        """Return the verdict on a result, and count the sessions in a row that failed."""
+        """Return the verdict on a result: its status, its values, and whether it may be the best.
+
+        The sessions in a row that failed are counted, too: after some, the case is measured without sessions.
+        """
         blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
         failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
         if failed and result.warm:
             self._failed_sessions += 1
         elif failed or result.warm:  # the plain command fails as well, or a session works: sessions are not the cause
             self._failed_sessions = 0
-        # where the purpose says when a probe ends, the study's headroom and training do not count
+        # where the purpose says when a probe ends, the study does not ask for free memory or hours of training
         verdict = judge(
             result,
             *self._spec.objectives,

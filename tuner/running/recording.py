@@ -39,9 +39,10 @@ class PlannedRecording(NamedTuple):
 
 
 def recording_bench(bench: Workbench) -> Workbench:
-    """Return the bench for recording: without pruner and constraints, and with a folder of its own for the probes.
+    """Return the bench for recording: without a pruner and constraints, so that every config is measured fully.
 
-    A table holds every metric, and the series of one objective: the first objective of the study.
+    The probes have a folder of their own. A table holds every metric, and the series of one objective: the first
+    objective of the study.
     """
     spec = bench.spec.model_copy(
         update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
