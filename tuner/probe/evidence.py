@@ -95,10 +95,10 @@ class RootCauses:
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
-        self._speaking: dict[str, str] = {}
-        """Who writes lines, by their prefix → the stream whose traceback came last."""
-        self._announced: dict[str, str] = {}
-        """Who writes lines → the child process that a line such as `Process SpawnProcess-1:` has named."""
+        self._current_keys: dict[str, str] = {}
+        """A writer, by its prefix or rank → the key of the stream whose traceback it has written last."""
+        self._named_children: dict[str, str] = {}
+        """A writer → the child process that its line, such as `Process SpawnProcess-1:`, has named."""
         self._consequence: Clue | None = None
         """The last exception that followed from the end of another process."""
 
@@ -111,14 +111,14 @@ class RootCauses:
         prefix = match[0] if match else ""
         line = text[len(prefix) :].rstrip()
         writer = f"{prefix if rank is None else rank}"
-        stream = self._streams.get(self._speaking.get(writer, writer))
+        stream = self._streams.get(self._current_keys.get(writer, writer))
         is_in_traceback = stream is not None and stream.is_open
         # a frame alone begins a traceback, too: its header may be lost
         begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
         if begins_traceback:
             if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
-                self._speaking[writer] = writer + self._announced.pop(writer, "")
-                stream = self._stream(self._speaking[writer])
+                self._current_keys[writer] = writer + self._named_children.pop(writer, "")
+                stream = self._stream(self._current_keys[writer])
             stream.begin()
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
@@ -128,7 +128,7 @@ class RootCauses:
         elif stream and self._LINK.match(line):
             stream.is_linked = True
         elif self._CHILD.match(line):
-            self._announced[writer] = line
+            self._named_children[writer] = line
 
     def forget(self, before_s: float) -> None:
         """Forget the exceptions before this time: the training has gone on after them."""

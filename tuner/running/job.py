@@ -66,7 +66,7 @@ def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
         limited=False,
         competing=False,
         stores_ending=False,
-        ineligible=lambda _: REASON,
+        ineligible=lambda _: REASON,  # as this text says: the probe only shows how much memory a batch takes
     )
 
 
@@ -133,7 +133,7 @@ def check(job: Job, case: Case) -> None:
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
-        job.purpose.strategy(space, spec, 0, tuple)
+        job.purpose.strategy(space, spec, 0, tuple)  # without trials and similar cases
     except StudyError as error:
         raise StudyError(f"case {case.name}: {error}") from error
 

@@ -147,7 +147,7 @@ class CaseWork:
         """
         while not self._job.interrupted():
             awaited_before = self.study.awaited  # the probes of other workers
-            if asked := self.study.ask(target, self._probing.price, self._may_begin, self._job.left_s):
+            if asked := self.study.ask(target, self._probing.starts_for, self._may_begin, self._job.left_s):
                 return asked
             awaited = self.study.awaited
             if awaited != awaited_before:  # another worker has begun or ended a probe, so the answer may change

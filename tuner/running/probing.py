@@ -78,7 +78,7 @@ class Probing:
         self.folder = job.bench.folder / "probes" / case.name
         """The folder of all probes of the case."""
 
-    def price(self, config: Config) -> float:
+    def starts_for(self, config: Config) -> float:
         """Return how many starts of a trainer a config costs: 0 if the open session can serve it, else 1."""
         key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
         return 0.0 if key is not None and key == self._job.open_session() else 1.0

@@ -42,7 +42,7 @@ class Workbench:
     batches: Mapping[str, study.BatchFit] = field(default_factory=dict)
     """Case → its batch size that is `auto`, where the size is known."""
     holds: Callable[[study.Config], bool] = study.every
-    """Returns whether a config can be measured at all."""
+    """Returns whether a config can be measured at all; a replay can measure only those of its recorded table."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
