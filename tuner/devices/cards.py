@@ -109,6 +109,7 @@ class Cards:
     """
 
     def __init__(self, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
+        """Find the cards in the driver that `connect` starts."""
         self._devices = [device for device in devices if device.uuid is not None and device.maker == NVIDIA]
         if self._devices:
             self._nvml = connect()

@@ -257,7 +257,7 @@ class ProcessTree:
         """Return the resident memory of a rank and its helper processes; None when the rank has ended.
 
         Of memory that helpers share with other processes, each sharer counts its part (proc(5), Pss). The helpers'
-        memory is that of the last search, because measuring it is slow.
+        memory is that of the last search.
         """
         with suppress(psutil.Error):
             own_mib = mib(self._processes[rank].memory_info().rss)
@@ -309,7 +309,7 @@ class OtherPrograms:
     def share_pct(self, t_s: float, trainer_s: float) -> float | None:
         """Return the percentage of all processors that others have used since the last call; None where it is unknown.
 
-        A short interval may give less than 0, because the times are read one after the other.
+        A short interval may give less than 0.
 
         Args:
             t_s: The time now.

@@ -75,6 +75,7 @@ class Rapl:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
+        """Find the counters. `root`: the folder in which `sys` lies."""
         zones = [zone for zone in sorted((root / COUNTERS.lstrip("/")).glob("intel-rapl:*")) if _is_package(zone)]
         self._counters = [_Counter(zone) for zone in zones]
 

@@ -74,6 +74,7 @@ class ProgressFileReader:
     """
 
     def __init__(self, file: ProgressFile, most_bytes: int) -> None:
+        """Begin before the file has appeared. At most `most_bytes` are read at once."""
         self._file = file
         self._most_bytes = most_bytes
         self._rows: TextRows | None = None

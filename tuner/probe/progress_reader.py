@@ -116,8 +116,8 @@ class ProgressReader:
     def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
         """Return the report of a message; None for a message without one.
 
-        Counts from inside the training are left out if the trainer has reported an iteration itself: its own numbers
-        are surer. With the first count from inside, all that was printed before is forgotten.
+        Counts from inside the training are left out if the trainer has reported an iteration itself: the two counts may
+        differ. With the first count from inside, all that was printed before is forgotten.
         """
         if message.get("doubt"):
             self._suspect(str(message["doubt"]))
