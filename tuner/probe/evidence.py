@@ -295,10 +295,10 @@ class Evidence:
             self._tail.popleft()
 
     def failure(self) -> Failure | None:
-        """Return the failure that the trainer reported, or else that of the first rule that matched; None without both.
+        """Return the failure that the trainer reported, or else that of the first rule that matched; None if none did.
 
         Of several reports, a report of memory comes first: other ranks may fail because of it. If a rule shows the same
-        kind of failure as the report, the rule's failure is returned, because it may have an overshoot.
+        kind of failure as the report, the rule's failure is returned, because it may say how much memory was missing.
         """
         printed = self._printed_failure()
         reports = [(clue, clue.kind) for clue in self.reported if clue.kind]

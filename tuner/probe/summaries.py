@@ -3,6 +3,8 @@
 A window is the iterations that a probe evaluates. Its marks are the ends of iterations, and a span goes from one mark
 to a later one. A piece is a part in which each second stands for as much training as any other: see `window`.
 A session may do only a share of an iteration's work, so its seconds of training, `trained_s`, may exceed its length.
+A level is iterations in a row of about the same length. An edge error is the part of a mean's error that comes from the
+ends of pieces, where no reading lies.
 """
 
 import math
