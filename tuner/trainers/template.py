@@ -138,7 +138,7 @@ def script(words: Sequence[str]) -> str | None:
 def program_place(words: Sequence[str]) -> int | None:
     """Return the position of the word that names a Python script or module; None where no word does.
 
-    Launchers of torch do not count.
+    A script counts before a module. The modules of torch that start the ranks of a script do not count.
     """
     modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in LAUNCHERS)
     scripts = (place for place, word in enumerate(words) if word.endswith(".py"))

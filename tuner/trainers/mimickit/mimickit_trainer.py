@@ -110,7 +110,10 @@ class MimicKitTrainer(base.Trainer):
         )
 
     def session_key(self, case: Case, config: Config) -> str:
-        """Return a key of the environment, which configs with different agents may share. Raises as `plan` does."""
+        """Return the name of the session with this config's environment: configs with other agents may share it.
+
+        Raises as `plan` does.
+        """
         return "/".join((self.name, case.name, self._engine(case), str(base.num_envs(self.name, config))))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
@@ -130,7 +133,10 @@ class MimicKitTrainer(base.Trainer):
         )
 
     def ladder_end(self, case: Case) -> base.LadderEnd | None:
-        """Return how many environments fit into the replay buffer of the case's agent; None if its file is unusable."""
+        """Return how many environments fit into the replay buffer of the case's agent.
+
+        None for an agent without such a buffer, and for an unusable agent file, which `plan` reports.
+        """
         base_agent = case.options["agent_config"]
         try:
             return checkout.ladder_end(checkout.read(checkout.checkout_at(self._spec.root) / base_agent), base_agent)
