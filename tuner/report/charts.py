@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from tuner.export import SPEEDS, in_words, race_row, runs_by_config, score_text, with_error
+from tuner.export import SPEEDS, in_words, race_row, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
 from tuner.report.facts import PERCENT, CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
@@ -85,7 +85,7 @@ def curves(case: CaseFacts) -> Picture | None:
     if not any(run.curve for run in case.view.race):
         return None
     data: list[Trace] = []
-    for place, standing in enumerate(standings(runs_by_config(case.view.race))):  # the best config first
+    for place, standing in enumerate(standings(case.view.race_by_config)):  # the best config first
         line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1.5}
         for number, run in enumerate(standing.runs):
             data.append(
@@ -107,7 +107,7 @@ def curves(case: CaseFacts) -> Picture | None:
 
 def winner(case: CaseFacts) -> str | None:
     """Return a sentence about the config that learnt most in the case's race; None where there was no race."""
-    row = race_row(case.view.race)
+    row = race_row(case.view)
     if not row:
         return None
     return (
