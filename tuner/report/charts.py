@@ -1,4 +1,8 @@
-"""The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order."""
+"""The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order.
+
+A rung is a value of the ladder, mostly a number of environments. A session is a trainer that is started once for many
+configs; the plain command starts the trainer for each.
+"""
 
 import html
 from collections.abc import Collection, Iterable, Sequence
@@ -57,8 +61,8 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
     return {"x": xs, "y": ys, "name": name, "mode": "markers", **hovering, **more}
 
 
-def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
-    """Return how the dots of a series look."""
+def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str]) -> Trace:
+    """Return how the dots of a series look; lists give the colour and the symbol of each dot."""
     return {"color": colour, "size": size, "symbol": symbol}
 
 
@@ -81,7 +85,10 @@ _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 
 def curves(case: CaseFacts) -> Picture | None:
-    """Return a picture of the scores of each run of the case's race against the time that the run has trained."""
+    """Return a picture of the scores of each run of the case's race against the time that the run has trained.
+
+    None where no run has reported a score.
+    """
     if not any(run.curve for run in case.view.race):
         return None
     data: list[Trace] = []
@@ -183,7 +190,10 @@ def level(at: float, words: str) -> dict[str, Any]:
 
 
 def history(case: CaseFacts) -> Picture | None:
-    """Return a picture of each measurement and the best so far against time, with the user's own command as a line."""
+    """Return a picture of each measurement and the highest so far against time, with the default as a level line.
+
+    None where no trial has given a number.
+    """
     if not case.steps:
         return None
     # time
@@ -303,7 +313,10 @@ def _out_of_memory(case: CaseFacts) -> list[Trace]:
 
 
 def over_time(case: CaseFacts) -> Picture | None:
-    """Return a picture of each device's utilisation in the best's newest probe, with window and iterations."""
+    """Return a picture of each device's utilisation in the best's newest probe, with its iterations.
+
+    The window, the part of the probe whose measurements count, is shaded. None where no utilisation was recorded.
+    """
     series = case.series
     if series is None:
         return None

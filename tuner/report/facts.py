@@ -1,4 +1,8 @@
-"""What a report says about a study: the best, failures with excerpts, device-seconds; and in which sentences."""
+"""What a report says about a study: the best, failures with excerpts, device-seconds; and in which sentences.
+
+A rung is a value of the ladder, mostly a number of environments. A session is a trainer that is started once for many
+configs; the plain command starts the trainer for each.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,7 +82,7 @@ class SearchStep(NamedTuple):
 
 
 def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
-    """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
+    """Return the trials that gave a number, in their order, with the device-seconds of all trials up to each."""
     passed_s = accumulate((trial.probe.total_s or 0.0) * devices for trial in trials)
     return tuple(
         SearchStep(trial=trial, value=trial.value, ended_s=ended_s)
@@ -248,7 +252,10 @@ class Headline(NamedTuple):
 
 
 def result(case: CaseFacts) -> Headline:
-    """Return what the search of a case has gained: speed, or else the objective, from the default to the best."""
+    """Return what the search of a case has gained, for the top of a report: the factor in speed, or both objectives.
+
+    Where no gain over the default is known, the sentence below says why.
+    """
     best, default, objective = case.view.best, case.view.default, case.summary.objective
     if best is None:
         return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
@@ -269,9 +276,10 @@ def result(case: CaseFacts) -> Headline:
 
 
 def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
-    """Return a gain in large type, and what is to be said of it below, without capital; `name` is that of the default.
+    """Return a gain in large type, and the sentence below it, without capital; `name` is that of the default.
 
-    It is a factor where the objective is a speed, and otherwise the objective of both.
+    A gain in speed is a factor. For another objective, both values are shown, or their difference where only sessions
+    have measured both.
     """
     below: list[str] = []
     if objective in export.SPEEDS and gain.times:
@@ -354,7 +362,7 @@ def verdict(case: CaseFacts) -> str:
 
 
 def _of_gain(case: CaseFacts) -> Iterator[str]:
-    """Yield what a whole training gains, and why the gain may not hold; nothing where the gain is unknown."""
+    """Yield sentences: what a whole training gains, and why the gain may not hold; none where the gain is unknown."""
     best, default, name = case.view.best, case.view.default, default_name(case)
     if best is None or default is None or not (gain := case.summary.gain):
         return
@@ -382,7 +390,7 @@ def count(number: float | None) -> str:
 
 
 def when_found(case: CaseFacts) -> str:
-    """Return when the best was found, and what the search did afterwards."""
+    """Return when the best was found, and what the search did afterwards, as sentences."""
     if case.first_best is None or not case.device_s:
         return "Each dot is a trial; the line is the highest measurement so far."
     ended_s = case.first_best.ended_s
@@ -390,7 +398,7 @@ def when_found(case: CaseFacts) -> str:
     text = f"Trial #{case.first_best.trial.number} first measured the best config, "
     text += f"after {ended_s:,.0f} device-seconds ({share_pct:.0f} % of all)."
     why_ended = case.view.facts.ended  # None where the search may still go on
-    if share_pct < 99.5:  # rounded, it is less than all
+    if share_pct < 99.5:  # otherwise it is rounded to all, and there is no rest
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
     if why_ended:
         text += f" {export.sentences([export.at_its_end(why_ended)])}"
