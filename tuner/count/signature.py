@@ -62,18 +62,23 @@ class Difference:
 
 
 def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
-    """Return how a config changes the person's own training, without the parts that are free.
+    """Return how a config changes the person's own training, without the differences in parts that may change.
 
     Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. Where
-    the batch is free, so are learning rate and weight decay of a config with another batch: the script scales them.
+    the batch may change, so may learning rate and weight decay of a config with another batch: the script scales them.
+
+    Args:
+        own: The person's own training.
+        changed: The training with the config.
+        free: The parts, out of `PARTS`, that may change.
     """
-    found = tuple(_differences_but_loss(own, changed))
-    if not found and (loss_difference := _loss_difference(own, changed)):
-        found = (loss_difference,)
+    known = list(_differences_but_loss(own, changed))
+    if not known and (loss_difference := _loss_difference(own, changed)):
+        known.append(loss_difference)
     has_other_batch = _batch_difference(own, changed) is not None
     scales_settings = "batch" in free and has_other_batch and own.optimizer == changed.optimizer
     free_parts = {*free, "optimizer"} if scales_settings else free
-    return tuple(difference for difference in found if difference.part not in free_parts)
+    return tuple(difference for difference in known if difference.part not in free_parts)
 
 
 def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Difference]:
