@@ -61,13 +61,14 @@ class CaseFinding:
 def findings(row: CaseSummary) -> list[CaseFinding]:
     """Return all that there is to know about a case, the result before its limits and doubts."""
     replay = f"replay of {row.replay_of}; no trainer ran"
+    limit = f"{row.bound}: {advice(row.bound, row.profile)}" if row.bound and row.profile else ""
     return [
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
         result(row),
         *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
         *_choice(row),
         *_faster(row),
-        *_limit(row),
+        *([CaseFinding(topic=Topic.LIMIT, text=limit)] if limit else []),
         *(CaseFinding(topic=Topic.DOUBT, text=doubt, sureness=Sureness.DOUBTFUL) for doubt in row.doubts),
         *_devices_and_left_out(row),
     ]
@@ -270,12 +271,6 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
             f"{row.objective},{SAMPLES_PER_S} for both, by the sampler tpe"
         )
         yield CaseFinding(topic=Topic.FASTER, text=text, action=action)
-
-
-def _limit(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield what limits the best, and what to do about it."""
-    if row.bound and row.profile:
-        yield CaseFinding(topic=Topic.LIMIT, text=f"{row.bound}: {advice(row.bound, row.profile)}")
 
 
 def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:

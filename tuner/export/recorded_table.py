@@ -216,7 +216,7 @@ class Table:
             for row in self._by_config.values()
             if row.result.failure and row.result.failure.kind is FailureKind.GPU_OOM
         ]
-        self._frontier = Frontier(too_large, ladder=self.space.ladder)
+        self._frontier = Frontier(too_large, ladder=self.space.ladder)  # knows which configs need at least as much
 
     @classmethod
     def load(cls, path: Path) -> "Table":

@@ -236,6 +236,7 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     rungs = [rung for point in points if (rung := rung_of(point.config, ladder)) is not None]
     if ladder is None or len({*rungs}) < 2:
         return None
+    # the changed networks and updates that some configs train with
     other_agents = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
     rows = _rows_along(rungs, case, points, other_agents)
     share = 1.0 / len(rows)  # of the height, for each row

@@ -65,7 +65,10 @@ class CommandTrainer(Trainer):
     name = "command"
 
     def __init__(self, spec: TrainerSpec) -> None:
-        """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
+        """Take the study's `trainer` part, and what its placeholders and formulas tell of the command.
+
+        Raises TrainerError for an option that is unknown or cannot be used.
+        """
         super().__init__(spec)
         self._options = checked_options(CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
@@ -202,7 +205,8 @@ class CommandTrainer(Trainer):
             if placeholders([word]):  # only a probe knows the program's name
                 continue
             program = study.expanded(_fill_to_launch((word,), {})[0], os.environ)
-            if not self._exists(program):
+            folders = search_path(program_folder(self._spec.python))
+            if shutil.which(self.folder / program if os.sep in program else program, path=folders) is None:
                 return word
         return None
 
@@ -211,12 +215,6 @@ class CommandTrainer(Trainer):
         """The Python script that the command names."""
         path = script(self._options.command)
         return self.folder / path if path and (self.folder / path).is_file() else None
-
-    def _exists(self, program: str) -> bool:
-        """Return whether a probe would find a program: by its path, or in the folders of PATH."""
-        if os.sep in program:
-            return shutil.which(self.folder / program) is not None
-        return shutil.which(program, path=search_path(program_folder(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
         """Return what comparable results share: the command and environment with placeholders, and how samples count.

@@ -1,4 +1,7 @@
-"""The training of a rank: rollouts, the loop, and one run of it."""
+"""The training of a rank, a process with one device: rollouts, the loop, and one run of it.
+
+A clip is a stretch of recorded motion, which the robot of an environment imitates.
+"""
 
 import sys
 import time
