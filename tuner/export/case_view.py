@@ -35,8 +35,6 @@ from tuner.search.standing import rival as find_rival
 from tuner.study import Config, grouped, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
-BUSY = ("min_avg_util", "min_avg_sm")
-"""The objectives of a study that looks for busy devices, not for speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +138,7 @@ class CaseView:
 
         None also where it is the best, and where it makes no more samples/s than the best, measured in the same way.
         """
-        if not {*self.objectives} <= {*BUSY}:
+        if not {*self.objectives} <= {"min_avg_util", "min_avg_sm"}:
             return None
         first = fastest(config for config in self.configs if not self.changes_learning(config.config))
         if first is None or self.best is None or first.launch == self.best.launch:

@@ -68,8 +68,6 @@ METRIC_COLUMNS = [
     name for metric in METRICS for name in ((metric.name, f"{metric.name}_se") if metric.error_of else (metric.name,))
 ]
 """The columns of each metric: its number, and its standard error if the metric has one."""
-_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
-"""The type of a value → the name of its column's type. Whole numbers beside fractions become fractions."""
 _COLUMNS = {
     "trial": "int64",
     **dict.fromkeys(("started_at", "status", "invalidity", "failure_kind", "failure_rule", "failure_detail"), "string"),
@@ -120,13 +118,13 @@ def _column_type(name: str, parameter: ParameterSpec) -> str:
 
     Raises StudyError where its values are of several kinds.
     """
+    names = {bool: "bool", int: "int64", float: "float64", str: "string"}  # fractions come after whole numbers
     kinds = {type(value) for value in parameter.values}
     if kinds > {str} or kinds > {bool}:  # `>`: there are words, or true and false, and something else
         raise StudyError(
             f"{name}: a column of a table holds either words, or numbers, or true and false; use values of one kind"
         )
-    widest = max(kinds, key=list(_TYPES).index)  # `_TYPES` has fractions after whole numbers
-    return _TYPES[widest]
+    return names[max(kinds, key=list(names).index)]
 
 
 def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:

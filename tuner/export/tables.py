@@ -121,10 +121,14 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the row of any trial, with or without a result."""
     probe, failure = trial.probe, trial.probe.failure
     metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
+    own_names = (  # of the probe's record
+        *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
+        *("iterations", "launched", "measured_on", "out_dir", "digest"),
+    )
     return {
         **trial.config,
         **metrics,
-        **{name: rounded(name, getattr(probe, name)) for name in _OF_PROBE},
+        **{name: rounded(name, getattr(probe, name)) for name in own_names},
         "case": case.name,
         "method": case.method,
         "trial": trial.number,
@@ -137,13 +141,6 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
         "completed_at": _utc(trial.completed),
         "measured": ("warm" if probe.warm else "cold") if probe.launched else None,
     }
-
-
-_OF_PROBE = (
-    *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
-    *("iterations", "launched", "measured_on", "out_dir", "digest"),
-)
-"""The columns of any trial that its probe record has under the same name."""
 
 
 def _beside_default(case: CaseView, standing: Standing) -> Row:

@@ -236,14 +236,6 @@ def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(known) for name, known in values.items()}
 
 
-OBJECTIVES = {
-    "min_avg_util": "the mean utilisation of the least busy device, in percent",
-    "min_avg_sm": "the mean share of active multiprocessors on the least busy device, in percent",
-    SAMPLES_PER_S: "the number of samples that all devices together train in a second",
-    ITERATIONS_PER_S: "the number of iterations in a second, of which each has the same samples in all configs",
-}
-
-
 class Headline(NamedTuple):
     """The first line of a case in large type, and a sentence below it."""
 
@@ -334,8 +326,14 @@ def _success(study: StudyFacts, with_best: int) -> str:
 
 def explained(study: StudyFacts) -> str:
     """Return sentences that explain the words of the first table."""
+    meanings = {
+        "min_avg_util": "the mean utilisation of the least busy device, in percent",
+        "min_avg_sm": "the mean share of active multiprocessors on the least busy device, in percent",
+        SAMPLES_PER_S: "the number of samples that all devices together train in a second",
+        ITERATIONS_PER_S: "the number of iterations in a second, of which each has the same samples in all configs",
+    }
     names = dict.fromkeys(case.summary.objective for case in study.cases)
-    lines = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
+    lines = [f"{name} is {meanings[name]}." for name in names if name in meanings]
     lines.append("A number after ± is a standard error.")
     rows = [case.summary for case in study.cases if case.summary.default]
     if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):  # a case without ladder

@@ -104,9 +104,6 @@ def _case(root: Path, path: Path) -> Case:
 
 EPOCHS = "update_epochs"
 BATCH_SIZE = "batch_size"
-REPLAY_BUFFER = "disc_buffer_size"
-"""The key for the size of the replay buffer: the samples, per device, that a discriminator sees again."""
-
 _LOOKED_FOR = {EPOCHS: "*_epochs", BATCH_SIZE: "batch_size beside update_epochs, *_batch_size beside *_epochs"}
 
 
@@ -174,14 +171,15 @@ def ladder_end(text: str, source: str) -> LadderEnd | None:
     into its own buffer. MimicKit asserts that they fit (`learning/experience_buffer.py`, `push`). Raises TrainerError
     when the text is no agent file.
     """
-    size = _mapping(text, source).get(REPLAY_BUFFER)
+    key = "disc_buffer_size"  # the samples, per device, that a discriminator sees again
+    size = _mapping(text, source).get(key)
     if size is None:
         return None
-    samples, steps = int(_positive(size, f"{source}: {REPLAY_BUFFER}")), steps_per_iter(text, source)
+    samples, steps = int(_positive(size, f"{source}: {key}")), steps_per_iter(text, source)
     return LadderEnd(
         num_envs=samples // steps,
-        reason=f"{source} keeps {REPLAY_BUFFER} {samples} samples, and each environment brings {steps} at once "
-        f"(steps_per_iter); raise {REPLAY_BUFFER} for more, which changes what is learnt",
+        reason=f"{source} keeps {key} {samples} samples, and each environment brings {steps} at once "
+        f"(steps_per_iter); raise {key} for more, which changes what is learnt",
     )
 
 
