@@ -1,5 +1,6 @@
 """A study that is made of a command, and what is left where a person stops that."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,3 +78,31 @@ def test_another_space_than_that_of_the_study_is_refused(made: Path, other: Want
         StudyError, match=r"other options for its space: it searches batch_size=8 num_workers=1,0,2.*--force"
     ):
         make_study(TYPED, replace(other, out=made), print, warn=print, to_search=True)
+
+
+@pytest.mark.parametrize(("devices", "is_refused"), [("cpu:1", False), ("cpu:3", True)])
+def test_a_study_of_other_devices_is_not_used(made: Path, devices: str, is_refused: bool) -> None:
+    made.write_text(f"{made.read_text()}devices: cpu:1\n")
+    wanted = Wanted(out=made, devices=devices)
+    with pytest.raises(StudyError, match=r"for devices cpu:1, not cpu:3.*--force") if is_refused else nullcontext():
+        make_study(TYPED, wanted, print, warn=print, to_search=True)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [("cpu:2", "on the CPU, as 2 ranks"), ("auto", "on all cards"), ("auto:2", "on 2 cards"), ("2,3", "on cards 2,3")],
+)
+def test_a_person_reads_which_devices_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    said: list[str] = []
+
+    def stopped(line: str) -> None:
+        said.append(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_study(TYPED, Wanted(devices=devices), stopped, warn=stopped)
+    assert said[0].endswith(words)

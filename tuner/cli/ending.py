@@ -11,7 +11,6 @@ from tuner.cli.case_tables import best_of, plain_table
 from tuner.cli.hints import at_the_top
 from tuner.export import (
     SPEEDS,
-    BestGain,
     CaseSummary,
     ConfigRow,
     Topic,
@@ -44,7 +43,7 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
     heads = ["case", best_of(objectives), "default", "points" if in_points else "gain"]
     table = plain_table(*heads, *(["samples/s"] if has_speed else []))
     for row in rows:
-        speed = [_speed(row.best, row.gain)] if has_speed else []
+        speed = [_speed(row.best, row.times_default)] if has_speed else []
         table.add_row(row.case, *_best_and_default(row), _gain(row, in_points=in_points), *speed)
         if fastest := row.fastest:
             speed = [_speed(fastest)] if has_speed else []
@@ -73,11 +72,11 @@ def _gain(row: CaseSummary, *, in_points: bool) -> str:
     return gain.removesuffix(" points") if in_points else gain
 
 
-def _speed(config: ConfigRow | None, gain: BestGain | None = None) -> str:
+def _speed(config: ConfigRow | None, times_default: float | None = None) -> str:
     """Return the samples/s of a config, with how many times those of the default they are where that is known."""
     if config is None or not config.samples_per_s:
         return ""
-    times = f" ({gain.times:.2g} times)" if gain and gain.times else ""
+    times = f" ({times_default:.2g} times)" if times_default else ""
     return f"{figure(config.samples_per_s)}{times}"
 
 

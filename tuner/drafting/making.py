@@ -111,7 +111,7 @@ def make_study(
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
-        _check_same_space(file, wanted)
+        _check_same_options(file, wanted)
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
@@ -149,11 +149,16 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
             say(f"  {parameter}={','.join(map(value_text, values.values))}")
 
 
-def _check_same_space(file: Path, wanted: Wanted) -> None:
-    """Raise StudyError where options name a space, and the study file of the same command was made with other ones."""
-    if not (wanted.search or wanted.launch or wanted.free):
+def _check_same_options(file: Path, wanted: Wanted) -> None:
+    """Raise StudyError where options name a space or devices, and the command's study file was made with other ones."""
+    if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
     spec = load(str(file), to_show=True)
+    if wanted.devices not in {None, spec.devices}:
+        raise StudyError(
+            f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
+            "devices to go on with the file, or give another --name, or --force to overwrite it"
+        )
     asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
     is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
     has_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
@@ -182,8 +187,8 @@ def _watched_text(
 
     The other parameters and the errors are those of `make_study`.
     """
-    on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
     longest = duration(longest_start_s(wanted.seconds))
+    on = _devices_in_words(drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, or {longest} before its first step, on {on}")
     if changes := drafted.template.changes:
         say("your script and your command stay as they are; to start a probe, the tuner")
@@ -217,6 +222,16 @@ def _watched_text(
         for line in lines:
             say(line)
     return text
+
+
+def _devices_in_words(devices: str) -> str:
+    """Return in words the devices that a study names, such as `cpu:2`, `auto`, `auto:2` or `2,3`."""
+    kind, _, count = devices.partition(":")
+    if kind == "cpu":
+        return f"the CPU, as {number_of(count, 'rank')}" if count else "the CPU"
+    if kind == "auto":
+        return number_of(count, "card") if count else "all cards"
+    return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
 def _remove_first_run(folder: Path) -> None:

@@ -150,7 +150,7 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
     name += f", #{default.trial}"
     if row.gain is None:
         return f"; {name}, has {with_error(default.value, default.error)}{_why_not_compared(default, best)}"
-    return _gain_over(name, row.gain, is_speed=row.objective in SPEEDS)
+    return _gain_over(name, row, row.gain)
 
 
 def _why_not_compared(default: ConfigRow, best: ConfigRow) -> str:
@@ -161,14 +161,20 @@ def _why_not_compared(default: ConfigRow, best: ConfigRow) -> str:
     return f" {way}, which has not measured the best"
 
 
-def _gain_over(name: str, gain: BestGain, *, is_speed: bool) -> str:
-    """Return by how much the best is better than the default, which is called `name`: as a factor, or in points."""
+def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
+    """Return by how much the best is better than the default, which is called `name`: as a factor, or in points.
+
+    Points come with the samples/s in multiples of those of the default at the best's rung: see `times_default`.
+    """
     where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
-    if is_speed:
+    if row.objective in SPEEDS:
         return "" if gain.times is None else f", {_times(gain)} {name}{where}"
     points = gain.after - gain.before
     text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
-    return f"{text}{where}" if gain.times is None else f"{text}, at {gain.times:.2f} times its samples/s{where}"
+    if times := row.times_default:
+        whose = "its samples/s" if times == gain.times else "the samples/s of the default of the best's rung"
+        text += f", at {times:.2f} times {whose}"
+    return f"{text}{where}"
 
 
 def _times(gain: BestGain) -> str:
@@ -204,11 +210,11 @@ def gain_text(row: CaseSummary) -> str:
         return "none, the default is best"
     if row.gain is None:
         return "unknown"
-    times = "" if row.gain.times is None else f"{row.gain.times:.3g} times"
     if row.objective in SPEEDS:
+        times = "" if row.gain.times is None else f"{row.gain.times:.3g} times"
         return f"{times} over a training" if row.gain.overall else times
     points = f"{row.gain.after - row.gain.before:+.1f} points"
-    return f"{points}, {row.gain.times:.2g} times as fast" if row.gain.times else points
+    return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
 
 
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:

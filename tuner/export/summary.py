@@ -10,7 +10,7 @@ from tuner.export.speed_gain import BestGain, gain
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing, ended
-from tuner.study import LADDER, Config
+from tuner.study import LADDER, Config, rung_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +90,19 @@ class CaseSummary:
     """The parameter whose values are the rungs; None where there is no ladder."""
     replay_of: str | None = None
     """The table that stood in for trainer and devices; None for a real run."""
+
+    @property
+    def times_default(self) -> float | None:
+        """The best's samples/s in multiples of those of the default at its rung; None where they are unknown.
+
+        Any config makes more samples/s at a larger rung, so a default at another rung would mislead.
+        """
+        if self.best is None:
+            return None
+        is_same_rung = self.default and rung_of(self.default.config, self.ladder) == rung_of(
+            self.best.config, self.ladder
+        )
+        return self.gain.times if self.gain and is_same_rung else self.best.vs_default
 
     @property
     def without_success(self) -> bool:

@@ -297,7 +297,7 @@ class Ending(StrEnum):
     ALREADY = "nothing left to do"
     TARGET = "the trial budget is used"
     EXHAUSTED = EXHAUSTED
-    ELSEWHERE = "the rest runs in other workers"
+    ELSEWHERE = "the rest waits for the probes of other workers"
     SETUP = "stopped: the set-up is at fault"
     CRASHES = "stopped: the trainer keeps crashing"
     HOST = "stopped: the machine keeps failing"

@@ -171,11 +171,20 @@ class History:
         return is_probed or self.frontier.beyond(config) is not None
 
     def due_retry(self) -> TrialRecord | None:
-        """Return the first failed trial that is marked for retry and has not been repeated."""
+        """Return the first failed trial that is marked for retry and has not been repeated.
+
+        An interrupted confirmation is left to `Strategy.confirm`: only the plain command can confirm, and a retry may
+        run in a session.
+        """
         records = self._meaningful_records
         for place, trial in enumerate(records):
             later = records[place + 1 :]
-            if trial.retry and not any(same_launch(repeat.config, trial.config) for repeat in later):
+            is_confirmation = trial.confirms and not is_failure(trial.failure)
+            if (
+                trial.retry
+                and not is_confirmation
+                and not any(same_launch(repeat.config, trial.config) for repeat in later)
+            ):
                 return trial
         return None
 
