@@ -96,7 +96,10 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
 
 
 def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
-    """Return how the numbers of samples differ that a step takes, or else a batch norm; None if they do not."""
+    """Return the difference in the samples of a step, or else in those over which a batch norm takes its means.
+
+    None where both are equal or unknown.
+    """
     for what, own_samples, changed_samples in (
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),

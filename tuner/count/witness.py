@@ -1,6 +1,7 @@
 """What counts the samples of a training, its witness: a loader, the trained module, both alike, or its environments.
 
-A process tells a record, or point, after some steps of its optimizer: its counts so far. Pure.
+A process tells a record, or point, after some steps of its optimizer: its counts so far. Of the ranks that train on the
+same samples, only one counts; all that count are the leads. Pure.
 """
 
 from collections.abc import Sequence
@@ -34,8 +35,7 @@ ENVIRONMENTS = Witness(name="environments", count="environments.steps")
 def witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     """Return what counts the samples of a training, or why nothing does; None before it is clear.
 
-    `leads` are the ranks that count, one for each group of ranks that share samples. The training is fed if a loader
-    gives a batch to nearly every step of a rank. The first of these cases decides:
+    The training is fed if a loader gives a batch to nearly every step of a rank. The first of these cases decides:
 
     1. The training is not fed, and uses a library of reinforcement learning: environments count, or nothing does.
     2. Loader and module agree: both count.
@@ -108,7 +108,7 @@ def contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | Non
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
     if witness == MODULE:
         return _why_module_misleads(leads, step, is_apart=is_apart)
-    if witness != BOTH or is_apart:  # the module alone does not take all samples then
+    if witness != BOTH or is_apart:  # no two counts that should agree: the other network takes samples of its own
         return None
     by_loader, by_module = growth(leads, LOADER.count, step), growth(leads, MODULE.count, step)
     # loaders may give two batches more than the steps have used

@@ -1,7 +1,8 @@
 """What the trials of a case come to: the one view that every table, sentence and picture of a case reads.
 
 A config is measured by the plain command (cold), which starts the trainer for it, or in a session (warm): a trainer
-that is started once for many configs. A rung is a value of the ladder, mostly a number of environments.
+that is started once for many configs. A rung is a value of the ladder, mostly a number of environments. A race trains
+some configs for the same time and compares their scores.
 """
 
 from collections import Counter
@@ -162,7 +163,7 @@ class CaseView:
         scores = means(runs_of_both, seconds) if seconds else {}
         if len(scores) < 2:
             return None
-        busier, faster = scores[best.launch], scores[second.launch]
+        busier, faster = scores[best.launch], scores[second.launch]  # the best of such a study has the busier devices
         lead = ahead(faster, busier)  # positive where the faster config has the greater score
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"

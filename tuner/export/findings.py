@@ -1,7 +1,8 @@
 """What there is to know about a case, as a list of findings; terminal, report, notes and scripts show parts of it.
 
 A config is measured by the plain command (cold), which starts the trainer for it, or in a session (warm): a trainer
-that is started once for many configs. A rung is a value of the ladder, mostly a number of environments.
+that is started once for many configs. A rung is a value of the ladder, mostly a number of environments. A race trains
+some configs for the same time and compares their scores.
 """
 
 from collections import Counter

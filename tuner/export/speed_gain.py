@@ -96,7 +96,10 @@ def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity |
 
 
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
-    """Yield why the gain of the best over `own` may not hold, the largest doubt first; `name` says what `own` is."""
+    """Yield why the gain of the best over the config `own` may not hold, as sentences, the largest doubt first.
+
+    `name` says what a person calls that config.
+    """
     if why := view.unlike_best(own) or view.failed_again:  # each is a sentence, or None
         yield f"the gain is unknown: {why}"
     if view.loaded:

@@ -109,7 +109,7 @@ class CommandTrainer(Trainer):
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe: the filled command line, its variables, files and patterns.
 
-        A plan to train with is neither counted nor protected: its files are to stay.
+        Where `slot.to_train` is set, nothing is counted, and what the training writes stays.
         """
         values = self.values(case, config, slot)
         texts = self.copies(config)

@@ -126,11 +126,12 @@ VARIANTS = {
 def adapted_agent(text: str, config: Mapping[str, Value], source: str) -> str:
     """Return the agent file `text` as `config` asks for; order, comments and the spelling of numbers stay.
 
-    `update_epochs` and `batch_size` of the config replace the shipped values, then the bounds of its variant apply. A
-    file that needs no change is returned as it is. `source` names the file in messages.
+    `update_epochs` and `batch_size` of the config replace the shipped values. Then its variant applies, which bounds
+    them and may replace networks. A file that needs no change is returned as it is. `source` names the file in
+    messages.
 
-    Raises TrainerError when the text is no agent file. Raises ConfigRefusedError when hiutil would change nothing in
-    the shipped file, and when the file has no key for a parameter of the config.
+    Raises TrainerError when the text is no agent file. Raises ConfigRefusedError when a variant other than `default`
+    would change nothing in the shipped file, and when the file has no key for a parameter of the config.
     """
     agent = _mapping(text, source)
     name = config.get(VARIANT, "default")
