@@ -1,8 +1,9 @@
 """Merges what the processes of a training have told: the samples of all ranks at each step, and the training itself.
 
 A process tells a record, or point, after some steps of its optimizer: its counts so far. The samples are those that a
-witness counts, such as the loader or the trained module. A mark is a step with the samples of all ranks up to it. All
-is counted from the base step on. Pure: the caller passes the records in.
+witness counts, such as the loader or the trained module. Ranks that train on the same samples form a group, for which
+its first rank, the lead, counts. A mark is a step with the samples of all ranks up to it. All is counted from the base
+step on. Pure: the caller passes the records in.
 """
 
 import re
@@ -134,7 +135,7 @@ class Merger:
         """
         trainers = self.trainers
         error = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
-        if error is not None:
+        if error is not None:  # a process has switched its counting of steps off
             self.why, self._witness = error, None
         elif self._witness is not None:
             self.why = contradiction(self._leads, self._witness)
