@@ -244,19 +244,15 @@ def case_manifest(study: StudyReader, selected: Sequence[Case] = ()) -> Sheet:
     `selected`: the cases that the study wants; those that have not begun come last.
     """
     trainer = study.cases[0].record.trainer_name  # that of all cases
-    rows: list[Row] = []
-    file_options = dict[str, None]()  # of all cases, in the order of appearance
-    for case in study.cases:
-        file_options |= dict.fromkeys(case.record.files)
-        rows.append({**case.record.files, "case": case.name, "method": case.method, "mode": case.record.mode})
-    begun = {case.name for case in study.cases}
+    files = {case.name: dict(case.record.files) for case in study.cases}
+    rows: list[Row] = [{"case": case.name, "method": case.method, "mode": case.record.mode} for case in study.cases]
     for case in selected:
-        if case.name not in begun:
-            files = {name: case.options.get(name, "") for name in case.files}
-            file_options |= dict.fromkeys(files)
-            rows.append({**files, "case": case.name, "method": case.method, "mode": case.mode})
+        if case.name not in files:
+            files[case.name] = {name: case.options.get(name, "") for name in case.files}
+            rows.append({"case": case.name, "method": case.method, "mode": case.mode})
+    file_options = dict.fromkeys(name for files_of_case in files.values() for name in files_of_case)
     columns = ["case", "method", "mode", *(file_options or FILES), "trainer"]
-    return Sheet(columns, [row | {"trainer": trainer} for row in rows])
+    return Sheet(columns, [files[row["case"]] | row | {"trainer": trainer} for row in rows])
 
 
 def method_summary(study: StudyReader) -> Sheet:

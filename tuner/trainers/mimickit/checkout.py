@@ -168,9 +168,9 @@ def steps_per_iter(text: str, source: str) -> int:
 def ladder_end(text: str, source: str) -> LadderEnd | None:
     """Return the most environments whose samples of one iteration fit into the agent's replay buffer.
 
-    None for an agent without a replay buffer. In AMP, ADD and ASE each rank puts all samples of its first iteration
-    into its own buffer. MimicKit asserts that they fit (`learning/experience_buffer.py`, `push`). Raises TrainerError
-    when the text is no agent file.
+    None for an agent without a replay buffer. The ladder of numbers to probe ends there: in AMP, ADD and ASE each rank
+    puts all samples of its first iteration into its own buffer, and MimicKit asserts that they fit
+    (`learning/experience_buffer.py`, `push`). Raises TrainerError when the text is no agent file.
     """
     key = "disc_buffer_size"  # the samples, per device, that a discriminator sees again
     size = _mapping(text, source).get(key)
