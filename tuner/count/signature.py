@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 PARTS = {
     "batch": "samples per optimizer step",
@@ -43,8 +44,7 @@ class Signature:
     """The loss of each of the first steps, the mean over ranks; empty where it cannot be read."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """A part of a training that a config changes."""
 
     part: str

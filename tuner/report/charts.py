@@ -6,9 +6,8 @@ configs; the plain command starts the trainer for each.
 
 import html
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.export import SPEEDS, in_words, race_row, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
@@ -28,8 +27,7 @@ STAR = 13
 Trace = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture and the text around it."""
 
     name: str

@@ -19,8 +19,7 @@ from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, open_regular, rung_of, without_keys
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """The failures of one kind in a case."""
 
     kind: str

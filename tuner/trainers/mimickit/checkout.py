@@ -3,9 +3,9 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ruamel.yaml.error import YAMLError
 
@@ -107,13 +107,12 @@ BATCH_SIZE = "batch_size"
 _LOOKED_FOR = {EPOCHS: "*_epochs", BATCH_SIZE: "batch_size beside update_epochs, *_batch_size beside *_epochs"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
+class Variant(NamedTuple):
     """Bounds for the values of an agent file."""
 
     min_epochs: int = 0
     max_batch_size: float = math.inf
-    nets: Mapping[str, str] = field(default_factory=dict)
+    nets: Mapping[str, str] = MappingProxyType({})
     """The networks to replace, by name → their replacement."""
 
 
