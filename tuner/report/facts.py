@@ -318,9 +318,9 @@ def _success(study: StudyFacts, with_best: int) -> str:
     kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
     have = "cases have" if total > 1 else "case has"
     text = f"{with_best} of {total} {kind} {have} a best config"
-    others = [f"{begun - with_best} tried without success"] if with_best < begun else []
-    others += [f"{len(waiting)} not begun"] if waiting else []
-    return f"{text}; {', '.join(others)}." if others else f"{text}."
+    without_best = [f"{begun - with_best} tried without success"] if with_best < begun else []
+    without_best += [f"{len(waiting)} not begun"] if waiting else []
+    return f"{text}; {', '.join(without_best)}." if without_best else f"{text}."
 
 
 def explained(study: StudyFacts) -> str:

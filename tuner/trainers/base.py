@@ -87,10 +87,10 @@ def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator
     versions = {module.module: module.version for module in imported if module.version is not None}
     for limit in limits:
         version = versions.get(limit.module)
-        other, begins = limit.beside or ("", "")  # without another module, "" begins with "": the limit applies
-        applies = versions.get(other, "").startswith(begins)
+        companion, begins = limit.beside or ("", "")  # without another module, "" begins with "": the limit applies
+        applies = versions.get(companion, "").startswith(begins)
         if version is not None and applies and _release(version) >= _release(limit.below):
-            beside = f" beside {other} {versions[other]}" if other else ""
+            beside = f" beside {companion} {versions[companion]}" if companion else ""
             yield f"{limit.module} {version} does not work{beside}; install a version below {limit.below}"
 
 

@@ -80,8 +80,8 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     returns = torch.empty_like(reward)
     next_return = next_value = last_value
     for step in reversed(range(len(reward))):
-        rest = torch.lerp(next_value, next_return, TD_LAMBDA)  # λ of the next step's return, 1 - λ of its value
-        returns[step] = next_return = reward[step] + DISCOUNT * alive[step] * rest
+        future = torch.lerp(next_value, next_return, TD_LAMBDA)  # λ of the next step's return, 1 - λ of its value
+        returns[step] = next_return = reward[step] + DISCOUNT * alive[step] * future
         next_value = value[step]
     return returns
 
