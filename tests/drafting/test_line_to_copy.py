@@ -212,3 +212,15 @@ def test_a_searched_variable_is_set_in_each_probe(tmp_path: Path) -> None:
     plan = trainer.plan(trainer.cases()[0], {"workers": 2}, make_slot(tmp_path, ranks=1))
     assert (plan.environment(ENVIRON)["workers"], plan.command(ENVIRON)) == ("2", ("train",))
     assert spec.space["workers"].values == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("python a.py", "CUDA_VISIBLE_DEVICES=2,3 python a.py"),
+        ("CUDA_VISIBLE_DEVICES=2,3 A=1 python a.py", "CUDA_VISIBLE_DEVICES=2,3 A=1 python a.py"),
+    ],
+)
+def test_a_line_to_copy_names_the_cards_on_which_it_was_measured(typed: str, line: str) -> None:
+    words = ("python", "a.py")
+    assert command_line(typed.split(), words, {}, {}, cards="2,3") == line

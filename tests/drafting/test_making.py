@@ -90,7 +90,14 @@ def test_a_study_of_other_devices_is_not_used(made: Path, devices: str, is_refus
 
 @pytest.mark.parametrize(
     ("devices", "words"),
-    [("cpu:2", "on the CPU, as 2 ranks"), ("auto", "on all cards"), ("auto:2", "on 2 cards"), ("2,3", "on cards 2,3")],
+    [
+        ("cpu:2", "on the CPU, as 2 ranks"),
+        ("auto", "on all cards"),
+        ("auto:2", "on 2 cards"),
+        ("2,3", "on cards 2,3"),
+        ("CUDA_VISIBLE_DEVICES=2,3", "on cards 2,3"),
+        ("CUDA_VISIBLE_DEVICES=", "on the CPU, as 1 rank"),
+    ],
 )
 def test_a_person_reads_which_devices_are_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: str, words: str
@@ -103,6 +110,29 @@ def test_a_person_reads_which_devices_are_watched(
         said.append(line)
         raise KeyboardInterrupt
 
+    is_typed = "=" in devices  # before the command
+    wanted = Wanted(devices=None if is_typed else devices)
     with pytest.raises(KeyboardInterrupt):
-        make_study(TYPED, Wanted(devices=devices), stopped, warn=stopped)
+        make_study([*([devices] if is_typed else []), *TYPED], wanted, stopped, warn=stopped)
     assert said[0].endswith(words)
+
+
+@pytest.mark.parametrize(("cards", "devices"), [("2,3", "0,1"), ("GPU-1a", None)])
+def test_cards_of_a_command_that_cannot_be_taken_are_refused(cards: str, devices: str | None) -> None:
+    with pytest.raises(StudyError, match=f"CUDA_VISIBLE_DEVICES={cards}"):
+        make_study([f"CUDA_VISIBLE_DEVICES={cards}", *TYPED], Wanted(devices=devices), print, warn=print)
+
+
+def test_a_program_that_starts_the_training_elsewhere_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    warned: list[str] = []
+    make_study(
+        ["srun", "torchrun", "--nproc-per-node", "2", "train.py"],
+        Wanted(launch=["nccl"], devices="cpu:2"),
+        lambda _: None,
+        warn=warned.append,
+    )
+    assert "srun" in warned[0]
+    assert "not protected" in warned[0]

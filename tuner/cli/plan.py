@@ -231,7 +231,7 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     low_mib, high_mib = LEAST_SHARE * memory_mib, LARGEST_SHARE * memory_mib
     yield (
         f"memory about {memory_mib:,.0f} MiB{share}, probably {low_mib:,.0f} to {high_mib:,.0f}: so near were 45 of 48 "
-        "trainings on an H200; no probe has run, this is from its steps with tensors that have no data"
+        "trainings on an H200, by which this range was chosen; no probe has run, this is from its steps with tensors that have no data"
     )
 
 

@@ -271,3 +271,20 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
         "memory": f"{mib(usable_memory()) / MIB_PER_GIB:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
     }
+
+
+def cards_to_name(devices: str, exported: str | None) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES with which a training uses the cards that a study names.
+
+    Args:
+        devices: the study's devices, such as `2,3` or `auto`.
+        exported: the variable's value in the shell, of whose cards `devices` are the places; None for every card.
+
+    Returns:
+        Empty where a training takes these cards by itself: the first ones, all cards, or CPU ranks.
+    """
+    places = devices.split(",")
+    if not all(map(str.isdigit, places)) or places == [str(place) for place in range(len(places))]:
+        return ""
+    shown = exported.split(",") if exported else []
+    return ",".join(shown[int(place)] if int(place) < len(shown) else place for place in places)

@@ -10,7 +10,9 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.count import ProcessCounts
+from tuner.devices.found import VISIBLE_CARDS
 from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
+from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
@@ -21,10 +23,12 @@ from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.typed_command import split_variables, typed_command
+from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
+ELSEWHERE = ("srun", "docker", "podman")
+"""Programs that ask a service to start a training: it is no child of the program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +111,7 @@ def make_study(
         DeviceError: where devices cannot be read.
     """
     typed = typed_command(command)
+    wanted = _with_typed_cards(wanted, typed)
     name = wanted.name or typed.name
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
@@ -122,7 +127,10 @@ def make_study(
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
     # the study file
+    if (program := Path(typed.words[0]).name) in ELSEWHERE:
+        warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
     if wanted.launch:
+        say(f"probes run on {_devices_in_words(drafted.devices)}")
         text = launch_text(name, drafted, wanted.launch)
     else:
         ask = None if wanted.yes or wanted.search else ask
@@ -138,6 +146,25 @@ def make_study(
     if spec.launch:
         _say_launches(spec, file, say)
     return _study_name(name, file)
+
+
+def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
+    """Return what the options say, with the cards that a typed CUDA_VISIBLE_DEVICES names as the devices.
+
+    Raises StudyError where it names cards otherwise than by number, and where `--devices` names other ones.
+    """
+    cards = typed.env.get(VISIBLE_CARDS)
+    if cards is None:
+        return wanted
+    if not cards:  # it hides all cards
+        return replace(wanted, devices=wanted.devices or f"cpu:{ranks(typed.words) or 1}")
+    if not re.fullmatch(r"\d+(,\d+)*", cards):
+        raise StudyError(f"{VISIBLE_CARDS}={cards} in the command: name cards by their numbers, such as 2,3")
+    if wanted.devices not in {None, cards}:
+        raise StudyError(
+            f"the command has {VISIBLE_CARDS}={cards}, and --devices is {wanted.devices}; leave one of them out"
+        )
+    return replace(wanted, devices=cards)
 
 
 def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
