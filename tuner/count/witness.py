@@ -131,13 +131,13 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
 
     if is_apart and ratio("backwards", "steps") > 1 + SOMETIMES:
         return "several networks are trained in turn, and no loader of torch tells the samples"
-    if ratio("joint", "backwards") >= USUALLY:
+    if ratio("joint", "backwards") >= USUALLY:  # joint: the backward passes after several forward passes
         return "the module runs several times for each loss, and no loader of torch tells the samples"
-    # a training that takes one tensor at all steps has all samples in it
+    # repeats: the steps that begin with the last tensor of the step before; if all do, this tensor holds all samples
     repeats_sometimes = SOMETIMES <= ratio("repeats", "steps") <= 1 - SOMETIMES
-    if ratio("again", "forwards") >= SOMETIMES or repeats_sometimes:
+    if ratio("again", "forwards") >= SOMETIMES or repeats_sometimes:  # again: the same tensor in the same step
         return "the module takes the same samples several times, and no loader of torch tells how often"
-    if ratio("unlearnt", "steps") >= USUALLY:
+    if ratio("unlearnt", "steps") >= USUALLY:  # unlearnt: forward passes without gradients in training mode
         return "the module also runs without gradients between the steps, so its samples may be used several times"
     return None
 

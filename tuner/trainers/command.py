@@ -197,7 +197,7 @@ class CommandTrainer(Trainer):
         )
 
     def missing_program(self) -> str | None:
-        """Return the first word of the command or the session, where no program has that name; None where one has."""
+        """Return the first word of the command, or of the session's, if it names no program; None where all do."""
         if "PATH" in self._options.env:  # the program may be in folders that only a probe searches
             return None
         first_words = [words[0] for words in (self._options.command, self._options.session) if words]
@@ -297,7 +297,7 @@ class CommandTrainer(Trainer):
     def values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
         """Return the value of each placeholder, for one run in a slot; a flag without a value is left out."""
         devices = device_names(slot.local_devices)
-        unset = self._options.unset
+        unset = self._options.unset  # parameter → the value that the program has without the flag
         values = self.with_computed(config, len(slot.devices))
         return {
             **{name: value for name, value in values.items() if name not in unset or unset[name] != value},

@@ -126,7 +126,7 @@ class MimicKitTrainer(base.Trainer):
             expected=(),
             request={
                 **self.request(config, base.iterations(slot)),
-                "thin": slot.limits.thin,
+                "thin": slot.limits.thin,  # whether the driver makes only a share of the updates
                 "agent_config": cold.agent_config,
                 "out_dir": str(slot.out_dir / "train"),
             },
