@@ -50,7 +50,8 @@ class Counters:
         engine = torch.autograd.Variable._execution_engine
         kind = type(engine).__mro__[1]
         run_backward = staticmethod(self._either(engine.run_backward, kind().run_backward))
-        torch.autograd.Variable._execution_engine = type("Engine", (kind,), {"run_backward": run_backward})()
+        either = type("Engine", (kind,), {"run_backward": run_backward})()
+        setattr(torch.autograd.Variable, "_execution_engine", either)  # noqa: B010 - its type is fixed in torch's stubs
 
     def _either(self, counted: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
