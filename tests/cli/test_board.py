@@ -163,7 +163,7 @@ def test_what_a_probe_did_is_gone_with_its_end() -> None:
 
 def test_each_worker_shows_its_probe_on_its_own_devices() -> None:
     first, second = "worker 1 (0)", "worker 2 (1)"
-    over = CaseEnded(case="walk", ending="the rest runs in other workers", probed=1, why=None)
+    over = CaseEnded(case="walk", ending="the rest waits for the probes of other workers", probed=1, why=None)
     lines = shown(
         (study(devices=("cuda:0",)), first),
         (study(devices=("cuda:1",)), second),

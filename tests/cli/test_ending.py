@@ -21,7 +21,7 @@ CASES = [Case(name="walk"), Case(name="run")]
 
 def compared(objective: str = "min_avg_util", **facts: object) -> CaseSummary:
     """Return a case whose best has 87 beside a default of 58."""
-    default = replace(BEST, value=60.0, config={"num_envs": 64}, measured="warm")
+    default = replace(BEST, value=60.0, config={"num_envs": 512, "agent_variant": "default"}, measured="warm")
     return replace(summary(BEST), **{"objective": objective, "default": default, "gain": GAIN, **facts})  # pyright: ignore[reportArgumentType]
 
 
@@ -31,6 +31,9 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
     assert gain_text(summary(BEST)) == ""
     assert gain_text(summary(None)) == ""
     own = compared()
+    smaller = replace(BEST, config={"num_envs": 64})  # any config makes fewer samples/s at this rung
+    assert gain_text(compared(default=smaller)) == "+29.0 points, 0.21 times as fast"
+    assert gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 points"
     assert gain_text(replace(own, best=own.default)) == "none, the default is best"
     assert gain_text(replace(own, gain=None)) == "unknown"
     assert gain_text(compared("samples_per_s", gain=replace(GAIN, overall=True))) == "1.5 times over a training"

@@ -13,10 +13,10 @@ from tests_summary import BEST, GAIN, summary
 from tuner.cli.hints import (
     at_the_top,
     command_for_larger,
-    complaint,
     notes,
     safe_rungs,
     script_of_best,
+    what_to_repair,
 )
 from tuner.cli.options import RUNS, print_written
 from tuner.export.bound import Bound, Profile
@@ -55,7 +55,9 @@ def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_mea
     own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
     gain = replace(GAIN, before=80.0, times=2.0)
     (line,) = notes([replace(summary(best), default=own, gain=gain)])
-    assert "7.0 points above the default at num_envs=64, #0, at 2.00 times its samples/s" in line
+    assert "7.0 points above the default at num_envs=64, #0; agent_variant" in line  # its samples/s are those of a rung
+    (line,) = notes([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
+    assert "7.0 points above the default at num_envs=64, #0, at 0.33 times the samples/s of the default of the" in line
 
 
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:
@@ -136,8 +138,8 @@ def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
 def test_a_trainer_that_refuses_its_files_says_itself_what_to_fix() -> None:
     failure = Failure(kind=FailureKind.MISSING_ASSET, rule="trainer", detail="a.yaml is no agent file; name another")
     outcome = CaseOutcome(case=Case(name="walk"), ending=Ending.SETUP, probed=1, failure=failure)
-    assert complaint(outcome) == "case walk: missing_asset: a.yaml is no agent file; name another"
-    looked_for = complaint(replace(outcome, failure=replace(failure, rule="file")))
+    assert what_to_repair(outcome) == "case walk: missing_asset: a.yaml is no agent file; name another"
+    looked_for = what_to_repair(replace(outcome, failure=replace(failure, rule="file")))
     assert looked_for is not None
     assert looked_for.endswith("name another; put the file where the trainer looks for it (under `trainer.root`)")
 

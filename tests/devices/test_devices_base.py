@@ -7,6 +7,7 @@ from tests_devices import FakeGpu, FakeNvml, check_device_source
 from tuner.devices.cpu import usable_cores
 from tuner.devices.found import (
     MOST_RANKS_PER_CORE,
+    cards_to_name,
     describe_machine,
     device_variables,
     open_devices,
@@ -128,3 +129,22 @@ def test_the_machine_is_described_without_cards_too():
     assert set(facts) == {"cpu", "cores", "memory", "kernel"}
     assert all(facts.values())
     assert int(facts["cores"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "exported", "named"),
+    [
+        ("2,3", None, "2,3"),
+        ("1", "", "1"),
+        ("1,0", None, "1,0"),
+        ("2,3", "4,5,6,7", "6,7"),
+        ("0,1", "4,5", ""),
+        ("auto", None, ""),
+        ("auto:2", None, ""),
+        ("cpu:2", None, ""),
+    ],
+)
+def test_a_training_names_its_cards_unless_it_takes_them_by_itself(
+    devices: str, exported: str | None, named: str
+) -> None:
+    assert cards_to_name(devices, exported) == named

@@ -1,5 +1,6 @@
 """A study that is made of a command, and what is left where a person stops that."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,3 +78,61 @@ def test_another_space_than_that_of_the_study_is_refused(made: Path, other: Want
         StudyError, match=r"other options for its space: it searches batch_size=8 num_workers=1,0,2.*--force"
     ):
         make_study(TYPED, replace(other, out=made), print, warn=print, to_search=True)
+
+
+@pytest.mark.parametrize(("devices", "is_refused"), [("cpu:1", False), ("cpu:3", True)])
+def test_a_study_of_other_devices_is_not_used(made: Path, devices: str, is_refused: bool) -> None:
+    made.write_text(f"{made.read_text()}devices: cpu:1\n")
+    wanted = Wanted(out=made, devices=devices)
+    with pytest.raises(StudyError, match=r"for devices cpu:1, not cpu:3.*--force") if is_refused else nullcontext():
+        make_study(TYPED, wanted, print, warn=print, to_search=True)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ("cpu:2", "on the CPU, as 2 ranks"),
+        ("auto", "on all cards"),
+        ("auto:2", "on 2 cards"),
+        ("2,3", "on cards 2,3"),
+        ("CUDA_VISIBLE_DEVICES=2,3", "on cards 2,3"),
+        ("CUDA_VISIBLE_DEVICES=", "on the CPU, as 1 rank"),
+    ],
+)
+def test_a_person_reads_which_devices_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    said: list[str] = []
+
+    def stopped(line: str) -> None:
+        said.append(line)
+        raise KeyboardInterrupt
+
+    is_typed = "=" in devices  # before the command
+    wanted = Wanted(devices=None if is_typed else devices)
+    with pytest.raises(KeyboardInterrupt):
+        make_study([*([devices] if is_typed else []), *TYPED], wanted, stopped, warn=stopped)
+    assert said[0].endswith(words)
+
+
+@pytest.mark.parametrize(("cards", "devices"), [("2,3", "0,1"), ("GPU-1a", None)])
+def test_cards_of_a_command_that_cannot_be_taken_are_refused(cards: str, devices: str | None) -> None:
+    with pytest.raises(StudyError, match=f"CUDA_VISIBLE_DEVICES={cards}"):
+        make_study([f"CUDA_VISIBLE_DEVICES={cards}", *TYPED], Wanted(devices=devices), print, warn=print)
+
+
+def test_a_program_that_starts_the_training_elsewhere_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    warned: list[str] = []
+    make_study(
+        ["srun", "torchrun", "--nproc-per-node", "2", "train.py"],
+        Wanted(launch=["nccl"], devices="cpu:2"),
+        lambda _: None,
+        warn=warned.append,
+    )
+    assert "srun" in warned[0]
+    assert "not protected" in warned[0]

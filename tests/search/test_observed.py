@@ -6,7 +6,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.records.schema import PROBE
-from tuner.records.trial import ProbeRecord, cost, mostly_ran
+from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.search.observed import Observed
 from tuner.search.trials import distribution
 from tuner.study.space import Config, Parameter, Space
@@ -72,4 +72,4 @@ def test_a_failure_for_any_cause_is_counted_and_an_interruption_is_not() -> None
     ids=["no iteration", "iterations", "hardly any", "session not ready", "session open"],
 )
 def test_what_took_the_time_is_read_off_the_record(record: dict[str, Any], ran: bool) -> None:
-    assert mostly_ran(cost(ProbeRecord(**record))) is ran
+    assert TrialRecord(probe=ProbeRecord(**record)).ran is ran

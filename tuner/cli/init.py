@@ -47,7 +47,7 @@ Python = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 FreeBatch = Annotated[
-    bool, typer.Option("--free-batch", help="Let batch and environments grow, which changes what is learnt.")
+    bool, typer.Option("--free-batch", help="Let batch and environments vary, which changes what is learnt.")
 ]
 FreePrecision = Annotated[
     bool, typer.Option("--free-precision", help="Let the precision vary, which may change what is learnt.")

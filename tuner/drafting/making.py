@@ -10,10 +10,12 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.count import ProcessCounts
+from tuner.devices.found import VISIBLE_CARDS
 from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
+from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
-from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
+from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import StudyError
@@ -21,15 +23,17 @@ from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
 from tuner.trainers.presets import PRESETS
-from tuner.trainers.typed_command import split_variables, typed_command
+from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
 STUDIES = Path("studies")
 """The folder of the study files."""
+ELSEWHERE = ("srun", "docker", "podman")
+"""Programs that ask a service to start a training: it is no child of the program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What the options say about the study of a command."""
+    """The options of `tuner init` and `tuner optimize` about the study of a command."""
 
     search: list[str] | None = None
     name: str | None = None
@@ -58,23 +62,26 @@ class Wanted:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Wanted":
-        """Return what options say, a name → its value; options about anything else are left out."""
+        """Return the options about a study's command among all `options` of a call: name → value."""
         return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     @property
     def free(self) -> list[str]:
-        """The parts of the training that may change; a precision that is searched by name may."""
+        """The parts of the training that configs may change: `batch`, `precision`, or both.
+
+        The precision may change, too, where `--search` names a flag of it.
+        """
         searched = " ".join(self.search or ())
         names_precision = any(word in searched for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
         is_free = {"batch": self.free_batch, "precision": self.free_precision or names_precision}
         return [part for part in is_free if is_free[part]]
 
     def file(self, name: str) -> Path:
-        """Return the study file."""
+        """Return the path of the study file of a study called `name`."""
         return self.out or STUDIES / f"{name}.yaml"
 
     def check_free(self, file: Path) -> None:
-        """Raise StudyError where another file is in the way."""
+        """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
             raise StudyError(f"{file} exists; give --force to overwrite it, or another --name")
 
@@ -88,9 +95,9 @@ def make_study(
     ask: Callable[[str], str] | None = None,
     to_search: bool = False,
 ) -> str:
-    """Return how other commands name the new study of a command: its name, or its file at another place.
+    """Make the study file of a command after a first run, and return how other commands name the study.
 
-    The command is watched, and the file is written.
+    That is its name, or the path of its file where this is not in the usual folder.
 
     Args:
         command: the words as typed.
@@ -98,20 +105,22 @@ def make_study(
         say: shows a line.
         warn: shows a line that must not be missed.
         ask: shows a question, and returns what the person types; None where nobody is asked.
-        to_search: whether a search follows. Then a file that was made from the same command is taken as it is.
+        to_search: whether a search follows. Then a file that was made from the same command is used as it is, and a
+            study in which nothing varies is refused.
 
     Raises:
-        StudyError: where another file is in the way or, `to_search`, its space is not the one that the options name, or
-            nothing may vary.
+        StudyError: where another file is in the way; with `to_search`, where the file of this command has another space
+            than the options name, or nothing may vary.
         TrainerError: where the command cannot be understood.
         DeviceError: where devices cannot be read.
     """
     typed = typed_command(command)
+    wanted = _with_typed_cards(wanted, typed)
     name = wanted.name or typed.name
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
-        _check_same_space(file, wanted)
+        _check_same_options(file, wanted)
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
@@ -122,7 +131,10 @@ def make_study(
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
     # the study file
+    if (program := Path(typed.words[0]).name) in ELSEWHERE:
+        warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
     if wanted.launch:
+        say(f"probes run on {_devices_in_words(drafted.devices)}")
         text = launch_text(name, drafted, wanted.launch)
     else:
         ask = None if wanted.yes or wanted.search else ask
@@ -140,8 +152,27 @@ def make_study(
     return _study_name(name, file)
 
 
+def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
+    """Return what the options say, with the cards that a typed CUDA_VISIBLE_DEVICES names as the devices.
+
+    Raises StudyError where it names cards otherwise than by number, and where `--devices` names other ones.
+    """
+    cards = typed.env.get(VISIBLE_CARDS)
+    if cards is None:
+        return wanted
+    if not cards:  # it hides all cards
+        return replace(wanted, devices=wanted.devices or f"cpu:{ranks(typed.words) or 1}")
+    if not re.fullmatch(r"\d+(,\d+)*", cards):
+        raise StudyError(f"{VISIBLE_CARDS}={cards} in the command: name cards by their numbers, such as 2,3")
+    if wanted.devices not in {None, cards}:
+        raise StudyError(
+            f"the command has {VISIBLE_CARDS}={cards}, and --devices is {wanted.devices}; leave one of them out"
+        )
+    return replace(wanted, devices=cards)
+
+
 def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
-    """Show the parameters that the launches of a study add to those that its file names itself."""
+    """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
     named_in_file = read_mapping(file).get("space", {})
     for parameter, values in spec.space.items():
@@ -149,11 +180,19 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
             say(f"  {parameter}={','.join(map(value_text, values.values))}")
 
 
-def _check_same_space(file: Path, wanted: Wanted) -> None:
-    """Raise StudyError where options name a space, and the study file of the same command was made with other ones."""
-    if not (wanted.search or wanted.launch or wanted.free):
+def _check_same_options(file: Path, wanted: Wanted) -> None:
+    """Raise StudyError where the options name another space or other devices than the study file was made with.
+
+    Without options about them, any file of the command will do.
+    """
+    if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
     spec = load(str(file), to_show=True)
+    if wanted.devices not in {None, spec.devices}:
+        raise StudyError(
+            f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
+            "devices to go on with the file, or give another --name, or --force to overwrite it"
+        )
     asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
     is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
     has_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
@@ -178,12 +217,12 @@ def _watched_text(
     ask: Callable[[str], str] | None,
     to_search: bool,
 ) -> str:
-    """Return the text of the study file of a command, after watching it; its output goes to `folder`.
+    """Watch a command, ask what to search, and return the text of its study file. Its output goes to `folder`.
 
     The other parameters and the errors are those of `make_study`.
     """
-    on = re.sub(r"cpu:(\d+)", lambda ranks: f"the CPU, as {number_of(ranks[1], 'rank')}", drafted.devices)
     longest = duration(longest_start_s(wanted.seconds))
+    on = _devices_in_words(drafted.devices)
     say(f"watching the command for up to {duration(wanted.seconds)}, or {longest} before its first step, on {on}")
     if changes := drafted.template.changes:
         say("your script and your command stay as they are; to start a probe, the tuner")
@@ -199,7 +238,7 @@ def _watched_text(
         say(line)
 
     def most(search: SearchedFlag) -> int | None:
-        """Return the size up to which the values of a flag grow, by how the devices were used."""
+        """Return the size up to which a search may double the values of a flag; None where it may not."""
         (with_more,) = with_more_values([search], watched.uses)
         return growth_limit(with_more)
 
@@ -210,13 +249,23 @@ def _watched_text(
     chosen = with_more_values(searches(known, wanted.search or (), say=say, ask=ask, most=most), watched.uses)
     drafted = with_searches(drafted, chosen, known)
     if to_search and not (drafted.varies or known.launch):
-        raise StudyError(nothing_varies(drafted.searched, known))
+        raise StudyError(no_variation(drafted.searched, known))
     text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
     if not ask:  # a person who was asked has seen them
         lines = search_lines(drafted.searches, free=wanted.free_batch, most=growth_limit, precision=drafted.precision)
         for line in lines:
             say(line)
     return text
+
+
+def _devices_in_words(devices: str) -> str:
+    """Return in words the devices that a study names, such as `cpu:2`, `auto`, `auto:2` or `2,3`."""
+    kind, _, count = devices.partition(":")
+    if kind == "cpu":
+        return f"the CPU, as {number_of(count, 'rank')}" if count else "the CPU"
+    if kind == "auto":
+        return number_of(count, "card") if count else "all cards"
+    return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
 def _remove_first_run(folder: Path) -> None:

@@ -10,7 +10,7 @@ from tuner.export.speed_gain import BestGain, gain
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING
 from tuner.search.standing import Standing, ended
-from tuner.study import LADDER, Config
+from tuner.study import LADDER, Config, rung_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +92,19 @@ class CaseSummary:
     """The table that stood in for trainer and devices; None for a real run."""
 
     @property
+    def times_default(self) -> float | None:
+        """The best's samples/s in multiples of those of the default at its rung; None where they are unknown.
+
+        Any config makes more samples/s at a larger rung, so a default at another rung would mislead.
+        """
+        if self.best is None:
+            return None
+        is_same_rung = self.default and rung_of(self.default.config, self.ladder) == rung_of(
+            self.best.config, self.ladder
+        )
+        return self.gain.times if self.gain and is_same_rung else self.best.vs_default
+
+    @property
     def without_success(self) -> bool:
         """Whether trials have ended, but none of them may be the best."""
         return self.best is None and self.status not in {NO_TRIALS, INTERRUPTED}
@@ -136,6 +149,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     """Return a measured config as scripts read it; None where there is none."""
     if standing is None:
         return None
+    # the config and the best, both measured in the same way; None where they cannot be compared
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
     times = None
     if pair and pair.config.samples_per_s and pair.best.samples_per_s:

@@ -1,4 +1,9 @@
-"""What the study of a case keeps beside its trials: its identity, the record of the case, and facts fixed for good."""
+"""What the study of a case keeps beside its trials: its identity, the record of the case, and facts fixed for good.
+
+A case is one training job, and its study holds all trials of it. The identity of a study is its settings that must not
+change, because they decide what its measurements mean. The ladder is the parameter that decides how much memory a
+config needs, and its values are the rungs. A race trains a few configs for the same time, to see which learns most.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,7 +29,7 @@ def comparable(identity: Mapping[str, Any]) -> list[Any]:
 
 
 def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity of an older version without the settings that nothing reads any more.
+    """Return an identity without the settings of older versions that nothing reads any more, to compare it with now.
 
     These are the settings of the pruner called `none`, and the pruner's retired keys.
     """
@@ -83,7 +88,7 @@ class CaseRecord:
 
 
 def encode(case: CaseRecord) -> dict[str, Any]:
-    """Return the case as values of JSON; each of its files has a key of its own."""
+    """Return the case as values of JSON: `files` lists the names of its files, and each name is a key with the path."""
     record = asdict(case)
     if case.recording is None:
         del record["recording"]
@@ -94,7 +99,7 @@ def decode(attribute: object) -> CaseRecord | None:
     """Return the case that `encode` gave; None where the attribute is missing or not such a record."""
     if not isinstance(attribute, dict):
         return None
-    names = attribute.get("files", FILES)
+    names = attribute.get("files", FILES)  # older versions stored no list of the names
     if not isinstance(names, list | tuple):
         return None
     files = {str(name): attribute.get(str(name)) or "" for name in names}
@@ -159,18 +164,21 @@ class Claim:
 
 
 def scored_by(runs: Iterable[RunRecord], source: str | None) -> list[RunRecord]:
-    """Return the runs whose scores were read from `source`, and those of which it is not known."""
+    """Return the runs whose scores compare: those read from `source`, and those of which the source is not known.
+
+    `source`: what the trainer names now, such as a row of its output.
+    """
     return [run for run in runs if run.score_source in (None, source)]
 
 
 def newest_scored(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the runs whose scores were read from the source of the newest score."""
+    """Return the runs whose scores compare with the newest score: those read from the same source."""
     sources = (run.score_source for run in reversed(runs) if run.score_source is not None)
     return scored_by(runs, next(sources, None))
 
 
 def read_claim(attribute: object) -> Claim | None:
-    """Return the claim that stands in a run's place as `{"claim": …}`; None where the attribute is no such record."""
+    """Return the claim of a run that goes on, stored as `{"claim": …}`; None for an attribute of another form."""
     return record_of(Claim, attribute.get("claim")) if isinstance(attribute, dict) else None
 
 

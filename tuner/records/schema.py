@@ -17,7 +17,7 @@ from tuner.study import grouped
 PROBE = "probe"
 """Trial attribute: the record of the probe, as `trial.encode` writes it."""
 LEASE = "lease"
-"""Trial attribute: the process that runs the trial."""
+"""Trial attribute: which process runs the trial, as `tuner.store.leases.Lease.write` gives it."""
 RETRY = "retry"
 """Trial attribute, of a failed trial: its config is to be probed again."""
 CONFIRMS = "confirms"
@@ -94,23 +94,25 @@ STATE = cast(TRIALS.c.state, String)
 
 
 def of_study(study: str) -> ColumnElement[bool]:
-    """Return the condition that a row of `STUDIES` is a case of the study."""
+    """Return the SQL condition that a row of `STUDIES` is a case of the study, which is named STUDY/CASE."""
     prefix = f"{study}/"
-    return func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix
+    return func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix  # unlike LIKE, it has no wildcards
 
 
 Rows = Sequence[Row[Any]]
 
 
 class TrialQueries(NamedTuple):
-    """What reads some trials: the query of the trials, and those of their rows of other tables."""
+    """The SQL queries that read some trials: see `trial_queries`."""
 
     trials: Any
+    """The query of the trials."""
     tables: Sequence[Any]
+    """For each further table, the query of the trials' rows in it."""
 
 
 def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
-    """Return the queries that read the trials which meet a condition, with their rows of the tables.
+    """Return the queries that read the trials that are `wanted`, with their rows in each of `tables`; see `of_trials`.
 
     To build the queries takes about as long as to read a few trials. So a caller that reads often builds them once.
     """
@@ -124,7 +126,7 @@ def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) ->
 
 
 def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
-    """Yield the wanted trials in the order of their ids, each with its rows of the other tables.
+    """Yield the rows of the wanted trials in the order of their ids, each with its rows of each further table.
 
     `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
     """
@@ -174,7 +176,7 @@ def storable(value: Any) -> Any:
 
 
 def storable_text(text: str) -> str:
-    """Return a text of at most `MOST_CHARACTERS` characters that every database can store."""
+    """Return a text that every database can store: without its middle if it is long, and without some characters."""
     if len(text) > MOST_CHARACTERS:
         half = MOST_CHARACTERS // 2 - 1
         text = f"{text[:half]} … {text[len(text) - half + 1 :]}"
@@ -217,5 +219,5 @@ def record_of(form: type[Record], attribute: object) -> Record | None:
 
 @cache
 def adapter(form: type[Record]) -> TypeAdapter[Record]:
-    """Return pydantic's reader of records of this form, made once."""
+    """Return pydantic's reader of records of this form, which is made once because that takes long."""
     return TypeAdapter(form)

@@ -1,4 +1,9 @@
-"""One trial as everybody reads it, and the record of its probe: the typed values, their encoder and decoder."""
+"""One trial in the form that the whole package reads, and the record of its probe, with their encoder and decoder.
+
+A probe is a short run of the training with one config, and a trial is its record in Optuna. A session is a started
+trainer that serves several probes. A soak is a long trial that shows whether memory lasts. A config is eligible if it
+may be the best.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +33,7 @@ INTERRUPTED = "interrupted"
 @with_config(ConfigDict(allow_inf_nan=False))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeRecord(ProbeNumbers):
-    """Everything that is kept of one probe: also how it was judged and where its files lie.
+    """Everything that the database keeps of one probe: what it showed, how it was judged, and where its files lie.
 
     The fields up to `warm` are those of `ProbeResult`. Paths below the study's folder are relative to it.
     """
@@ -89,14 +94,17 @@ def decode(attribute: object) -> ProbeRecord | None:
 
 
 def stored_facts(rows: Iterable[Row[Any]]) -> dict[str, Any]:
-    """Return the attributes in some rows of `ATTRIBUTES`: name → value. The record of the probe is decoded."""
+    """Return a trial's attributes from their rows in the table `ATTRIBUTES`: name → value of JSON.
+
+    The record of the probe is decoded.
+    """
     facts = {row.key: read_json(row.value_json) for row in rows}
     return {name: decode(fact) if name == schema.PROBE else fact for name, fact in facts.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SoakSettings:
-    """What makes soaks of one config differ."""
+    """How a soak is made: with which flags and limit of memory, for how long, and for which training."""
 
     flags: str = ""
     command: str = ""
@@ -111,7 +119,7 @@ class SoakSettings:
 
     @property
     def kind(self) -> tuple[str, str, float | None]:
-        """What a soak meets: soaks of another kind say nothing about it."""
+        """What decides how much memory a soak takes. Soaks of different kinds say nothing about each other."""
         return self.flags, self.command, self.memory_mib
 
 
@@ -134,7 +142,7 @@ class TrialRecord:
     """One trial. What is unknown is None or empty.
 
     Its facts come from the trial's probe record. If another program than the tuner fills a study, its trials have no
-    such record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE` and `COST`.
+    such record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE` and `COST` of `schema`.
     """
 
     number: int = 0
@@ -162,7 +170,7 @@ class TrialRecord:
     origin: str | None = None
     """The case in which the trial's config is the best, where the config comes from there."""
     lease: object = None
-    """Who runs the trial, for `Lease.read`."""
+    """Which process runs the trial, as JSON that `Lease.read` reads."""
     missing_gib: float = 0.0
     """The device memory that was missing, in GiB; 0 where the config fitted or that is unknown."""
     is_barred: bool = False
@@ -198,25 +206,29 @@ class TrialRecord:
 
     @property
     def warm(self) -> bool:
-        """Whether a session served the probe."""
+        """Whether a session served the probe; otherwise the trainer's plain command made it."""
         return bool(self.probe.warm)
 
     @property
     def measured_on(self) -> str:
-        """Which devices measured the trial; empty where that is unknown. Two hosts may differ by several points."""
+        """Which devices measured the trial; empty where that is unknown."""
         return self.probe.measured_on or ""
 
     @property
     def cost(self) -> Mapping[str, float]:
-        """What a probe took that gave a number, as `cost` returns it; empty where that is unknown."""
+        """What the probe took, by which further probes are foretold, as the function `cost` returns it.
+
+        Empty where that is unknown, and where the probe gave no number.
+        """
         if self.took is not None:
             return self.took
         return cost(self.probe) if self.probe.status in {OK, PRUNED} else {}
 
     @property
     def ran(self) -> bool:
-        """Whether a probe that gave no number spent most of its time after its start."""
-        return self.probe.status not in {OK, PRUNED} and mostly_ran(cost(self.probe))
+        """Whether the probe failed after a start that took less time than what followed."""
+        took = cost(self.probe)
+        return self.probe.status not in {OK, PRUNED} and took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
     @property
     def total_s(self) -> float | None:
@@ -256,7 +268,11 @@ class TrialRecord:
 
     @property
     def failed(self) -> bool:
-        """Whether the config failed for good: by its own fault, or by the plain command and without a retry to come."""
+        """Whether the config failed for good.
+
+        A failure that is the config's fault is stored as pruned, so that samplers learn from it. Any other failure is
+        for good if the plain command made the probe, and no retry is to come.
+        """
         if self.state == FAIL:
             return not (self.warm or self.retry)
         return self.state == PRUNED_STATE and self.failure is not None
@@ -273,10 +289,15 @@ class TrialRecord:
 
 
 def widened(value: float, error: float | None, devices: Iterable[DeviceSummary]) -> float | None:
-    """Return the standard error of a single reading for people, wider if other programs disturbed the reading.
+    """Return the standard error of a single reading that people are told: wider if other programs disturbed it.
 
     Without its waits for a processor that other programs used, the reading may be `1 / (1 - delayed)` times as large.
     Half of that difference counts, and at most the whole reading.
+
+    Args:
+        value: The reading.
+        error: Its own standard error; None, which is also returned then, where it is unknown.
+        devices: What the devices did meanwhile, with their waits.
     """
     delayed = (over(max, (device.delayed_mean_pct for device in devices)) or 0.0) / 100.0
     if error is None or delayed < 0.02:  # usual on a machine that runs nothing else
@@ -346,7 +367,10 @@ def read(
 
 
 def _substitute(attributes: Mapping[str, Any], state: str, missing_gib: float) -> ProbeRecord:
-    """Return a probe record of a trial without one, by the attributes that another program has stored instead."""
+    """Return a probe record for a trial that has none, by the attributes that another program has stored instead.
+
+    `state`: as Optuna names it. `missing_gib`: the device memory that was missing, in GiB; 0 where none was.
+    """
     status_of_state = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
     devices = _text(attributes.get(schema.MEASURED_ON))
     status = _text(attributes.get(schema.FAILURE)) or status_of_state
@@ -370,11 +394,12 @@ def is_whole(attributes: Mapping[str, Any], *, state: str, values: int, objectiv
         return False
     if schema.PROBE in attributes:
         return attributes[schema.PROBE] is not None
+    # a trial that runs has a lease; a trial without any record that has ended is one that is to be repeated
     return schema.LEASE in attributes or (state in FINISHED and schema.RETRY in attributes)
 
 
 def cost(probe: ProbeRecord) -> dict[str, float]:
-    """Return what a probe took, as far as its record says: `memory_share`, `start_s` and `run_s`."""
+    """Return what a probe took, as far as its record says: the amounts `MEMORY_SHARE`, `START_S` and `RUN_S`."""
     headroom_pct = probe.metrics.get("headroom_pct")
     start_s = probe.ready_s if probe.warm else probe.start_up_s  # a session has started its trainer before
     took = {
@@ -383,11 +408,6 @@ def cost(probe: ProbeRecord) -> dict[str, float]:
         RUN_S: None if start_s is None or probe.total_s is None else probe.total_s - start_s,
     }
     return _amounts(took)
-
-
-def mostly_ran(took: Mapping[str, float]) -> bool:
-    """Return whether a probe of this cost spent more of its time after its start than before."""
-    return took.get(RUN_S, 0.0) > took.get(START_S, 0.0)
 
 
 def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
@@ -436,10 +456,12 @@ def _error(name: str, metrics: Sequence[Mapping[str, float | None]]) -> float | 
 
 
 def _amounts(attribute: object) -> dict[str, float]:
-    """Return the positive numbers of a mapping, by name; empty for anything else. A number alone is that of `run_s`."""
-    if not isinstance(attribute, dict):
-        attribute = {RUN_S: attribute}
-    numbers = {name: _number(amount) for name, amount in attribute.items()}
+    """Return the positive numbers of an attribute `COST`, by name; empty where it has another form.
+
+    Some programs store a single number: it is that of `RUN_S`.
+    """
+    stored = attribute if isinstance(attribute, dict) else {RUN_S: attribute}
+    numbers = {name: _number(amount) for name, amount in stored.items()}
     return {name: amount for name, amount in numbers.items() if amount and amount > 0.0}
 
 

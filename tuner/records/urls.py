@@ -44,7 +44,7 @@ def checked_url(url: str) -> URL:
 
 
 def unguarded(url: str) -> str | None:
-    """Return why several workers are not safe on a database; None where it has a lock that keeps them apart."""
+    """Return why several workers are not safe on a database; None where a lock of the database keeps them apart."""
     backend = _parsed(url).get_backend_name()
     if backend in {"sqlite", "postgresql"}:
         return None
@@ -52,13 +52,16 @@ def unguarded(url: str) -> str | None:
 
 
 def check_guarded(url: str) -> None:
-    """Raise StoreError where several workers are not safe on a database."""
+    """Raise StoreError where several workers are not safe on a database: see `unguarded`."""
     if why := unguarded(url):
         raise StoreError(f"{shown(url)}: {why}; run `tuner optimize` alone on it, or name a database of {_FORM}")
 
 
 def session_options(url: URL) -> dict[str, Any]:
-    """Return an engine's options that replace what a server of PostgreSQL sets for its sessions."""
+    """Return the options of an SQLAlchemy engine that replace a PostgreSQL server's own defaults for its connections.
+
+    Empty for other databases.
+    """
     if url.get_backend_name() != "postgresql":
         return {}
     is_libpq = url.get_driver_name().startswith("psycopg")  # other drivers do not know the option

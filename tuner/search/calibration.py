@@ -1,4 +1,9 @@
-"""Calibration: small probes, and the rungs of an `auto` ladder or the `auto` batch size that follow from them."""
+"""Calibration: small probes, and the rungs of an `auto` ladder or the `auto` batch size that follow from them.
+
+The ladder is the parameter that decides how much memory a config needs, and its values are the rungs. A study file may
+say `auto` in place of the rungs. A few cheap probes then show how memory grows, and so which rungs are worth a probe.
+Until then, the doublings stand for the rungs: numbers of which each is twice the number before.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,19 +21,19 @@ from tuner.search.trials import typed_trial
 from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
 
 Expects = Callable[[int], bool]
-"""Says whether a rung is expected to be safe, or possible. If a rung is, so are all smaller rungs."""
+"""Says whether a rung is expected to run, or to leave enough memory free. If a rung is, so are all smaller rungs."""
 
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
-    """Return the rungs to probe, in order, until two have run.
+    """Return the rungs to probe, in order, until two have run: two show how memory grows.
 
-    First comes a rung near the bottom, then a rung far above it, then those below the far rung, downwards. Of 16, 32,
-    64, 128, 256 and 512, these are 32, 256, 128, 64 and 16.
+    First comes a rung near the bottom, then a rung far above it. If that is too large, those below it follow,
+    downwards. Of the doublings 16, 32, 64, 128, 256 and 512, these are 32, 256, 128, 64 and 16.
     """
     far = min(4, len(doublings) - 1)  # both places are low, so that probes are cheap, but far apart
-    near = max(min(1, far - 1), 0)
+    close = max(min(1, far - 1), 0)
     downwards = reversed(doublings[: far + 1])
-    return list(dict.fromkeys((doublings[near], *downwards)))
+    return list(dict.fromkeys((doublings[close], *downwards)))  # each once
 
 
 def make_rungs(
@@ -53,7 +58,10 @@ def make_rungs(
 
 
 def _finer_rungs(doublings: Sequence[int], safe: Expects) -> list[int]:
-    """Return the rungs between the last safe doubling and the next; none where all doublings are safe, or none is."""
+    """Return up to two rungs between the last safe doubling and the next: see `make_rungs`.
+
+    None where all doublings are safe, or none is: safety then ends nowhere between two of them.
+    """
     safe_doublings = list(takewhile(safe, doublings))
     if not 0 < len(safe_doublings) < len(doublings):
         return []
@@ -67,15 +75,15 @@ def _finer_rungs(doublings: Sequence[int], safe: Expects) -> list[int]:
 def _calibrating(
     next_config: Callable[[History], Config | None], stored_result: Callable[[StudyAttributes], object | None]
 ) -> Strategy:
-    """Return the strategy that makes one small probe after another, until their result is known.
+    """Return the strategy that makes one small probe after another, until the rungs or the batch size are known.
 
     Args:
         next_config: Returns the config to probe next; None once enough is known.
-        stored_result: Returns the result that a worker has stored in the study; None before.
+        stored_result: Returns the rungs or the batch size that a worker has stored in the study; None before.
     """
 
     def end_if_known(history: History, price: Price) -> Done | None:
-        """Return that nothing is left once a result is stored or enough is known; None before."""
+        """End the calibration once a result is stored, or enough is known to work it out."""
         is_stored = stored_result(StudyAttributes(history.study.user_attrs)) is not None
         return Done(reason=ALL_PROBED) if is_stored or next_config(history) is None else None
 
@@ -92,15 +100,14 @@ def ladder_calibration(space: Space) -> Strategy:
     configs, ladder = calibration_configs(space), str(space.ladder)
 
     def next_config(history: History) -> Config | None:
-        """Return a new config if there is one, else one that another worker runs now; None after two rungs.
+        """Return a new config if there is one, else a config that another worker runs now; None after two rungs.
 
-        So no worker waits for another.
+        So no worker waits for another: it repeats a probe meanwhile.
         """
         if len({trial.config[ladder] for trial in history.complete}) >= 2:  # two points give a straight line
             return None
         unfinished = [config for config in configs if not history.is_over(config)]
-        new = list(filter(history.is_new, unfinished))
-        return next(iter(new or unfinished), None)
+        return min(unfinished, key=lambda config: not history.is_new(config), default=None)  # False comes before True
 
     return _calibrating(next_config, lambda attributes: attributes.rungs)
 
@@ -120,6 +127,8 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
 
     A rung is left out only if it needs too much memory or time to start by two standard deviations of the prediction. A
     rung that has run out of memory or time stays as the last rung.
+
+    `limits`: how long a start may take, and how much memory must stay free.
     """
     ladder, usual_config = str(space.ladder), usual(space)
     observed = Observed(trials, ladder=ladder)
@@ -129,9 +138,9 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     def possible(rung: int) -> bool:
         """Return whether the usual config on a rung may fit into memory and start in time."""
         config = usual_config | {ladder: rung}
-        limited = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
-        fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in limited)
-        return fits and observed.frontier.beyond(config) is None
+        needs_and_limits = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
+        fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in needs_and_limits)
+        return fits and observed.frontier.beyond(config) is None  # nothing that needs less has run out
 
     def safe(rung: int) -> bool:
         """Return whether the usual config on a rung is possible, and expected to leave enough memory free."""
@@ -152,33 +161,34 @@ def _doublings(space: Space) -> list[int]:
 
 
 def usual(space: Space) -> Config:
-    """Return the default config of the smallest rung; the first config where no variant is called default."""
+    """Return the config that calibration varies: the default of the smallest rung.
+
+    It is the first config of the space where no variant of the agent is called default.
+    """
     default = space.default_at(next(iter(space.rungs), None))
     return default if default in space else space.draw(lambda parameter: parameter.values[0])
 
 
 Expectation = Callable[[Config], tuple[float, float]]
-"""Returns mean and standard deviation of the amount that a probe of a config will show."""
+"""Returns mean and standard deviation of the seconds, or the share of memory, that a probe of a config will take."""
 
 
 def _expectation(observed: Observed, space: Space, name: str, *, error: float, choices: float) -> Expectation:
     """Fit a model to one part of the measured cost, and return what it expects of a config.
 
-    Before anything is measured, 0 is expected of each config.
-
     Args:
         observed: What the trials show.
         space: The parameters and their values.
-        name: The part of the cost, such as `MEMORY_SHARE`.
+        name: The part of the cost: `MEMORY_SHARE` or `START_S`.
         error: The standard error of a measured amount, as a logarithm.
-        choices: How far a choice usually changes the amount, as a logarithm.
+        choices: How far another choice of a parameter in words usually changes the amount, as a logarithm.
     """
     growth = inherited(space, observed.known_amounts(name, space), error=error, choices=choices)
-    if growth is None:
-        return lambda config: (0.0, 0.0)
 
     def expected(config: Config) -> tuple[float, float]:
-        """Return mean and standard deviation for one config."""
+        """Return mean and standard deviation for one config; 0 before anything is measured."""
+        if growth is None:
+            return 0.0, 0.0
         mean, deviation = growth.expect([config])
         return float(mean[0]), float(deviation[0])
 
@@ -187,7 +197,10 @@ def _expectation(observed: Observed, space: Space, name: str, *, error: float, c
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchToFit:
-    """The batch size of a case that is to be worked out."""
+    """What is known before an `auto` batch size of a case is worked out.
+
+    The samples at hand are those from which a rank draws its batches.
+    """
 
     parameter: str
     """The parameter that is the batch size."""
@@ -226,7 +239,7 @@ class BatchToFit:
     def _tried(self, trials: Iterable[FrozenTrial]) -> list[Tried]:
         """Return the newest result of each batch size: whether it fits into memory, and how much it used.
 
-        Only trials count that differ from the usual config in the size alone.
+        Only trials count that differ from the usual config in the batch size alone.
         """
         tried: dict[int, Tried] = {}
         for trial in trials:

@@ -1,4 +1,10 @@
-"""Decides what a search probes next: choosers, asked in order, read what the study has probed so far."""
+"""Decides what a search probes next: choosers, asked in order, read what the study has probed so far.
+
+A probe is a short run of the training with one config, and a trial is its record. A session is a started trainer that
+serves several probes, which saves their starts. To confirm a config is to measure it by the trainer's plain command,
+outside any session. A reading is one measurement of a config, and a rung is a value of the parameter that decides how
+much memory a config needs.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,21 +21,9 @@ from optuna.trial import FrozenTrial
 
 from tuner.probe import over
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
+from tuner.search import standing
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.standing import (
-    SURE,
-    Standing,
-    best,
-    broken,
-    ended,
-    far_apart,
-    front,
-    incumbent,
-    is_failure,
-    leader,
-    much_busier,
-    ways,
-)
+from tuner.search.standing import Standing
 from tuner.search.trials import since_mended, typed_trial
 from tuner.study import Config, Space, launch_digest, same_launch
 
@@ -46,7 +40,10 @@ class History:
     """
 
     def __init__(self, study: Study, space: Space, *, asked: int | None = None) -> None:
-        """`asked`: the number of the trial that is being asked for, if it has begun; the history leaves it out."""
+        """Read a study of the configs in `space`.
+
+        `asked`: the number of the trial for which a config is chosen now, if it has begun; the history leaves it out.
+        """
         self.study = study
         self._space = space
         self._asked = asked
@@ -68,7 +65,7 @@ class History:
 
     @cached_property
     def records(self) -> list[TrialRecord]:
-        """All trials, as everybody reads them."""
+        """All trials, in the typed form that the whole package reads."""
         return list(map(typed_trial, self.trials))
 
     @cached_property
@@ -79,7 +76,7 @@ class History:
     @property
     def finished(self) -> int:
         """The number of trials that have ended, without those that will be repeated, that confirm or that soak."""
-        return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in ended(self.records))
+        return sum(not (trial.retry or trial.confirms or trial.soaks) for trial in standing.ended(self.records))
 
     @property
     def running(self) -> int:
@@ -88,9 +85,9 @@ class History:
 
     @property
     def failing_streak(self) -> int:
-        """How many of the last trials that ended failed in a row, without fault of their config."""
-        newest_first = reversed(ended(self.records))
-        streak = takewhile(lambda trial: trial.state == FAIL and is_failure(trial.failure), newest_first)
+        """How many of the last trials that ended failed in a row. A trial whose config was at fault ends the row."""
+        newest_first = reversed(standing.ended(self.records))
+        streak = takewhile(lambda trial: trial.state == FAIL and standing.is_failure(trial.failure), newest_first)
         return sum(1 for _ in streak)
 
     @property
@@ -108,17 +105,17 @@ class History:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What is known of the newest measurement beside its config: see `ProbeNumbers.facts`; empty without any."""
+        """Facts about the machine and the script of the newest measurement, such as its driver; empty without any."""
         return self.complete[-1].probe.facts if self.complete else {}
 
     @property
     def incumbent(self) -> float | None:
-        """The best mean of an eligible config so far: see `standing.incumbent`. None with several objectives."""
-        return None if len(self.signs) > 1 else incumbent(self.records)
+        """The value that a running probe must beat: the best mean so far. None with several objectives."""
+        return None if len(self.signs) > 1 else standing.incumbent(self.records)
 
     def best(self, defaults: Sequence[Config]) -> Standing | None:
         """Return the best config so far; see `standing.best`."""
-        return best(self.records, defaults)
+        return standing.best(self.records, defaults)
 
     def newest(self, config: Config) -> TrialRecord | None:
         """Return the newest complete trial of this config; None where there is none."""
@@ -127,7 +124,7 @@ class History:
     @cached_property
     def _excused(self) -> set[int]:
         """The numbers of the failures of a trainer that was broken at first: see `standing.broken`."""
-        return broken(ended(self.records))
+        return standing.broken(standing.ended(self.records))
 
     @cached_property
     def meaningful(self) -> list[FrozenTrial]:
@@ -136,7 +133,10 @@ class History:
 
     @cached_property
     def _meaningful_records(self) -> list[TrialRecord]:
-        """The trials of `meaningful` that have a config, without retries of a config that the space has lost."""
+        """The trials of `meaningful` that have a config.
+
+        A trial that is marked for retry is left out if the space has lost its config, because nothing can repeat it.
+        """
         launched = [trial for trial in self.records if trial.config and trial.number not in self._excused]
         return [trial for trial in launched if not trial.retry or trial.config in self._space]
 
@@ -147,17 +147,17 @@ class History:
 
     @cached_property
     def frontier(self) -> Frontier:
-        """Where memory ends: knows the configs that must run out of it."""
+        """Says which configs must run out of memory: those that need at least as much as a config that did."""
         records = self._meaningful_records
         failures = (OutOfMemory(trial.config, trial.missing_gib) for trial in records if trial.missing_gib > 0.0)
         return Frontier(failures, ladder=self._space.ladder)
 
     @cached_property
     def _ended(self) -> list[TrialRecord]:
-        """The trials that have ended, each with values that are better the larger they are; a failure has none."""
+        """The trials that have ended. Objectives to minimise have the other sign, so larger values are better."""
         return [
             replace(trial, values=tuple(value * sign for value, sign in zip(trial.values, self.signs, strict=False)))
-            for trial in ended(self._meaningful_records)
+            for trial in standing.ended(self._meaningful_records)
         ]
 
     def is_new(self, config: Config) -> bool:
@@ -166,36 +166,42 @@ class History:
         return not known and self.frontier.beyond(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
-        """Check whether the config has been probed and needs no retry, or cannot fit into memory."""
+        """Check whether a config needs no further probe: one has ended without a retry to come, or it cannot fit."""
         is_probed = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
         return is_probed or self.frontier.beyond(config) is not None
 
     def due_retry(self) -> TrialRecord | None:
-        """Return the first failed trial that is marked for retry and has not been repeated."""
+        """Return the first failed trial that is marked for retry and has not been repeated.
+
+        An interrupted confirmation is left to `Strategy.confirm`: only the plain command can confirm, and a retry may
+        run in a session.
+        """
         records = self._meaningful_records
         for place, trial in enumerate(records):
-            later = records[place + 1 :]
-            if trial.retry and not any(same_launch(repeat.config, trial.config) for repeat in later):
+            if not trial.retry or (trial.confirms and not standing.is_failure(trial.failure)):
+                continue
+            if not any(same_launch(repeat.config, trial.config) for repeat in records[place + 1 :]):
                 return trial
         return None
 
     def failed_before(self, config: Config) -> bool:
         """Check whether a probe of the config failed by itself and was marked for retry."""
-        failed = (trial for trial in self.records if trial.retry and is_failure(trial.failure))
+        failed = (trial for trial in self.records if trial.retry and standing.is_failure(trial.failure))
         return any(same_launch(trial.config, config) for trial in failed)
 
     def unconfirmed(self) -> Config | None:
         """Return the config that the plain command must still measure; None where there is none.
 
-        With a single objective, this is the best config or one that may be better: see `standing.leader`. With several
-        objectives, it is a member of the Pareto front that only sessions have measured.
+        Sessions measure values that are a little too high, so their best config is measured again. With a single
+        objective, this is the best config or one that may be better: see `standing.leader`. With several objectives,
+        it is a member of the Pareto front that only sessions have measured.
         """
         if len(self.signs) > 1:
-            standing = next((member for member in front(self._ended) if member.is_warm), None)
+            unconfirmed = next((member for member in standing.front(self._ended) if member.is_warm), None)
         else:
-            first = leader(self._ended)
-            standing = first.unconfirmed if first else None
-        return dict(standing.trials[-1].config) if standing else None
+            first = standing.leader(self._ended)
+            unconfirmed = first.unconfirmed if first else None
+        return dict(unconfirmed.trials[-1].config) if unconfirmed else None
 
     def contradictory(self, own: Config) -> Config | None:
         """Return the own config or the best if its readings must be made again before the two can be compared.
@@ -208,68 +214,66 @@ class History:
         A config with `MOST_READINGS` readings is left as it is: which of them are right stays unknown.
 
         Args:
-            own: The user's own config.
+            own: The user's own config, which the best is compared with.
 
         Returns:
             The config to measure again by the plain command; None where neither must be.
         """
-        own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
-        for standing, other in ((own_standing, best_standing), (best_standing, own_standing)):
-            if standing is None or not self._may_be_repeated(standing):
+        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
+        best_standing = standing.best(self._ended, [own])
+        for subject, rival in ((own_standing, best_standing), (best_standing, own_standing)):
+            if subject is None or not self._may_be_repeated(subject):
                 continue
-            was_busier = other is not None and bool(much_busier(standing.trials, other.trials))
+            was_busier = rival is not None and bool(standing.much_busier(subject.trials, rival.trials))
             newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]
-            is_calm_now = bool(much_busier(standing.trials, newest))
-            if far_apart(standing.trials) or (was_busier and is_calm_now):  # 1 or 2
-                return standing.config
+            is_calm_now = bool(standing.much_busier(subject.trials, newest))
+            if standing.far_apart(subject.trials) or (was_busier and is_calm_now):  # 1 or 2
+                return subject.config
         return None
 
-    def _may_be_repeated(self, standing: Standing) -> bool:
+    def _may_be_repeated(self, subject: Standing) -> bool:
         """Return whether the plain command has measured a config fewer than `MOST_READINGS` times.
 
-        Readings that count no more are counted here, too.
+        A standing leaves out readings that contradict the others. They are counted here, too.
         """
         measured = (trial for trial in self._ended if trial.values and not trial.warm)
-        return sum(trial.launch == standing.launch for trial in measured) < MOST_READINGS
+        return sum(trial.launch == subject.launch for trial in measured) < MOST_READINGS
 
     def disturbed_own(self, own: Config) -> Config | None:
-        """Return the own config if the disturbance of its only reading hides which config is faster; None if not.
+        """Return the user's own config if its only reading was too disturbed to say which config is faster, else None.
 
-        The own config and the best of the others are compared by the errors that people are told.
+        Other programs disturb a reading, which widens its error. The own config is compared with the best of the other
+        configs that the plain command has measured.
         """
-        cold = dict(ways(self._ended).cold)
+        cold = dict(standing.ways(self._ended).cold)
         own_standing = cold.pop(launch_digest(own), None)
-        other = max(cold.values(), key=attrgetter("value"), default=None)
-        if own_standing is None or other is None or own_standing.widened_error == own_standing.error:
-            return None
-        noise = hypot(own_standing.widened_error or 0.0, other.widened_error or 0.0)
-        is_hidden = abs(other.value - own_standing.value) <= SURE * noise
+        rival = max(cold.values(), key=attrgetter("value"), default=None)
+        if own_standing is None or rival is None or own_standing.widened_error == own_standing.error:
+            return None  # nothing to compare, or nothing has disturbed the reading
+        noise = hypot(own_standing.widened_error or 0.0, rival.widened_error or 0.0)
+        is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
         return own_standing.config if is_hidden and self._may_be_repeated(own_standing) else None
 
     def unsure_gain(self, own: Config) -> Config | None:
-        """Return the config of which a second reading makes the gain over the user's own config sure; None without one.
+        """Return a config to measure a second time, so that the gain over the user's own config is sure; else None.
 
-        The own config often runs first, and another program may have been busy then. So it is measured again at the
+        The `own` config often runs first, and another program may have been busy then. So it is measured again at the
         end. If the best is less than 1.3 times as good, the best is measured a second time, too.
-
-        `own`: the user's own config.
         """
-        own_standing, best_standing = ways(self._ended).cold.get(launch_digest(own)), best(self._ended, [own])
+        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
+        best_standing = standing.best(self._ended, [own])
         if own_standing is None or best_standing is None or own_standing.value >= best_standing.value:
             return None  # there is no gain to tell
         is_small = best_standing.value < 1.3 * own_standing.value
-        for standing in (own_standing, best_standing) if is_small else (own_standing,):
-            if standing.readings == 1 and self._may_be_repeated(standing):
-                return standing.config
+        for subject in (own_standing, best_standing) if is_small else (own_standing,):
+            if subject.readings == 1 and self._may_be_repeated(subject):
+                return subject.config
         return None
 
     def confirmed(self) -> list[Config]:
-        """Return the configs that the plain command has measured and that may be the best, the largest value first.
-
-        They come without the pruner's patience.
-        """
-        cold = ways(self._ended).cold
-        return [standing.config for standing in sorted(cold.values(), key=attrgetter("value"), reverse=True)]
+        """Return the configs that the plain command has measured and that may be the best, the largest value first."""
+        cold = sorted(standing.ways(self._ended).cold.values(), key=attrgetter("value"), reverse=True)
+        return [measured.config for measured in cold]
 
 
 Price = Callable[[Config], float]
@@ -304,7 +308,7 @@ class Choice:
     cold: bool = False
     """Whether the trainer's plain command is to measure it, outside any session."""
     mark: object = True
-    """The value of the trial's attribute that says why the config was chosen, such as the settings of a soak."""
+    """What the trial keeps about `why`, such as the settings of a soak; True where there is nothing to add."""
     origin: str | None = None
     """The case whose best config this is, where the config comes from another case."""
     takes_s: float | None = None
@@ -341,7 +345,7 @@ def retry(history: History, price: Price) -> Choice | None:
 
 
 def confirm_measured(history: History, price: Price) -> Choice | None:
-    """Choose the config with the best measurement, if only sessions have measured it: see `History.unconfirmed`."""
+    """Choose the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
     return confirmation(history.unconfirmed())
 
 
@@ -360,7 +364,10 @@ class Strategy:
     """Chooses once the search has ended: the best config, unless the plain command has measured it."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:
-        """Choose what to probe next. A config whose probe has failed is retried outside any session."""
+        """Choose what to probe next.
+
+        If a probe of the config has failed by itself, its retry runs outside any session, which may have caused that.
+        """
         answer = first_answer(self.choosers, history, price) or Done(reason=ALL_PROBED)
         if isinstance(answer, Choice) and history.failed_before(answer.config):
             return replace(answer, cold=True)

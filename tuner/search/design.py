@@ -1,4 +1,7 @@
-"""How far configs are apart; which of them a recording measures, and in which order. Pure."""
+"""How far configs are apart; which of them a recording measures, and in which order. Pure.
+
+A recording measures many configs of a case, so that later searches can be replayed without devices.
+"""
 
 import math
 import random
@@ -7,15 +10,15 @@ from functools import partial
 from itertools import chain
 
 from tuner.search.frontier import DEVICE_MEMORY
-from tuner.study import LADDER, Config, Parameter, Space, Value
+from tuner.study import LADDER, Config, Parameter, Space, Value, grouped
 
 
 def space_filling(space: Space, count: int, seed: int = 0) -> list[Config]:
     """Choose `count` configs that fill the space: a sample that shows all of it. A larger `count` only adds to the end.
 
-    The next config is always the one with the most values that no config before it has. So all rungs and choices occur
-    early. Among equals, it is the config farthest from all before it: a maximin design (Johnson, Moore and Ylvisaker,
-    1990), built greedily. Distances between numbers are distances between their ranks.
+    The next config is always the config with the most values that no config before it has, so all values occur early.
+    Among equals, it is the config farthest from all before it: a maximin design (Johnson, Moore and Ylvisaker, 1990),
+    built greedily. Distances between numbers are distances between their ranks.
 
     `seed`: decides between equals.
     """
@@ -37,33 +40,31 @@ def space_filling(space: Space, count: int, seed: int = 0) -> list[Config]:
 def ordered_by_session(
     configs: Sequence[Config], session_key: Callable[[Config], str | None], ladder: str | None = LADDER
 ) -> list[Config]:
-    """Return configs in an order in which those of one session follow each other, so that each session starts once.
+    """Return the order in which to probe configs, so that each session starts once.
 
-    Sessions begin at the smallest rung, and each session begins with its smallest minibatch. So the first config that
-    runs out of memory comes late, and the caller then leaves out the configs that need more. Configs without a session
-    come last.
+    A session is a started trainer, which can serve the probes of several configs one after another. The configs of a
+    session follow each other, and those without a session come last. What needs little device memory comes first, both
+    among sessions and inside each. So the first config that runs out of memory comes late, and the caller then leaves
+    out the configs that need more.
 
     Args:
         configs: The configs, all of one space.
-        session_key: Returns what is equal for configs that may share a session; None for a config without one.
-        ladder: The parameter whose values are the rungs.
+        session_key: Returns what is equal for configs that may share a session; None for a config without a session.
+        ladder: The parameter that decides how much memory a config needs.
     """
     memory = partial(_memory, names=DEVICE_MEMORY.growing_with(ladder))
-    sessions: dict[str, list[Config]] = {}
-    alone: list[Config] = []
-    for config in configs:
-        key = session_key(config)
-        if key is None:
-            alone.append(config)
-        else:
-            sessions.setdefault(key, []).append(config)
-    rising = [sorted(session, key=memory) for session in sessions.values()]
+    by_session = grouped(configs, session_key)
+    alone = by_session.pop(None, [])
+    rising = [sorted(session, key=memory) for session in by_session.values()]
     rising.sort(key=lambda session: memory(session[0]))
     return [*chain.from_iterable(rising), *alone]
 
 
 def _memory(config: Config, names: Sequence[str]) -> tuple[float, ...]:
-    """Return a key that sorts configs by their need for device memory: the values of `names`, 0 in place of words."""
+    """Return a key that sorts configs by their need for device memory: the values of these parameters in turn.
+
+    0 stands for a text, and for a parameter that the config does not use.
+    """
     values = (config.get(name, 0) for name in names)
     return tuple(value if isinstance(value, int | float) else 0 for value in values)
 

@@ -1,9 +1,12 @@
 """How the memory of a device rose in a run, and how far it may rise in a longer one. Pure.
 
-Two things raise the largest memory so far. What comes now and then, such as a longer batch or an evaluation, makes
-records. Where each part of a run is like the other, records become rarer. While the time becomes e times as long, one
-more comes at most (Rényi, "Théorie des éléments saillants d'une suite d'observations", 1962). What leaks or grows
-raises memory by as much in each minute, and it also raises the floors, the least memory of each part of the run.
+The run is divided into equally long parts. The floor of a part is its least memory. A record is a moment at which more
+memory is in use than at any earlier time. Two things raise the largest memory so far:
+
+- What comes now and then, such as a longer batch or an evaluation, makes records. Where each part of a run is like the
+  other, records become rarer. While the time becomes e times as long, one more comes at most (Rényi, "Théorie des
+  éléments saillants d'une suite d'observations", 1962).
+- What leaks or grows raises memory by as much in each minute, and it also raises the floors.
 """
 
 import math
@@ -22,15 +25,13 @@ from tuner.search.resource_model import Floats
 
 GROWS = 0.1
 """The probability that memory grows all the time, before anything is known."""
-BEFORE_SHARE = 0.1
-"""What is known of records before the run comes from a run of this share."""
 
 
 class RecordPrior(NamedTuple):
     """What is known of records before the run: `benchmarks/memory/series.py` has the runs to which this was fitted."""
 
     records: float
-    """The number of records that come in `BEFORE_SHARE` of the run (a gamma distribution)."""
+    """The number of records that come in a tenth of the run (a gamma distribution)."""
     least_memory_share: float
     """The usual record is at least this share of the memory in use."""
     least_swing_share: float
@@ -42,9 +43,9 @@ class RecordPrior(NamedTuple):
 
 
 USUAL = RecordPrior(0.25, 0.02, 0.4, like_observed=False)
-"""For a run that provokes nothing."""
+"""For a run as people start it."""
 PROVOKED = RecordPrior(0.15, 0.01, 0.03)
-"""Where the run provokes what needs most memory, a later record is less likely, and small."""
+"""For a run whose flags provoke early what needs most memory: a later record is less likely, and small."""
 PILING_UP = PROVOKED._replace(most=math.inf)
 """The same where freed memory is kept for later: then records may be freed blocks that pile up.
 
@@ -55,11 +56,9 @@ DRAWS = 8000
 SURE = 0.95
 """The probability with which a statement about memory holds."""
 
-Kind = Literal["flat", "steps", "slope"]
-
 
 class MemoryGrowth(NamedTuple):
-    """How memory grows all the time."""
+    """How memory grows all the time, if it does."""
 
     mib_per_s: float
     error: float
@@ -70,19 +69,23 @@ class MemoryGrowth(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rising:
-    """How the largest memory so far rose after the run had settled."""
+    """How the largest memory of a device rose in a run, and what follows for a longer run.
+
+    All times are seconds since the run's first mark: the end of its first iteration.
+    """
 
     begin_s: float
-    """When the run had settled, in seconds since its first mark."""
+    """When the run had settled: earlier rises are those of its start."""
     end_s: float
+    """The time so far."""
     now_mib: float
     """The largest memory so far."""
     peak_s: float
     """When memory was this large first."""
     steps: tuple[tuple[float, float], ...] = ()
-    """Each step: seconds since the first mark, and by how many MiB memory rose."""
+    """Each rise since `begin_s`: its time, and by how many MiB the largest memory rose."""
     floors: tuple[float, ...] = ()
-    """The least memory of equally long parts since the first mark."""
+    """The least memory of each equally long part, in MiB."""
     skipped: int = 0
     """The number of first parts that are left out: what the run does now began after them."""
     resolution_mib: float
@@ -91,7 +94,7 @@ class Rising:
     @classmethod
     def of(cls, device: DeviceSummary) -> "Rising | None":
         """Return how a device's memory rose; None where that is not known."""
-        if len(device.mem_rises) < 2:
+        if len(device.mem_rises) < 2:  # no rise beside the end
             return None
         *rises, (end_s, now_mib) = device.mem_rises  # the last entry is the end of the run, not a rise
         if end_s <= 0:
@@ -122,14 +125,14 @@ class Rising:
     def _fitted(self, *, late: bool) -> MemoryGrowth:
         """Return the growth of the floors that fits best, and how probable it is that they grow at all.
 
-        The line that fits best is compared with curves that do not grow for ever (Schwarz's criterion). A short part
-        may miss the least memory, so the least of three neighbouring floors counts.
+        The straight line that fits best is compared with curves that do not grow for ever (Schwarz's criterion). A
+        short part may miss the least memory, so the least of three neighbouring floors counts.
 
         `late`: whether growth may begin late, after flat floors. Growth that begins in the last three parts is not
         found.
         """
         count = len(self.floors)
-        if count < 6:  # too few to compare curves: the probability is that before any reading
+        if count < 6:  # too few to compare curves: the probability stays as before the run
             return MemoryGrowth(
                 mib_per_s=0.0, error=self.resolution_mib / (self.end_s - self.begin_s), probability=GROWS
             )
@@ -164,7 +167,7 @@ class Rising:
 
     @property
     def _rounding(self) -> float:
-        """The mean square of a rounding error, in MiB²."""
+        """The mean square of the error by which memory is rounded to `resolution_mib`, in MiB²."""
         return self.resolution_mib**2 / 12
 
     def _evidence_without_growth(self, at_s: NDArray[np.floating[Any]], floors: Floats) -> float:
@@ -174,8 +177,8 @@ class Rising:
         """
         variance = float(floors.var())
         evidence = [
-            _evidence(variance + self._rounding, 1, floors),
-            _evidence(_misfit(floors, np.log(at_s)) + self._rounding, 2, floors),
+            _evidence(variance + self._rounding, 1, floors),  # a level is fitted
+            _evidence(_misfit(floors, np.log(at_s)) + self._rounding, 2, floors),  # a slope and a level
         ]
         if variance > self._rounding:
             evidence += self._evidence_of_steps(floors)
@@ -209,7 +212,7 @@ class Rising:
         return self._growth.probability
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Literal["flat", "steps", "slope"]:
         """What the memory did: it stayed flat, rose in steps that become rarer, or grew all the time."""
         if self.grows > 0.5:
             return "slope"
@@ -217,16 +220,16 @@ class Rising:
 
     @property
     def sure_mib_per_h(self) -> float:
-        """The growth in MiB per hour that is sure: two standard errors below the growth so far, 0 where unsure.
+        """The growth in MiB per hour that is sure: two standard errors below the growth that fits best; 0 if unsure.
 
-        A longer batch near the end looks like growth that begins late, so that is never sure.
+        A longer batch near the end looks like growth that begins late, so only growth from the start on is sure.
         """
         growth = self._fitted(late=False)
         return HOUR_S * max(0.0, growth.mib_per_s - 2.0 * growth.error) if growth.probability >= SURE else 0.0
 
     @property
     def hidden_mib_per_h(self) -> float:
-        """The growth in MiB per hour that the readings may hide; 0 where they show growth.
+        """The growth in MiB per hour that is too small to show in a run so short; 0 where memory does show growth.
 
         It is two standard errors above the growth that fits best.
         """
@@ -235,7 +238,7 @@ class Rising:
     def rise_mib(self, until_s: float, prior: RecordPrior = USUAL) -> Floats:
         """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` equally likely rises.
 
-        In as many draws as growth is probable, memory grows, and the records beside growth add to it. In the others,
+        Memory grows in a share of the draws that is the probability of growth, and records add to it. In the others,
         only records raise it. What grows also raises a peak that comes again, from the time on at which it first came.
 
         Args:
@@ -256,7 +259,7 @@ class Rising:
         return np.sort(np.concatenate([growth + records_beside_growth, records_alone]))
 
     def _steps_beyond_growth(self, slope: float) -> list[float]:
-        """Return by how many MiB each step is larger than the growth since the step before: a record beside growth.
+        """Return the sizes of the observed records in MiB: what growth since the step before leaves of each step.
 
         A step of which growth explains half or more is no record, and is left out. `slope`: the growth in MiB/s.
         """
@@ -278,13 +281,14 @@ class Rising:
         Args:
             random: The source of chance.
             draws: The number of draws.
-            times: The logarithm of the coming time, as a multiple of that of the observed time.
+            times: The logarithm of the coming time, as a multiple of that of the observed time: records come with it.
             prior: What is known of records before the run.
             sizes: The observed records, in MiB.
         """
         # How many records come in each draw: the posterior of their rate is a gamma distribution.
         most = prior.most * math.log(self.end_s / self.begin_s)
-        rate = np.minimum(random.gamma(prior.records + len(sizes), size=draws) / (BEFORE_SHARE + 1.0), most)
+        runs = 0.1 + 1.0  # the prior counts as a tenth of a run, to which this run adds a whole
+        rate = np.minimum(random.gamma(prior.records + len(sizes), size=draws) / runs, most)
         count = random.poisson(times * rate)
 
         # How large a new record usually is.
@@ -306,15 +310,15 @@ class Rising:
 def _onset_s(device: DeviceSummary) -> float:
     """Return the second at which something began that recurs and makes most of the peak, such as an evaluation.
 
-    0 where nothing does. Memory climbs to at least half-way between its least and its peak, falls back, and comes as
-    high again. So the first climb is no record.
+    0 where nothing does. It shows where memory climbs to at least half-way between its least and its peak, falls back,
+    and comes as high again. Its first climb says nothing about later memory, so the run settles only after it.
     """
     rises, floors, tops = device.mem_rises, device.mem_floors, device.mem_tops
     end_s, high = rises[-1]
-    if not floors or len(tops) != len(floors) or end_s <= 0.0:
+    if not floors or len(tops) != len(floors):  # earlier versions stored no tops
         return 0.0
     low, part_s = min(floors), end_s / len(floors)
-    half, quarter = low + 0.5 * (high - low), low + 0.25 * (high - low)
+    half, quarter = low + 0.5 * (high - low), low + 0.25 * (high - low)  # it is up from half on, and down at a quarter
 
     # The first climb. Readings within half a part belong to it.
     first_s = next(t_s for t_s, mib in rises if mib >= half)
@@ -330,7 +334,7 @@ def _onset_s(device: DeviceSummary) -> float:
 
 
 def _evidence(misfit: float, numbers: int, floors: Floats) -> float:
-    """Return the logarithm of the evidence for a curve by Schwarz's criterion.
+    """Return the logarithm of the evidence for a curve by Schwarz's criterion, by which curves are compared.
 
     `misfit`: the mean square that the curve leaves. `numbers`: how many numbers of the curve were fitted.
     """
@@ -338,7 +342,7 @@ def _evidence(misfit: float, numbers: int, floors: Floats) -> float:
 
 
 def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
-    """Return the mean square that the best straight line over a clock leaves."""
+    """Return the mean square that the best straight line leaves of floors over a clock: the time of each floor."""
     return float(np.square(floors - np.polyval(np.polyfit(clock, floors, 1), clock)).mean())
 
 
@@ -382,9 +386,9 @@ SPARE = 0.995
 
 
 def lasts(devices: tuple[DeviceSummary, ...], hours: float, prior: RecordPrior = USUAL) -> Lasts | None:
-    """Return how surely memory lasts for a training of so many hours; None where no device's memory is known.
+    """Return how surely memory lasts for a training of so many hours, on the device where it is least sure.
 
-    The chance is that of all devices together; the other numbers are those of the device with the least room.
+    None where no device's memory is known. `prior`: what is known of records before the run.
     """
     answers: list[Lasts] = []
     for device in devices:
@@ -392,11 +396,10 @@ def lasts(devices: tuple[DeviceSummary, ...], hours: float, prior: RecordPrior =
         if rising and total_mib:
             rises_mib = rising.rise_mib(hours * HOUR_S, prior)
             left_mib = SPARE * total_mib - rising.now_mib
-            fitting = float(np.searchsorted(rises_mib, left_mib, side="right"))  # the number of rises that fit
             answers.append(
                 Lasts(
                     hours=hours,
-                    chance=fitting / len(rises_mib),
+                    chance=float((rises_mib <= left_mib).mean()),
                     rising=rising,
                     most_mib=rising.now_mib + float(np.quantile(rises_mib, SURE)),
                     total_mib=total_mib,

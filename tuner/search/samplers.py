@@ -1,4 +1,9 @@
-"""A strategy as an Optuna sampler; the choosers of first configs, and Optuna's samplers as choosers."""
+"""A strategy as an Optuna sampler; the choosers of first configs, and Optuna's samplers as choosers.
+
+A strategy chooses the config of each probe from the history of a study. It asks its choosers in order, and takes the
+first answer. A session is a started trainer that serves several probes. A sibling is a similar case that was searched
+before, from which a search learns.
+"""
 
 import random
 import warnings
@@ -25,7 +30,10 @@ class StrategySampler(BaseSampler):
     """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
     def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
-        """`price` returns how many starts of the trainer a config takes now; the sampler calls it before each trial."""
+        """Make a sampler that asks `strategy` for configs of `space`.
+
+        `price` returns how many starts of the trainer a config takes now; the sampler calls it before each trial.
+        """
         self._space = space
         self._strategy = strategy
         self._price = price
@@ -43,7 +51,10 @@ class StrategySampler(BaseSampler):
         return answer.reason if isinstance(answer, Done) else None
 
     def unconfirmed(self, study: Study) -> Config | None:
-        """Return the best config if only sessions have measured it; None if the plain command has."""
+        """Return the best config if the trainer's plain command must still measure it; None if it need not.
+
+        Sessions may measure other values than the plain command, with which people train.
+        """
         choice = self._strategy.confirm(History(study, self._space), self._price)
         return choice.config if choice else None
 
@@ -53,13 +64,19 @@ class StrategySampler(BaseSampler):
             study.stop()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return nothing: Optuna refuses a `suggest_int` of a parameter that it finds here as a choice."""
+        """Return no parameters: `sample_independent` returns all of them.
+
+        For those named here, Optuna would check the distribution, and refuse `suggest_int` where it finds choices.
+        """
         return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Choose the whole config of a trial, and return nothing: `sample_independent` then returns each parameter."""
+        """Choose the whole config of a trial, and return nothing: `sample_independent` then returns each parameter.
+
+        Optuna calls this once for each trial, when it begins.
+        """
         self._chosen[trial.number] = self.choose(study, trial)
         return {}
 
@@ -72,15 +89,15 @@ class StrategySampler(BaseSampler):
         return answer.config if isinstance(answer, Choice) else self.after_end(history, answer)
 
     def after_end(self, history: History, done: Done) -> Config:
-        """Choose the config of a trial that is asked for after the end. Raises StudyError."""
+        """Raise StudyError: a trial is asked for after the search has ended. A subclass may return a config instead."""
         raise StudyError(f"the search has ended: {done.reason}; check `sampler.exhausted(study)` before each trial")
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Return a parameter of the trial's config; one outside the space is drawn at random.
+        """Return the value of one parameter of a trial; that of a parameter outside the space is drawn at random.
 
-        Raises StudyError where the caller does not allow the value.
+        Raises StudyError where the value is not among those that the call of `trial.suggest_…` allows.
         """
         value = self._chosen[trial.number].get(param_name)
         if value is None:
@@ -92,7 +109,10 @@ class StrategySampler(BaseSampler):
         return value
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Raise StudyError for a value of a trial that has no whole config: nothing could be learnt from it."""
+        """Raise StudyError for a complete trial that has not suggested its whole config: nothing can be learnt from it.
+
+        Optuna calls this before it stores the end of a trial.
+        """
         if state is not TrialState.COMPLETE:
             return
         try:
@@ -109,7 +129,7 @@ class StrategySampler(BaseSampler):
 
 
 class GivenSampler(StrategySampler):
-    """Assigns the same config to each trial, without reading the study's trials."""
+    """Assigns the same config to each trial, which somebody has chosen before; reads no trials."""
 
     def __init__(self, space: Space, config: Config) -> None:
         super().__init__(space, Strategy(choosers=()))
@@ -151,9 +171,9 @@ def seeds_first(space: Space, per_variant: int) -> Chooser:
 def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     """Return the chooser of each sibling's best config, once, in the order of `siblings`.
 
-    A trial of such a config names the sibling (`ORIGIN`). A sibling that finds a better config later gets no second
-    turn. Configs outside the space, configs probed already and configs sure to run out of memory are left out. The
-    user's own config comes before all, where it is known: others must train what it trains, and are compared with it.
+    A trial of such a config names the sibling, so a sibling that finds a better config later gets no second turn.
+    Configs outside the space, configs probed already and configs sure to run out of memory are left out. The user's own
+    config comes before all, where it is known: others must train what it trains, and are compared with it.
     """
     nearest = {sibling.case: space.nearest(sibling.best) for sibling in siblings}
     configs = {case: config for case, config in nearest.items() if config in space}
@@ -197,7 +217,7 @@ class Drawn:
         if not any(map(history.is_new, self._space.configs())):
             return None
         study, trial = _next_trial(history)
-        relative_space = self._inner.infer_relative_search_space(study, trial)
+        relative_space = self._inner.infer_relative_search_space(study, trial)  # the parameters to draw together
         draws = [self._draw(study, trial, relative_space) for _ in range(4)]
         if new_draws := list(filter(history.is_new, draws)):
             return Choice(config=min(new_draws, key=price))
@@ -206,11 +226,14 @@ class Drawn:
         return Choice(config=min(left, key=lambda config: distance(self._space, config, draws[0])))
 
     def _draw(self, study: Study, trial: FrozenTrial, relative_space: dict[str, BaseDistribution]) -> Config:
-        """Return what the inner sampler draws: parameters of the relative space together, each other one by itself."""
+        """Return the config that Optuna's sampler draws: the parameters of the relative space together, others alone.
+
+        It draws any values of a parameter's distribution, of which the nearest of the space's values are taken.
+        """
         drawn_together = self._inner.sample_relative(study, trial, relative_space)
 
         def pick(parameter: Parameter) -> Value:
-            """Return the value nearest to what is drawn of a parameter."""
+            """Return the value of a parameter that is nearest to what is drawn for it."""
             if parameter.name in drawn_together:
                 return parameter.nearest(drawn_together[parameter.name])
             kind = self._distributions[parameter.name]
@@ -220,7 +243,7 @@ class Drawn:
 
 
 class _HistoryStorage(InMemoryStorage):
-    """Storage whose trials are those of a history, not copied. A sampler may note what it drew; nothing is kept."""
+    """Shows the trials of a history to Optuna's samplers without copying them. What a sampler stores is not kept."""
 
     def __init__(self, trials: Sequence[FrozenTrial]) -> None:
         super().__init__()
@@ -239,7 +262,7 @@ class _HistoryStorage(InMemoryStorage):
 def _next_trial(history: History) -> tuple[Study, FrozenTrial]:
     """Return a study with the history's trials and a trial that stands for the next one, for Optuna's samplers.
 
-    They draw for a trial that has begun. Here the config is chosen before its trial begins.
+    They draw for a trial that has begun, but here the config is chosen before its trial begins.
     """
     study = optuna.create_study(
         storage=_HistoryStorage(history.trials), directions=history.study.directions, sampler=RandomSampler()

@@ -1,4 +1,8 @@
-"""What the runs of a race come to: the score of each config at a time, with its standard error. Pure."""
+"""What the runs of a race come to: the score of each config at a time, with its standard error. Pure.
+
+A race trains a few configs for the same time, each with several random seeds. The score of a run is what its trainer
+prints as the return, so it says how much has been learnt.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +18,9 @@ MOST_POINTS = 300
 """The most points that are kept of a curve."""
 
 Curve = Sequence[tuple[float, float]]
+"""The scores of a run in order: seconds of training, and the score then."""
 Key = TypeVar("Key")
+"""Says which config: whatever the caller knows a config by."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,23 +58,22 @@ class Lead(NamedTuple):
 
 
 def score_at(curve: Curve, seconds: float) -> float | None:
-    """Return the mean score over the last quarter of a time, where each score holds until the next one.
+    """Return how much a run has learnt in `seconds` of training; None where it has no score by then.
 
-    None where there is no score by then.
+    It is the mean over the last quarter of this time, because a single score is noisy. Each score holds until the next.
     """
     known = [(at, score) for at, score in curve if at <= seconds]
     if not known:
         return None
-    begin = seconds * 0.75  # the mean over a quarter, because a single score is noisy
+    begin = seconds * 0.75
     last_score = known[-1][1]
     # A score from before the quarter counts from its beginning on; the last score holds until its end.
     steps = [(max(at, begin), score) for at, score in known]
     steps.append((seconds, last_score))
-    weighted = [(max(0.0, until - since), score) for (since, score), (until, _) in pairwise(steps)]
-    total_s = sum(duration for duration, _ in weighted)
-    if total_s <= 0.0:  # the only score came at the very end
+    durations_s = [max(0.0, until - since) for (since, _), (until, _) in pairwise(steps)]
+    if not sum(durations_s):  # the only score came at the very end
         return last_score
-    return sum(duration * score for duration, score in weighted) / total_s
+    return fmean((score for _, score in known), weights=durations_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +94,9 @@ class RaceStanding(Generic[Key]):
 
 
 def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the runs of a config whose scores count: the longest complete run of each seed; none if a run has failed.
+    """Return the runs of a config whose scores count: the longest complete run with each random seed.
 
-    A run is complete if it has trained as long as it was to train.
+    A run is complete if it has trained as long as it was to train. If a run of the config has failed, none counts.
     """
     longest: dict[int, RunRecord] = {}
     for run in runs:
@@ -104,7 +109,10 @@ def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 
 def standings(runs_of: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[Key]]:
-    """Return where each config of a race stands: configs that trained longest first, then by score."""
+    """Return where each config of a race stands: configs that trained longest first, then by score.
+
+    `runs_of`: a config → its runs.
+    """
     places: list[RaceStanding[Key]] = []
     for entrant, runs in runs_of.items():
         seconds = max((run.seconds for run in counted(runs)), default=0.0)
@@ -114,9 +122,9 @@ def standings(runs_of: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[K
 
 
 def means(runs_of: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Key, Mean]:
-    """Return entrant → its mean score at a time, over the runs that count and have trained so long.
+    """Return config → its mean score after `seconds` of training, over the runs that count and have trained so long.
 
-    An entrant without such a run is left out.
+    A config without such a run is left out.
     """
     mean_of: dict[Key, Mean] = {}
     for entrant, runs in runs_of.items():
@@ -129,10 +137,11 @@ def means(runs_of: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Ke
 
 
 def ahead(first: Mean, second: Mean) -> Lead | None:
-    """Return how far the first mean is above the second; None where runs do not differ, or each is a single run.
+    """Return how far the first mean is above the second, in standard errors; None where no error can be told.
 
-    The variance is pooled over the runs of the two, as in Student's t test. Other configs do not count: the scores of
-    a config that hardly learns can scatter a hundred times as much.
+    That is so where each is a single run, or where the runs do not differ. The variance is pooled over the runs of the
+    two, as in Student's t test, and not over those of other configs: the scores of a config that hardly learns can
+    scatter a hundred times as much.
     """
     freedom = first.runs + second.runs - 2
     squares = sum((mean.runs - 1) * (mean.variance or 0.0) for mean in (first, second))
@@ -154,7 +163,7 @@ def are_constant(curves: Sequence[Curve]) -> bool:
 
 
 def thinned(curve: Curve) -> tuple[tuple[float, float], ...]:
-    """Return a curve with at most `MOST_POINTS` points: each is the mean of several scores in a row."""
+    """Return a curve that is short enough to be stored: each of its points is the mean of several scores in a row."""
     size = max(ceil(len(curve) / MOST_POINTS), 1)
     parts = [curve[start : start + size] for start in range(0, len(curve), size)]
     return tuple((fmean(at for at, _ in part), fmean(score for _, score in part)) for part in parts)

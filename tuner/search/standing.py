@@ -1,5 +1,10 @@
 """What all trials of a study show about each config, and which config is the best. Pure.
 
+A trial is one short run with a config, and what it measured is a reading of the config. It is cold if the trainer's
+plain command made it, and warm if a session did: a started trainer that serves several trials. Sessions read values a
+little too high. A soak is a long trial that shows whether memory lasts. A rung is a value of the parameter that decides
+how much memory a config needs. A config is eligible if it may be the best.
+
 This file alone holds three rules: which measurements of a config count, which config is the best, and what must still
 be measured by the trainer's plain command.
 """
@@ -7,7 +12,6 @@ be measured by the trainer's plain command.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import NamedTuple
@@ -20,12 +24,8 @@ from tuner.study import LADDER, Config, grouped, launched
 Values = tuple[float, ...]
 """The value of each objective. Larger values are better."""
 
-TIE = 1e-4
-"""Configs whose means of the first objective differ by no more than this share of the larger one count as equal."""
 BROKEN_AFTER = 3
 """If this many trials fail before the first one completes, the trainer was broken: its configs are not at fault."""
-ALIKE = 0.03
-"""Peaks of memory that differ by at most this share may be those of equal needs."""
 SURE = 2.0
 """From this many standard errors on, a config is faster than the default: chance alone shows 1 in 40 so much faster."""
 
@@ -59,7 +59,7 @@ class Standing:
 
     @property
     def config(self) -> Config:
-        """The config, without the pruner's patience."""
+        """The config that was launched: without the pruner's patience, which the trainer does not read."""
         return launched(self.trials[-1].config)
 
     @property
@@ -74,19 +74,22 @@ class Standing:
 
     @property
     def widened_error(self) -> float | None:
-        """The standard error of the first objective for people: wider than `error` if the only reading was disturbed.
+        """The standard error of `value` that people are told: wider than `error` if the only reading was disturbed.
 
-        Choices are made by `error`.
+        Other programs disturb a reading. Choices between configs are made by `error`.
         """
         return self._widened(self.value, self.error)
 
     @property
     def widened_speed_error(self) -> float | None:
-        """The standard error of `samples_per_s` for people: see `widened_error`."""
+        """The standard error of `samples_per_s` that people are told: see `widened_error`."""
         return self._widened(self.samples_per_s or 0.0, self.speed_error)
 
     def _widened(self, value: float, error: float | None) -> float | None:
-        """Return the error of a value; several readings show by themselves how far they scatter."""
+        """Return the error of a value, widened if its only reading was disturbed.
+
+        Several readings show by themselves how far they scatter.
+        """
         return error if self.readings > 1 else widened(value, error, self.trials[0].devices)
 
     @property
@@ -135,16 +138,12 @@ def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     config, the last one counts.
     """
     soaks = [trial for trial in trials if trial.soaks and trial.counts]
-    newest_kind = _kind_of_soak(soaks[-1]) if soaks else None
-    alike = list(takewhile(lambda trial: _kind_of_soak(trial) == newest_kind, reversed(soaks)))
-    newest = {trial.launch: trial.number for trial in reversed(alike)}  # a later soak replaces an earlier one
+    kinds = [trial.soak.kind if trial.soak else None for trial in soaks]  # flags and limit; older versions stored none
+    last_of_another_kind = max((place for place, kind in enumerate(kinds) if kind != kinds[-1]), default=-1)
+    of_newest_kind = soaks[last_of_another_kind + 1 :]
+    newest = {trial.launch: trial.number for trial in of_newest_kind}  # a later soak replaces an earlier one
     replaced = {trial.number for trial in soaks} - set(newest.values())
     return [trial for trial in trials if trial.number not in replaced]
-
-
-def _kind_of_soak(trial: TrialRecord) -> tuple[str, str, float | None] | None:
-    """Return the flags and the limit of memory of a soak; None where an older version stored it."""
-    return trial.soak.kind if trial.soak else None
 
 
 class Ways(NamedTuple):
@@ -157,8 +156,8 @@ class Ways(NamedTuple):
 
     @property
     def pairs(self) -> list[tuple[Standing, Standing]]:
-        """What is known of each config that was measured in both ways: warm, and cold."""
-        return [(session, self.cold[launch]) for launch, session in self.warm.items() if launch in self.cold]
+        """What is known of each config that was measured in both ways: by its warm trials, and by its cold trials."""
+        return [(warm, self.cold[launch]) for launch, warm in self.warm.items() if launch in self.cold]
 
     @property
     def only_warm(self) -> list[Standing]:
@@ -209,7 +208,7 @@ def _too_large(known: Sequence[TrialRecord]) -> set[int]:
 
     They need as much as a config of which the user has told that a training with it ran out of memory.
     """
-    limits = [trial for trial in known if trial.grows_with is not None and trial.failed]
+    limits = [trial for trial in known if trial.grows_with is not None and trial.failed]  # what the user has told
     if not limits:  # reading all peaks takes time
         return set()
     peaks: dict[str, float] = {}
@@ -228,7 +227,7 @@ def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, f
 
     Args:
         trial: A trial of the config.
-        limit: A trial of the config that ran out.
+        limit: A trial of the config that ran out; its `grows_with` names the parameter whose values are the rungs.
         peaks: Launch key → the largest share of memory that probes have measured, in percent.
     """
     rung = trial.config.get(limit.grows_with or "")
@@ -240,7 +239,7 @@ def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, f
     # 2
     peak, limit_peak = peaks.get(trial.launch), peaks.get(limit.launch)
     if peak is not None and limit_peak is not None:
-        factor = 1.0 + ALIKE if ratio < 1.0 else 1.0 - ALIKE
+        factor = 1.03 if ratio < 1.0 else 0.97  # peaks within 3 % may be those of equal needs (chosen)
         return peak > factor * limit_peak
     # 3
     sizes = [(trial.config.get(name), least) for name, least in limit.config.items() if is_number(least)]
@@ -259,7 +258,7 @@ def eligible(trials: Iterable[TrialRecord]) -> Standings:
 def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
     """Return what is known of every config that was measured, also of those that may not be the best.
 
-    The order is that of the first measurements.
+    The order is that of the first measurements. `trials`: all trials of a case.
     """
     may_be_best = eligible(trials)
     measured = (trial for trial in trials if trial.state == COMPLETE and trial.values)
@@ -270,8 +269,7 @@ def all_measured(trials: Sequence[TrialRecord]) -> list[Standing]:
 def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Leader | None:
     """Return the best config, and what is to be said about the choice; None where no config may be the best.
 
-    Trials of the plain command decide; these are cold. A config that only sessions have measured, which are warm, is
-    the best in two cases only:
+    Cold trials decide. A config that only sessions have measured is the best in two cases only:
 
     1. No config was measured cold.
     2. In sessions it beats the config that is the best of the cold ones: it has a higher value and more samples/s. And
@@ -290,7 +288,7 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
     in_session = measured.warm.get(best_of_cold.best.launch)
     if in_session:
         ahead = [rival for rival in measured.only_warm if _beats(rival, in_session)]
-        if ahead := [rival for rival in ahead if not any(_beats(session, rival) for session, _ in measured.pairs)]:
+        if ahead := [rival for rival in ahead if not any(_beats(warm, rival) for warm, _ in measured.pairs)]:
             return _leader_of(ahead, defaults, unconfirmed=True)
     return replace(best_of_cold, unconfirmed=_strongest(measured))
 
@@ -302,7 +300,10 @@ def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Stan
 
 
 def rival(best: Standing, standings: Iterable[Standing]) -> Standing | None:
-    """Return the eligible config with the most samples/s, if these are at least 1.5 times those of the best."""
+    """Return the config that people may prefer to the best: the fastest, if it is at least 1.5 times as fast.
+
+    None where none of the configs is so fast, or where speeds are unknown.
+    """
     first = fastest(standings)
     if first is None or not best.samples_per_s:
         return None
@@ -320,14 +321,14 @@ def incumbent(trials: Iterable[TrialRecord]) -> float | None:
 
     A running probe must beat this mean. It may come from a session, unlike the mean of the best config.
     """
-    return max(map(_value, eligible(trials).values()), default=None)
+    return max((standing.value for standing in eligible(trials).values()), default=None)
 
 
 def broken(trials: Sequence[TrialRecord]) -> set[int]:
-    """Return the failures that say nothing of their configs, because the trainer was broken and has been fixed since.
+    """Return the numbers of the failed trials that say nothing of their configs, because the trainer was broken then.
 
-    These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`: the numbers of the
-    trials.
+    These are the failures before the first complete trial, if there are at least `BROKEN_AFTER`: it has been fixed
+    since.
     """
     # Before any trial completes, the configs may be at fault.
     first_complete = next((place for place, trial in enumerate(trials) if trial.state == COMPLETE), 0)
@@ -344,13 +345,16 @@ def is_failure(kind: str | None) -> bool:
 def front(trials: Iterable[TrialRecord]) -> list[Standing]:
     """Return the Pareto front: the configs that no other config dominates, the largest first objective first.
 
-    `values_to_compare` says which configs count, and with which values. The members have their own values.
+    They are compared by `values_to_compare`, which may differ from the values that their standings hold.
     """
     return _undominated(values_to_compare(trials))
 
 
 def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
-    """Return the configs whose values no other config's values dominate, the largest first value first."""
+    """Return the configs whose values no other config's values dominate, the largest first value first.
+
+    `known`: the values by which each config is compared, and what is known of it.
+    """
     members: list[tuple[Values, Standing]] = []
     for values, standing in sorted(known, key=itemgetter(0), reverse=True):
         # in this order, no config is dominated by a later one
@@ -365,18 +369,17 @@ def values_to_compare(trials: Iterable[TrialRecord]) -> list[tuple[Values, Stand
     A config that was measured cold is compared by its cold values. The values of any other config are `_corrected`.
     """
     measured = ways(trials)
-    pairs = [(session.values, plain.values) for session, plain in measured.pairs]
-    cold = [(standing.values, standing) for standing in measured.cold.values()]
-    only_warm = [(_corrected(standing.values, pairs), standing) for standing in measured.only_warm]
-    return cold + only_warm
+    pairs = [(warm.values, cold.values) for warm, cold in measured.pairs]
+    of_cold = [(standing.values, standing) for standing in measured.cold.values()]
+    return of_cold + [(_corrected(standing.values, pairs), standing) for standing in measured.only_warm]
 
 
 def _corrected(values: Values, pairs: Sequence[tuple[Values, Values]]) -> Values:
     """Return the values that the plain command would probably measure of a config that only sessions have measured.
 
     Each value is lowered by the mean share by which sessions read too high. But if the config dominates some configs of
-    `pairs` in sessions, it counts as at least as good as these are cold, unless another config of `pairs` dominates it
-    in sessions.
+    `pairs` in sessions, it counts as at least as good as their cold values, unless another config of `pairs` dominates
+    it in sessions: see `dominates`.
 
     Args:
         values: The warm values of the config.
@@ -402,7 +405,7 @@ def dominates(values: Values, rivals: Values) -> bool:
 
 
 def of_both(standings: Iterable[Standing]) -> list[Standing]:
-    """Return the eligible configs that no other config dominates in the first objective and samples/s."""
+    """Return the eligible configs that no other config dominates in both first objective and samples/s."""
     return _undominated(((each.value, _speed(each)), each) for each in standings if each.is_eligible)
 
 
@@ -425,8 +428,8 @@ def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconf
     """
     is_speed = all(rival.value == rival.samples_per_s for rival in rivals)
     candidates = rivals if is_speed else _unbeaten(rivals)
-    top = max(candidates, key=_value)
-    tie = TIE * top.value
+    top = max(candidates, key=attrgetter("value"))
+    tie = 1e-4 * top.value  # a smaller difference counts as none (chosen)
     equal = [rival for rival in candidates if top.value - rival.value <= max(tie, _noise(rival.error, top.error))]
     # 1
     if is_speed:
@@ -449,9 +452,10 @@ def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconf
 
 
 def _unbeaten(rivals: Sequence[Standing]) -> list[Standing]:
-    """Return the configs that no other config beats, in their order.
+    """Return the configs that no other config beats in both the first objective and samples/s, in their order.
 
-    To compare all pairs would take too long with thousands of configs.
+    To compare all pairs would take too long with thousands of configs. So the values are gone through from the highest
+    down, and each config is compared with the fastest of those with a higher value.
     """
     fastest_at: dict[float, float] = {}  # value → the most samples/s of a config with this value
     for rival in rivals:
@@ -477,13 +481,13 @@ def _strongest(measured: Ways) -> Standing | None:
     subtracted first. The config must then be ahead of the best cold config by more than the standard error of this
     difference, in which the error of the offset counts, too. Otherwise None is returned.
     """
-    top = max(measured.only_warm, key=_value, default=None)
+    top = max(measured.only_warm, key=attrgetter("value"), default=None)
     if top is None:
         return None
-    differences = [session.value - plain.value for session, plain in measured.pairs]
-    errors = [_noise(session.error, plain.error) for session, plain in measured.pairs]
+    differences = [warm.value - cold.value for warm, cold in measured.pairs]
+    errors = [_noise(warm.error, cold.error) for warm, cold in measured.pairs]
     offset, offset_error = _shrunk_mean(differences), error_of_mean(differences, errors)
-    best_cold = max(measured.cold.values(), key=_value)
+    best_cold = max(measured.cold.values(), key=attrgetter("value"))
     noise = math.hypot(top.error or 0.0, best_cold.error or 0.0, offset_error or 0.0)
     return top if top.value - offset > best_cold.value + noise else None
 
@@ -505,39 +509,35 @@ def _noise(first: float | None, second: float | None) -> float:
     return math.hypot(first or 0.0, second or 0.0)
 
 
-def _value(standing: Standing) -> float:
-    """Return the first objective, as a key to sort by."""
-    return standing.value
-
-
 def _speed(standing: Standing) -> float:
     """Return the samples/s; 0 where they are unknown."""
     return standing.samples_per_s or 0.0
 
 
 def _eligible_standings(trials_of: Mapping[str, Sequence[TrialRecord]]) -> Standings:
-    """Return what each config's trials show together, of the configs that may be the best: by the launch key."""
-    standings = {launch: _eligible(same) for launch, same in trials_of.items()}
-    return {launch: standing for launch, standing in standings.items() if standing}
+    """Return what the trials of each config show together, without the configs that may not be the best.
 
+    These are the configs whose last trial failed, and those of which a trial was not eligible.
 
-def _eligible(same: Sequence[TrialRecord]) -> Standing | None:
-    """Return what a config's trials show together; None where the last one failed, or where one was not eligible."""
-    ran = [trial for trial in same if not trial.failed]
-    if same[-1].failed or not all(trial.may_be_best for trial in ran):
-        return None
-    probes = [trial for trial in ran if not trial.soaks]
-    return _averaged(probes or ran)
+    `trials_of`: the launch key of a config → its trials, in their order.
+    """
+    standings: dict[str, Standing] = {}
+    for launch, same in trials_of.items():
+        ran = [trial for trial in same if not trial.failed]
+        if not same[-1].failed and all(trial.may_be_best for trial in ran):
+            probes = [trial for trial in ran if not trial.soaks]
+            standings[launch] = _averaged(probes or ran)  # soaks count only where there is no probe
+    return standings
 
 
 def _barred(same: Sequence[TrialRecord]) -> Standing:
-    """Return what the trials that gave a number show together, of a config that may not be the best."""
+    """Return what the trials of a config that may not be the best show together; all of them gave a number."""
     cold = [trial for trial in same if not trial.warm]
     return replace(_averaged(cold or same), is_eligible=False)
 
 
 def _averaged(ran: Sequence[TrialRecord]) -> Standing:
-    """Return the means of the readings that count, with their standard errors."""
+    """Return what some trials of one config show together: the means of the readings that count, with their errors."""
     readings = agreeing(ran)
     values = [trial.values for trial in readings]
     speeds = [(trial.samples_per_s, trial.probe.samples_per_s_se) for trial in readings]
@@ -558,7 +558,7 @@ AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
 def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return in words why the speeds of two configs cannot be compared; None where they can.
 
-    They cannot in three cases:
+    That is so in three cases:
 
     1. Two readings of one config are far apart.
     2. Other programs were much busier beside one of the configs.
@@ -572,14 +572,14 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
     # 1 and 2
     if reason := far_apart(first) or far_apart(second) or much_busier(first, second) or much_busier(second, first):
         return reason
-    for trials, others in ((first, second), (second, first)):
+    for trials, rivals in ((first, second), (second, first)):
         # 3
         for trial in trials:
             change = trial.probe.change
             if change is None or max(change.times, 1.0 / change.times) < 1.5:
                 continue
-            if not any(_has_reached(other, change, trial) for other in others):
-                newest = others[-1]
+            if not any(_has_reached(rival, change, trial) for rival in rivals):
+                newest = rivals[-1]
                 at = f"iteration {change.iteration}, after {change.seconds:.1f} s"
                 end = f"#{newest.number} ended at iteration {newest.probe.iteration}, after {_trained_s(newest):.1f} s"
                 return f"#{trial.number} went on at {change.times:.2g} times its speed from {at}, and {end}"
@@ -589,7 +589,8 @@ def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str |
 def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return a sentence if other programs were much busier beside the first config than beside the second.
 
-    The quietest reading of each counts. None if they were not, or if it is not known, as on GPUs.
+    Each config is given by its trials, of which the quietest counts. None if other programs were not much busier, or
+    if that is not known, as on GPUs.
     """
     known = [
         [(trial.others_pct, trial.number) for trial in trials if trial.others_pct is not None]
@@ -607,20 +608,20 @@ def much_busier(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> 
 
 
 def agreeing(readings: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
-    """Return the readings of one config without those that contradict the others, in their order.
+    """Return the readings of one config that its means are made of: without those that contradict the others.
 
     1. A reading during which other programs used the processors does not count if an undisturbed reading is far off.
     2. Where more than half of three or more readings are near their median, the others do not count.
     """
     # 1
     calm = [trial for trial in readings if not trial.is_disturbed]
-    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, other)) for other in calm)]
+    counted = [trial for trial in readings if trial in calm or not any(far_apart((trial, quiet)) for quiet in calm)]
     # 2
     by_speed = sorted(counted, key=lambda trial: trial.samples_per_s or trial.probe.iterations_per_s or 0.0)
     median = by_speed[len(by_speed) // 2]
     typical = [trial for trial in counted if not far_apart((trial, median))]
-    are_most_typical = len(counted) >= 3 and 2 * len(typical) > len(counted)
-    return typical if are_most_typical else counted
+    is_majority = len(counted) >= 3 and 2 * len(typical) > len(counted)
+    return typical if is_majority else counted
 
 
 def far_apart(trials: Sequence[TrialRecord]) -> str | None:
@@ -646,7 +647,7 @@ def far_apart(trials: Sequence[TrialRecord]) -> str | None:
 
 
 def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bool:
-    """Return whether a trial ran long enough to show a change of speed as the trial `changed` shows it.
+    """Return whether a trial ran so long that it would show the change of speed that the trial `changed` shows.
 
     It must have made as many iterations or samples, and have trained for as many seconds. A trial whose iterations are
     unknown is judged by the seconds alone.
@@ -657,6 +658,7 @@ def _has_reached(trial: TrialRecord, change: Change, changed: TrialRecord) -> bo
     if reached is None or reached >= change.iteration:
         return True
     iterations, samples = changed.probe.iteration, changed.probe.samples
+    # with larger batches, as many samples take fewer iterations
     samples_at_change = change.iteration * samples / iterations if samples and iterations else math.inf
     return (trial.probe.samples or 0) >= samples_at_change
 

@@ -1,4 +1,9 @@
-"""The strategies: which choosers choose, in which order, and which pruner stops a probe."""
+"""The strategies: which choosers choose, in which order, and which pruner stops a probe.
+
+A chooser returns the config of the next probe, or nothing; a strategy asks its choosers in order. The ladder is the
+parameter that decides how much memory a config needs, and its values are the rungs. A session is a started trainer
+that serves several probes, usually those of one rung. A sibling is a similar case that was searched before.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,26 +27,31 @@ from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpe
 def ordered(configs: Sequence[Config], ladder: str | None) -> Chooser:
     """Return the chooser of the configs of a list in their order, except for those that cannot fit into memory.
 
-    Workers side by side keep to rungs of their own, so that each rung's session is started once. A config of the open
-    session comes first, then one of a rung where no other worker is, then any other. `ladder`: the parameter whose
-    values are the rungs.
+    Several workers may share a search. Each keeps to a rung of its own, so that each rung's session is started once.
+
+    `ladder`: the parameter whose values are the rungs.
     """
+    name = ladder or LADDER
 
     def choose(history: History, price: Price) -> Choice | None:
         """Choose a new config: one of the open session, else one of a rung where no other worker is, else the first."""
-        new = list(filter(history.is_new, configs))
-        if not new:
-            return None
-        name = ladder or LADDER
         busy_rungs = {trial.params.get(name) for trial in history.trials if trial.state == TrialState.RUNNING}
-        # False comes before True: no start, then a rung that is not busy.
-        return Choice(config=min(new, key=lambda config: (price(config) > 0.0, config.get(name) in busy_rungs)))
+
+        def order(config: Config) -> tuple[bool, bool]:
+            """Return a key that sorts the open session first, then rungs that are not busy: False comes before True."""
+            return price(config) > 0.0, config.get(name) in busy_rungs
+
+        config = min(filter(history.is_new, configs), key=order, default=None)
+        return None if config is None else Choice(config=config)
 
     return choose
 
 
 def downwards(space: Space) -> list[Config]:
-    """Return each variant at each rung, from the largest rung down; other parameters take their first value."""
+    """Return the configs with which a failing case is recovered: each variant of the agent at each rung, largest first.
+
+    Other parameters take their first value.
+    """
     rungs = sorted(space.rungs, key=float, reverse=True) or [None]
     return [space.first_at(rung, variant) for rung, variant in product(rungs, space.values(VARIANT) or (None,))]
 
@@ -52,11 +62,14 @@ def until_one_runs(history: History, price: Price) -> Done | None:
 
 
 Siblings = Callable[[], Sequence[Sibling]]
-"""Looks up the cases that are like a case. Called only where they matter."""
+"""Looks up the cases that are similar to a case. Only a strategy that learns from them calls it."""
 
 
 def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings) -> Strategy:
-    """Return the strategy that the study file names. `resumed_at`: the number of trials so far."""
+    """Return the strategy that the study file names: by expected gain, or what TPE or a random sampler draws.
+
+    `resumed_at`: the number of trials so far, with which a resumed search draws new random numbers.
+    """
     cases = siblings()
     if spec.sampler == "gain":
         goal = Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
@@ -65,7 +78,10 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
 
 
 def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (), *, resumed_at: int = 0) -> Strategy:
-    """Return the strategy of the siblings' best configs, then the seeds, then what TPE or a random sampler draws."""
+    """Return the strategy of the siblings' best configs, then `Space.seeds`, then what TPE or a random sampler draws.
+
+    `resumed_at`: the number of trials so far.
+    """
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
     return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose))
@@ -77,7 +93,7 @@ def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy
 
 
 def recovery(space: Space) -> Strategy:
-    """Return the strategy that goes down the ladder until a config runs, for a case that has had no success."""
+    """Return the strategy for a case in which no config has run: it goes down the ladder until one does."""
     return Strategy(choosers=(until_one_runs, retry, ordered(downwards(space), space.ladder)))
 
 
@@ -86,8 +102,8 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
 
     A constraint may compare a config with the default config of its rung. If the default is probed first, the
     constraint is judged once, as soon as the config has been measured. Two workers that begin a rung at the same time
-    both measure its default, so that neither waits for the other. A retry stays as it is. A default that cannot run is
-    not waited for.
+    both measure its default, so that neither waits for the other. A default that cannot run is not waited for. Only a
+    config that was never probed waits for its default: a retry or a confirmation stays as it is.
     """
 
     def choose(history: History, price: Price) -> Choice | Done | None:
@@ -106,9 +122,9 @@ class GuardedPruner(BasePruner):
     """Stops a probe that the inner pruner wants to stop, once the probe has been well below the best for long enough.
 
     Many configs have nearly the same utilisation: Hyperband alone stopped half of the configs within 3 % of the best.
-    So a probe must first stay more than `margin_pct` percent below the incumbent for `patience` iterations in a row. If
-    the study searches `pruner_patience`, the trial's own value counts. Optuna's PatientPruner does not help: it waits
-    for values that get worse, and here these are only noise.
+    So a probe must first stay more than `margin_pct` percent below the incumbent, the best mean so far, for `patience`
+    iterations in a row. If the study searches `pruner_patience`, the trial's own value counts. Optuna's PatientPruner
+    does not help: it waits for values that get worse, and here these are only noise.
     """
 
     def __init__(self, inner: BasePruner, *, patience: int, margin_pct: float = 15.0) -> None:
@@ -120,12 +136,12 @@ class GuardedPruner(BasePruner):
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
         """Return whether the trial should stop. Its reported values are the objective so far, and larger is better."""
-        if self._inner.prune(study, trial):  # Hyperband says yes only at the ends of its rungs, so ask at every step
+        if self._inner.prune(study, trial):  # Hyperband says yes only at a few steps, so ask at each and remember it
             self._advised.add(trial.number)
         if trial.number not in self._advised:
             return False
         best = incumbent(ended_trials(since_mended(study)))
-        if best is None:
+        if best is None:  # no config has been measured
             return False
         patience = trial.params.get(PATIENCE, self._patience)
         newest_steps = sorted(trial.intermediate_values)[-patience:]
@@ -145,7 +161,7 @@ class UnbracketedPruner(BasePruner):
 
 
 def build_pruner(spec: PrunerSpec, iterations: int) -> BasePruner:
-    """Return the pruner that the study file names. A step is an iteration, `iterations` the length of a full probe."""
+    """Return the pruner that the study file names. `iterations`: those of a full probe; an iteration is a step."""
     hyperband = HyperbandPruner(
         min_resource=spec.min_resource,
         max_resource=max(spec.max_resource or iterations, spec.min_resource),

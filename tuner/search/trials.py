@@ -1,4 +1,8 @@
-"""What the search reads of a study's trials and stores in them: configs, failures, measurements, missing memory."""
+"""What the search reads of a study's trials and stores in them: configs, failures, measurements, missing memory.
+
+A trial is Optuna's record of a probe, which is one short run with one config. The ladder is the parameter that decides
+how much memory a config needs, and its values are the rungs.
+"""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -57,7 +61,7 @@ def suggest(trial: Trial, space: Space) -> Config:
 
 
 def since_mended(study: Study) -> list[FrozenTrial]:
-    """Return the trials since the study's set-up was mended, or all where it never was.
+    """Return the trials that count: those since a person has mended the study's set-up, or all where nobody has.
 
     A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
     """
@@ -66,10 +70,10 @@ def since_mended(study: Study) -> list[FrozenTrial]:
 
 
 def typed_trial(trial: FrozenTrial) -> TrialRecord:
-    """Return a trial of Optuna as the typed trial that everybody reads."""
+    """Return a trial of Optuna in the typed form that the whole package reads."""
     return read(
         trial.user_attrs,
-        trial.constraints if trial.system_attrs else None,
+        trial.constraints if trial.system_attrs else None,  # which hold them; to read takes time
         state=trial.state.name,
         config=trial.params,
         number=trial.number,
@@ -83,7 +87,7 @@ def ended_trials(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
 
 
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
-    """Return the number of failures in a row at the end of a config's trials.
+    """Return how often a config has failed in a row just now, to decide whether it is probed again.
 
     Failures that say nothing about the config do not count, and do not end the row.
     """
@@ -94,7 +98,7 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
 
 
 def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
-    """End a trial as its verdict says. Missing memory and missed bounds become Optuna constraints."""
+    """Store a verdict in a trial, and end the trial. Missing memory and missed bounds become Optuna constraints."""
     if verdict.constraint is not None:
         trial.set_constraint(MEMORY, verdict.constraint)
     if verdict.ineligible:

@@ -1,4 +1,9 @@
-"""Decides what the study records about a probe. Pure."""
+"""Decides what the study records about a probe, and when a probe that runs may end. Pure.
+
+A probe is a short run of the training with one config. Its window holds the iterations that are measured. The incumbent
+is the best mean so far. A rung is a value of the parameter that decides how much memory a config needs. A session is a
+started trainer that serves several probes; the plain command starts a trainer for one.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +48,7 @@ class Verdict:
     unread: tuple[str, ...] = ()
     """The objectives without a number, if the probe ran."""
     missed: Mapping[str, float] = field(default_factory=dict)
-    """Metric with a constraint → the share of the bound by which the metric misses it; 0 or below if it keeps it."""
+    """Metric with a constraint → the share of its bound by which it misses the bound; 0 or below where it keeps it."""
     retry: bool = False
     """Whether the same config is to be probed again."""
 
@@ -76,8 +81,8 @@ def judge(
         headroom_pct: The percentage of each device's memory that must stay free.
         training_hours: The hours after which memory that surely grows must not have ended.
         constraints: The bounds that the config must keep.
-        default: The metrics of the default config at the same rung, for bounds that name it.
-        attempt: The failures of this config in a row, including this one.
+        default: The metrics of the default config at the same rung, for bounds relative to it; None if unknown.
+        attempt: The failures of this config in a row, including this probe's, if it has failed.
     """
     if result.failure is not None:  # 1
         return _verdict_on_failure(result, result.failure, attempt)
@@ -108,7 +113,10 @@ def judge(
 
 
 def _complaints_of_memory(result: probe.ProbeResult, headroom_pct: float, training_hours: float) -> Iterator[str]:
-    """Yield why a longer run may run out of memory: it grows, too little stayed free, or the allocator had to retry."""
+    """Yield why a longer run may run out of memory: it grows, too little stayed free, or the allocator had to retry.
+
+    `headroom_pct` and `training_hours`: as of `judge`.
+    """
     for device in result.devices:
         rising, total_mib = Rising.of(device), device.mem_total_mib
         if rising and total_mib and rising.now_mib + rising.sure_mib_per_h * training_hours > total_mib:
@@ -155,12 +163,13 @@ class _LiveProbe:
     so_far: probe.ProbeResult
     limits: ProbeSpec
     incumbent: float | None
+    """The value that the probe must beat; None where there is none yet."""
 
     def is_known(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
         """Return whether an objective will be known well enough after `more` iterations like those so far.
 
-        It is known well enough once its standard error is at most `factor` times the target of the study, or once it is
-        clearly below the incumbent.
+        It is known well enough once its standard error is at most `factor` times the target error of the study, or once
+        it is clearly below the incumbent.
 
         The error has two parts: scatter, which iterations reduce, and the error of the window's edges, which they do
         not. An objective also counts as known once the scatter is below half of the edges' error: all further
@@ -239,9 +248,9 @@ def next_answer(
 
 
 def judge_unlaunched(config: Config, frontier: Frontier) -> tuple[probe.Failure, Verdict] | None:
-    """Return the failure and the verdict of a config that surely runs out of memory; None for any other config.
+    """Return the failure and the verdict of a config that surely runs out of memory, so that it need not be launched.
 
-    Such a config is not launched.
+    None for any other config. `frontier` knows the configs that ran out of memory.
     """
     beyond = frontier.beyond(config)
     if beyond is None:

@@ -1,6 +1,11 @@
 """The study of one case: what its trials come to, the next config, a running probe, and the result.
 
-It makes what the database keeps of an ended trial, and ends trials whose process is gone.
+A probe is a short run of the training with one config, and a trial is its record in the database. Several workers, each
+a process, may share a study: each trial holds a lease, which names its process and is renewed while that lives. This
+file also makes what the database keeps of an ended trial, and ends trials whose process is gone.
+
+A session is a started trainer that serves several probes. To confirm a config is to measure it again by the trainer's
+plain command, outside any session.
 """
 
 import json
@@ -57,7 +62,7 @@ def probe_record(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, 
 
 
 def _within(folder: Path, path: str) -> str:
-    """Return a path relative to a folder if it lies inside, otherwise the path."""
+    """Return a path relative to a folder if it lies inside; otherwise, and where it is empty, the path itself."""
     return str(Path(path).relative_to(folder)) if path and Path(path).is_relative_to(folder) else path
 
 
@@ -67,22 +72,23 @@ RESULT_FILE = "result.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnstoredResult:
-    """The result of a trial that could not be stored, and the process that ran the trial."""
+    """The result of a trial that could not be stored in the database, as a file keeps it."""
 
     number: int
     """The number of the trial."""
     lease: Lease
+    """The process that ran the trial."""
     verdict: Verdict
     record: ProbeRecord
 
     def is_of(self, trial: FrozenTrial) -> bool:
-        """Return whether the result is of this trial. A trial in another database may have the same number."""
+        """Return whether this is the result of a trial. A trial of another database may have the same number."""
         lease = Lease.read(trials.typed_trial(trial).lease)
         return trial.number == self.number and lease is not None and lease.same(self.lease)
 
 
 class TakenBack(NamedTuple):
-    """How many trials had lost their process."""
+    """How many trials had lost their process, and what became of them."""
 
     stored: int
     """The number of trials whose result was in a file and is now stored."""
@@ -187,8 +193,8 @@ def _expected_s(choice: Choice, history: History) -> float | None:
 def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own: Config | None) -> bool:
     """Return whether a probe leaves enough time to measure the own config and the best again after it.
 
-    True before four trials have finished, because then time is kept only for an own config that hides what is faster:
-    see `History.disturbed_own`.
+    Before four trials have finished, no time is kept for that, so that the search can begin. It is kept then only if a
+    disturbed reading of the own config hides which config is faster: see `History.disturbed_own`.
 
     Args:
         choice: The probe.
@@ -199,7 +205,7 @@ def _leaves_time_to_confirm(choice: Choice, history: History, left_s: float, own
     next_s, usual_s = _expected_s(choice, history), history.usual_s
     if next_s is None or usual_s is None:
         return True
-    confirmations_s = usual_s + max(usual_s, history.confirmation_s)
+    confirmations_s = usual_s + max(usual_s, history.confirmation_s)  # of the own config and the best
     is_enough = left_s >= next_s + confirmations_s
     return is_enough or (history.finished < FIRST_TRIALS and not (own and history.disturbed_own(own)))
 
@@ -209,7 +215,7 @@ Otherwise = TypeVar("Otherwise")
 
 
 class CaseStudy:
-    """The study of one case, whose `history` says what its trials come to. One in the database is resumed.
+    """The study of one case, whose `history` says what its trials come to. A study in the database is resumed.
 
     - `strategy` makes the strategy from the number of trials so far: a resumed search draws by another seed.
     - `objectives` are the names of a trial's values, in their order. With several objectives, the best is a Pareto
@@ -223,7 +229,7 @@ class CaseStudy:
     """
 
     LOCKED_S = 5.0
-    """While a probe runs, a database whose file another program locks is left alone for this many seconds."""
+    """For this many seconds a probe that runs leaves a database alone, once it has found its file locked."""
 
     def __init__(
         self,
@@ -241,7 +247,7 @@ class CaseStudy:
         """Open the study of a case, or begin it, and store the record of the case. For the arguments see the class."""
 
         def opened() -> tuple[Study, int]:
-            """Return the study with the record of its case, and the number of its trials."""
+            """Return the study, after storing the record of its case, and the number of its trials."""
             study = open_study(database, name, objectives=objectives, pruner=pruner, identity=identity)
             study.set_user_attr(schema.CASE, encode(case))
             return study, len(study.get_trials(deepcopy=False))
@@ -254,7 +260,7 @@ class CaseStudy:
         self._identity = schema.storable(identity)
         self._strategy = strategy(trials_so_far)
         self._held_up = False
-        """Whether nothing begins here until other probes on this machine have ended."""
+        """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
         self._beat_s = 0.0
         """When the lease was renewed last."""
         self._locked_until_s = 0.0
@@ -273,8 +279,8 @@ class CaseStudy:
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
         """Return what work returns; `otherwise`, without waiting, if another program locks the database's file.
 
-        Work during a probe is done so: that program may be the trainer, whose output is not read while this waits.
-        After a lock was met, the file is left alone for `LOCKED_S` seconds.
+        Work during a probe is done so: the trainer's output is not read while this waits, and the trainer may be the
+        program that locks the file. Once the file was locked, it is left alone for `LOCKED_S` seconds.
         """
         if time.monotonic() < self._locked_until_s:
             return otherwise
@@ -285,25 +291,25 @@ class CaseStudy:
             return otherwise
 
     def _forget(self) -> None:
-        """Forget what Optuna's trials keep in memory: it may be of a transaction that was never committed."""
+        """Make Optuna's objects of trials anew: what they keep may be of a transaction that was never committed."""
         self._trials = {number: self._trial(number) for number in self._trials}
 
     def _trial(self, number: int) -> Trial:
-        """Return Optuna's trial of this number."""
+        """Return Optuna's object of the trial of this number."""
         return Trial(self._study, self._database.storage.trial_id(self._name, number))
 
     def history(self) -> History:
         """Return what the study has probed so far, read now."""
         history = History(self._study, self._space)
-        self._transact(lambda: (history.trials, history.signs))
+        self._transact(lambda: (history.trials, history.signs))  # the history keeps what it has read
         return history
 
     @property
     def awaited(self) -> frozenset[int]:
-        """The ids of the running probes for which this process waits before it asks for the next trial.
+        """The ids of the running trials for which this process waits where it cannot begin a trial.
 
-        These are all probes of the case, because their results may change what is left to do. Where a confirmation
-        needs the machine to itself, all other probes on this machine count, too.
+        These are all trials of the case, because their results may change what is left to do. Where a confirmation
+        needs the machine for itself, all other trials on this machine count, too.
         """
         running = self._transact(self._running_probes)
         waits_for = [probe for probe in running if probe.case == self._name or (self._held_up and probe.is_here)]
@@ -314,7 +320,7 @@ class CaseStudy:
         return self._database.storage.running_probes(self._name.split("/", 1)[0], self._database.lives)
 
     def incumbent(self) -> float | None:
-        """Return the value that a running probe must beat: see `History.incumbent`.
+        """Return the value that a running probe must beat, the best mean so far: see `History.incumbent`.
 
         While another program locks the file of the database, it is the value that was read last.
         """
@@ -337,13 +343,15 @@ class CaseStudy:
     def _stored_or_made(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
         """Return what the study stores as an attribute. If it stores nothing, make it from the trials and store it.
 
+        It happens in one transaction, so that all workers get the same.
+
         Args:
             name: The name of the attribute, and of the property of `StudyAttributes` that reads it.
             make: Makes it from the trials. None, which is not stored, if they do not suffice.
         """
 
         def stored_or_made() -> Answer:
-            """Return what is stored or made, in one transaction."""
+            """Return the stored value; make and store it if there is none and the trials suffice."""
             if (stored := getattr(self.attributes, name)) is not None:
                 return stored
             if (made := make(self.history().trials)) is not None:
@@ -362,7 +370,7 @@ class CaseStudy:
         """
 
         def end_dropped() -> tuple[int, list[Path]]:
-            """End the trials in one transaction; return their number, and the files whose results are now stored."""
+            """End the trials whose process is gone; return their number, and the files whose results are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
             results = _read_unstored(probes) if dropped else {}
@@ -393,14 +401,14 @@ class CaseStudy:
     ) -> Asked | None:
         """Begin a trial of the next config, with a lease of this process, and return it; None where none may begin.
 
-        Once the search has ended, the best config of the sessions, if any, is confirmed. The last of a limited time is
-        kept for this. A confirmation waits until no other probe of the study runs on this machine, and no other probe
-        of a search begins here while it runs.
+        Once the search has ended, the best config is confirmed if only sessions have measured it. The last part of a
+        limited time is kept for this. A confirmation waits until no other probe of the study runs on this machine, and
+        no other probe begins here while it runs: they would disturb it.
 
         Args:
             target: The number of ended and running trials at which the search ends; None where only the strategy ends
                 it.
-            price: Returns what a probe of a config costs now.
+            price: Returns how many trainer starts a probe of a config takes now: 0 in an open session, otherwise 1.
             has_time: Returns whether a probe of so many seconds may begin. The seconds are the median of the case's
                 probes, or fewer where the strategy expects fewer; None before the case's first value.
             left_s: Returns the seconds in which probes may begin.
@@ -410,23 +418,24 @@ class CaseStudy:
         """
 
         def begin() -> tuple[Trial, Asked] | None:
-            """Return the trial that begins, for Optuna and for the caller; None where none may begin."""
+            """Begin a trial, and return it in the forms of Optuna and of the caller; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             probes_here = [probe for probe in self._running_probes() if probe.is_here] if self._confirm else []
-            self._held_up = any(probe.confirms for probe in probes_here)
+            self._held_up = any(probe.confirms for probe in probes_here)  # a confirmation has the machine for itself
             if self._held_up:
                 return None
             choice = self._choice(history, target, price, left_s())
             if choice is None:
                 return None
-            self._held_up = choice.why is Why.CONFIRM and bool(probes_here)  # it must have the machine to itself
+            self._held_up = choice.why is Why.CONFIRM and bool(probes_here)
             if self._held_up or not has_time(_expected_s(choice, history)):
                 return None
             trial = ask_for(self._study, self._space, choice.config)
             trial.set_user_attr(schema.LEASE, self._database.lease())
-            for name, has_text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
-                if has_text:
+            # the search goes on, so why it ended or stopped before is out of date
+            for name, text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
+                if text:
                     self._study.set_user_attr(name, None)
             return trial, _begun(trial, self._space, choice, history)
 
@@ -446,7 +455,7 @@ class CaseStudy:
         Args:
             history: What the study has probed so far.
             target: The number of ended and running trials at which the search ends; None without such a number.
-            price: Returns what a probe of a config costs now.
+            price: As of `ask`.
             left_s: The seconds in which probes may begin.
         """
         choice = None
@@ -462,14 +471,14 @@ class CaseStudy:
         return confirmation or choice
 
     def end(self, *, keep: bool = True) -> str | None:
-        """Return in words why the search has nothing left to probe; None while it has.
+        """Return in words why the search has nothing left to probe; None while something is left.
 
-        `keep`: whether the study stores the reason, which counts until its next trial begins. It is not stored while
-        other workers still probe.
+        `keep`: whether the study stores the reason until its next trial begins. It is not stored while other workers
+        still probe.
         """
 
         def ended() -> str | None:
-            """Return why nothing is left, in one transaction."""
+            """Return why nothing is left to probe, and store it as the caller wants; None while something is left."""
             history = self.history()
             answer = self._strategy.choose(history, free)
             reason = answer.reason if isinstance(answer, Done) else None
@@ -480,7 +489,7 @@ class CaseStudy:
         return self._transact(ended, alone=True)
 
     def stop(self, how: str) -> None:
-        """Keep how the search has stopped, and how it goes on, until its next trial begins."""
+        """Store how the search has stopped, and how it goes on, until its next trial begins."""
         self._transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
@@ -508,10 +517,10 @@ class CaseStudy:
         return bool(would_prune)
 
     def beat(self, asked: Asked) -> None:
-        """Renew the lease every `BEAT_S` seconds, so that workers on other hosts know that this process lives."""
+        """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:
-            """Return when the lease was renewed."""
+            """Renew it, and return when that was."""
             self._trials[asked.number].set_user_attr(schema.LEASE, self._database.lease())
             return time.monotonic()
 

@@ -1,6 +1,7 @@
 """The database behind a study: opened once, its schema made, its trials handed out under one lock.
 
-Its transactions survive lost connections, servers that go away, and files that others lock.
+Several workers may share it, a file of SQLite or a server. Its transactions survive lost connections, servers that go
+away, and files that other programs lock. Sessions in this file are those of SQLAlchemy, through which Optuna works.
 """
 
 import logging
@@ -43,14 +44,14 @@ class FileLockedError(StoreError):
 
 
 class RolledBackError(Exception):
-    """Something goes on in a transaction that an error has ended; its cause is that error."""
+    """Some work goes on in a transaction that an error has ended. That error is the cause of this exception."""
 
 
 _LOG = logging.getLogger(__name__)
 
 
-def retry_connecting(engine: sql.Engine, away_s: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Let an engine wait for a server that is away: it tries each new connection again and again.
+def retry_connecting(engine: sql.Engine, away_s: float, sleep: Callable[[float], None]) -> None:
+    """Let an engine wait for a server that is away: from now on it tries each new connection again and again.
 
     SQLAlchemy, psycopg and libpq try only once. An engine with `pool_pre_ping` also replaces connections that a restart
     has cut. Each wait is logged once.
@@ -81,22 +82,24 @@ def retry_connecting(engine: sql.Engine, away_s: float, sleep: Callable[[float],
 def raise_losses(engine: sql.Engine) -> None:
     """Let an engine raise ConnectionLostError for each error after which the transaction may succeed if it is repeated.
 
-    The connection was lost during a statement, or PostgreSQL reports a conflict, a deadlock or a cancelled statement.
+    That is so where the connection was lost during a statement, and where PostgreSQL reports a conflict, a deadlock or
+    a cancelled statement.
     """
     repeatable = {"40001", "40P01", "57014"}  # codes of PostgreSQL
 
     @event.listens_for(engine, "handle_error")
     def check(context: sql.ExceptionContext) -> None:
-        """Raise for a loss; any other error passes."""
+        """Raise ConnectionLostError for such an error; any other error passes."""
         is_lost = context.is_disconnect or getattr(context.original_exception, "sqlstate", None) in repeatable
         if is_lost and context.connection is not None:  # without it, the error is one of connecting
             raise ConnectionLostError(str(context.original_exception)) from context.original_exception
 
 
 class Transactions:
-    """Runs work in transactions which all sessions of Optuna's storage join; nothing is stored before the work is done.
+    """Runs several calls of Optuna's storage in one transaction: either all that they write is stored, or nothing.
 
-    SQLite begins the transaction with the first write, so that work which reads and decides holds up no other program.
+    Optuna alone uses a transaction for each call. SQLite begins the transaction with the first write, so that work
+    which reads and decides holds up no other program.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class Transactions:
 
         Args:
             engine: The engine of the storage.
-            sessions: Its sessions.
+            sessions: The sessions through which the storage reads and writes.
             away_s: For how many seconds lost connections are replaced before the error is raised.
             sleep: Waits for a number of seconds.
             now_s: Returns the time in seconds.
@@ -137,8 +140,8 @@ class Transactions:
 
         Args:
             work: What to do.
-            at_begin: Done at the beginning of each transaction.
-            before_repeat: Done after that, before the work is repeated.
+            at_begin: Called at the beginning of each transaction, also of a repeated one, with its connection.
+            before_repeat: Called after that, before the work is repeated.
 
         Raises:
             ConnectionLostError: Connections are still lost `away_s` seconds after the first loss.
@@ -178,7 +181,7 @@ class Transactions:
         """Yield a connection whose transaction all sessions join; roll back what is not committed."""
         with self._engine.connect() as connection:
             self._transaction = connection.begin()
-            self._bind(bind=connection, join_transaction_mode="rollback_only")
+            self._bind(bind=connection, join_transaction_mode="rollback_only")  # a session's commit stores nothing yet
             try:
                 yield connection
             finally:
@@ -186,12 +189,12 @@ class Transactions:
                 self._bind(bind=self._engine, join_transaction_mode="conditional_savepoint")
 
     def _refuse_after_rollback(self, connection: sql.Connection) -> None:
-        """Keep sessions from beginning a transaction of their own after an error has ended the common one."""
+        """Raise RolledBackError where a session begins a transaction after an error has ended that of all sessions."""
         if self._transaction is not None and not self._transaction.is_active:
             raise RolledBackError("the transaction has been rolled back")
 
     def _bind(self, **settings: object) -> None:
-        """Give the sessions that begin from now on these settings."""
+        """Give these settings of SQLAlchemy to the sessions that begin from now on."""
         self._sessions.remove()
         self._sessions.configure(**settings)
 
@@ -214,16 +217,16 @@ class Transactions:
 
 
 SLICE_S = 0.5
-"""How long SQLite waits at a time."""
+"""How long SQLite waits at a time for a file that another program locks."""
 _HURRIED: ContextVar[bool] = ContextVar("hurried", default=False)
-"""Whether work that meets a locked file is given up after one slice."""
+"""Whether work that meets a locked file is given up after one such wait."""
 
 
 class PatientConnection(sqlite3.Connection):
-    """Waits up to `timeout` seconds until other programs release the file.
+    """A connection to a file of SQLite that waits up to `timeout` seconds until other programs release the file.
 
     If SQLite refuses a call at once, because waiting would not help, this connection refuses it, too. `executemany`,
-    which Optuna does not use, waits for one slice.
+    which Optuna does not use, waits for `SLICE_S` only.
     """
 
     def __init__(self, database: str, timeout: float = 5.0, **options: Any) -> None:
@@ -288,7 +291,6 @@ class Database:
         lock_s: float = AWAY_S + 60.0,
         away_s: float = AWAY_S,
         sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[sql.URL, Callable[[Any], Any]], float] = database_s,
     ) -> None:
         """Open the database at an SQLAlchemy URL. A missing SQLite file is created.
 
@@ -298,16 +300,15 @@ class Database:
             away_s: How many seconds to wait for a server that goes away later, and for a file that another program
                 locks: neither must cost the result of a probe.
             sleep: Waits for a number of seconds.
-            clock: Returns the seconds since 1970 on the database's clock.
 
         Raises:
             StoreError: The database cannot be reached, exists only in memory, or holds other tables than Optuna's.
         """
         self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
-        self._clock = clock
         self.lives = Liveness(self.now_s)
-        """Says of a lease of another host whether its process lives."""
+        """Returns whether a process on another host lives, by the lease that it has written."""
         self._opened = False
+        """Whether the database has answered once."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
@@ -323,10 +324,10 @@ class Database:
 
     def now_s(self) -> float:
         """Return the seconds since 1970 on the database's clock. Raises StoreError."""
-        return self.transact(lambda: self._clock(self._url, lambda query: self.storage.rows(query)[0][0]))
+        return self.transact(lambda: database_s(self._url, lambda query: self.storage.rows(query)[0][0]))
 
     def lease(self) -> dict[str, Any]:
-        """Return a lease of this process with a sign of life now, as values of JSON. Raises StoreError."""
+        """Return what a trial stores about the process that runs it: a lease of this process. Raises StoreError."""
         return Lease.mine(self.now_s()).write()
 
     def close(self) -> None:
@@ -350,7 +351,7 @@ class Database:
         Args:
             work: What to do; its answer is returned.
             alone: No other worker does such work at the same time.
-            hurried: Nobody waits for a file that another program locks.
+            hurried: Give up after `SLICE_S` seconds where another program locks the file.
             before_repeat: Called before the work is repeated.
 
         Raises:
@@ -359,7 +360,7 @@ class Database:
         """
 
         def forget() -> None:
-            """Forget what was read in the transaction that is lost."""
+            """Forget what was read in the transaction that is lost, and then do what the caller wants."""
             self.storage.forget()
             before_repeat()
 
@@ -375,10 +376,10 @@ class Database:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of the database: only the worker that holds it begins trials, or ends those of other workers.
+        """Hold the lock of the database inside a `with` block: only one worker holds it at a time.
 
-        SQLite has a file lock beside the database, PostgreSQL an advisory lock, other servers have none.
-        Raises StoreError if another worker does not release the lock.
+        It begins trials, and ends those of other workers. SQLite has a file lock beside the database, PostgreSQL an
+        advisory lock, other servers have none. Raises StoreError if another worker does not release the lock.
         """
         if self._is_sqlite:
             with self._file_lock():
@@ -397,7 +398,10 @@ class Database:
             raise self._lock_error(f"`fuser {file}` names the processes that have the lock file open") from error
 
     def _take_lock(self, connection: sql.Connection) -> None:
-        """Take PostgreSQL's lock until the connection's transaction ends."""
+        """Take PostgreSQL's lock until the connection's transaction ends; on other databases do nothing.
+
+        Raises StoreError where another worker holds it.
+        """
         if self._url.get_backend_name() != "postgresql":
             return
         try:
@@ -423,7 +427,7 @@ class Database:
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Turn database errors into StoreError with the URL, its password hidden, and what to do."""
+        """Turn errors of the database in a `with` block into StoreError: with the URL, and what to do about them."""
         try:
             yield
         except (*_FAILURES, UpdateFinishedTrialError, LookupError, ValueError) as error:
@@ -434,7 +438,7 @@ class Database:
             raise kind(f"database {self.shown_url}: {explanation}") from error
 
     def _make_file(self) -> None:
-        """Make the file of a SQLite database, which only its owner can read."""
+        """Make the file of a SQLite database, if it is missing, so that only its owner can read it."""
         if self._is_sqlite and self._url.database:
             file = Path(self._url.database)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -460,7 +464,10 @@ class Database:
         return tables
 
     def _opened_storage(self, tables: set[str]) -> TrialStorage:
-        """Return the storage, after missing tables are made. Raises StoreError for tables of another Optuna."""
+        """Return the storage, after missing tables are made. Raises StoreError for tables of another Optuna.
+
+        `tables`: the names of the tables that exist.
+        """
         url = self._url.render_as_string(hide_password=False)
         try:
             has_all = "alembic_version" in tables  # Optuna makes this table last
@@ -473,20 +480,26 @@ class Database:
 
     @property
     def _engine_options(self) -> dict[str, Any]:
-        """The options of SQLAlchemy's engine: connections that wait, and are replaced where they were dropped."""
-        if not self._is_sqlite:  # a connection may be dropped while a probe runs
+        """The options of SQLAlchemy's engine: connections to a file wait, and those to a server are replaced if cut."""
+        if not self._is_sqlite:  # a connection may be cut while a probe runs for minutes
             return {"pool_pre_ping": True, **session_options(self._url)}
         timeout = {} if "timeout" in self._url.query else {"timeout": self._away_s}
         return {"connect_args": {"factory": PatientConnection, **timeout}}
 
     def _be_patient(self, engine: sql.Engine) -> None:
-        """Let an engine wait for a server that goes away once it has answered. At the first connection, do not wait."""
+        """Let an engine wait for a server that goes away.
+
+        Before the server has answered once, nothing waits: its URL may be wrong.
+        """
         if self._opened and not self._is_sqlite:
             retry_connecting(engine, self._away_s, self._sleep)
 
     @contextmanager
     def _connection(self) -> Iterator[sql.Connection]:
-        """Yield a connection of its own, outside of Optuna's storage."""
+        """Yield a connection for work outside of Optuna's storage, and close it after the `with` block.
+
+        So the tables are looked at before the storage is opened, and a lock is held while the storage is used.
+        """
         engine = sql.create_engine(self._url, **self._engine_options)
         self._be_patient(engine)
         try:
@@ -498,7 +511,7 @@ class Database:
 
 @contextmanager
 def _hurried(wanted: bool) -> Iterator[None]:
-    """Let connections inside give up a locked file after `SLICE_S`, if this block or an outer one wants it."""
+    """Let connections in a `with` block give up a locked file after `SLICE_S`, if it or an outer block wants that."""
     token = _HURRIED.set(wanted or _HURRIED.get())
     try:
         yield

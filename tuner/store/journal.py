@@ -33,7 +33,7 @@ def read_journal(path: Path, study: str) -> JournalStudy | None:
     """Return a study of a journal; None where it has none of this name. Raises StoreError."""
     with _errors_explained(path):
         storage = _storage_of(path)
-        ids = {found.study_name: found._study_id for found in storage.get_all_studies()}
+        ids = {summary.study_name: summary._study_id for summary in storage.get_all_studies()}
         if study not in ids:
             return None
         trials = storage.get_all_trials(ids[study], deepcopy=False)
@@ -42,7 +42,7 @@ def read_journal(path: Path, study: str) -> JournalStudy | None:
 
 @contextmanager
 def _errors_explained(path: Path) -> Iterator[None]:
-    """Turn the errors of a journal that is unreadable or damaged into StoreError."""
+    """Turn the errors of a journal that is unreadable or damaged into StoreError, which says what is wrong."""
     try:
         yield
     except StoreError:
@@ -78,7 +78,7 @@ def _processes(path: Path, study_id: int) -> list[str]:
 
 
 def _operations(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the operations in a journal."""
+    """Yield the operations in a journal, such as the begin of a trial: each is a line of JSON."""
     with open_regular(path) as file:
         for line in file:
             try:

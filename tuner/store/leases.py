@@ -1,6 +1,8 @@
 """Says which process runs a trial, and whether that process still lives, by the clock of the database.
 
-Signs of life are compared on that clock, because the clocks of two hosts may differ.
+A process that begins a trial writes a lease into it, and renews the lease again and again: a sign of life. Others may
+end the trial once its process is gone. Signs of life are compared on the database's clock, because the clocks of two
+hosts may differ.
 """
 
 import os
@@ -11,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import sqlalchemy as sql
 from pydantic import Field
@@ -23,20 +25,18 @@ BEAT_S = 30.0
 STALE_S = 600.0
 """A process on another host counts as gone after this many seconds without a sign of life."""
 WATCHED_S = 3 * BEAT_S
-"""Whoever says so has watched for at least this many seconds that none comes, because a clock may be wrong."""
+"""Before a process says that another one is gone, it waits this many seconds for a sign: a clock may be wrong."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """The process that runs a trial; `beat` is a Unix time in seconds, on the clock of the database.
-
-    Boot and start ticks identify a process whatever the wall clock does meanwhile.
-    """
+    """The process that runs a trial. Boot and start ticks identify it whatever the wall clock does meanwhile."""
 
     host: str
     """The name that `this_host` returns. A lease of an older version has only its first word."""
     pid: Annotated[int, Field(ge=1, lt=1 << 31)]
     beat: float
+    """The newest sign of life: seconds since 1970 on the clock of the database."""
     boot: str | None = None
     """The boot of the host: `boot_id` of random(4)."""
     ticks: int | None = None
@@ -44,10 +44,12 @@ class Lease:
 
     @classmethod
     def mine(cls, now_s: float | None = None) -> "Lease":
-        """Return a lease of this process with a sign of life at `now_s`; None where nobody compares it."""
-        process, beat = _kernel_process(os.getpid()), time.time() if now_s is None else now_s
-        ticks = process and process.ticks
-        return cls(host=this_host(), pid=os.getpid(), beat=beat, boot=_boot_id(), ticks=ticks)
+        """Return a lease of this process with a sign of life at `now_s`, on the database's clock.
+
+        None takes this host's clock, for a lease whose sign of life nobody compares.
+        """
+        pid, beat = os.getpid(), time.time() if now_s is None else now_s
+        return cls(host=this_host(), pid=pid, beat=beat, boot=_boot_id(), ticks=_start_ticks(pid))
 
     @classmethod
     def read(cls, attribute: object) -> "Lease | None":
@@ -63,42 +65,44 @@ class Lease:
         return (self.host, self.pid, self.boot, self.ticks) == (lease.host, lease.pid, lease.boot, lease.ticks)
 
     def is_here(self) -> bool:
-        """Return whether the process ran on this machine, be it in another container: all share the boot."""
+        """Return whether the process ran on this machine, even if in another container: all share the boot."""
         return self.boot == _boot_id() if self.boot else self.host in {this_host(), platform.node()}
 
     def held(self, lives: "Callable[[Lease], bool]") -> bool:
-        """Return whether the process lives: on this host by its id and start, elsewhere by what `lives` says.
+        """Return whether the process lives: on this host the kernel says it, elsewhere `lives` by the signs of life.
 
         Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
         process whose start is unknown. A zombie does not live.
         """
         if self.host not in {this_host(), platform.node()} or self.boot is None or self.ticks is None:
             return lives(self)
-        return _boot_id() == self.boot and _kernel_process(self.pid) == _KernelProcess(self.ticks, is_zombie=False)
+        return _boot_id() == self.boot and _start_ticks(self.pid) == self.ticks
 
 
 class Liveness:
     """Watches the signs of life of processes on other hosts; says of a lease whether its process lives.
 
-    A process is gone when its last sign of life is old on the database's clock, and none has come while this process
-    has watched. It is also gone when this process itself has seen none for long: the last one may lie in the future.
+    A process is gone in two cases:
+
+    1. Its last sign of life is old on the database's clock, and none has come while this process has watched.
+    2. None has come for `STALE_S` by this process's own clock: the time of the last sign may lie in the future.
     """
 
     def __init__(self, now_s: Callable[[], float], elapsed_s: Callable[[], float] = time.monotonic) -> None:
         """`now_s` is the database's clock; `elapsed_s` is that of this process, which nobody sets."""
         self._now_s, self._elapsed_s = now_s, elapsed_s
-        self._seen: dict[Lease, tuple[float, float]] = {}
-        """Lease → when it was first and last seen, on this process's own clock."""
+        self._watched_s: dict[Lease, tuple[float, float]] = {}
+        """Lease with its sign of life → when this process saw it first and last, by its own clock."""
 
     def __call__(self, lease: Lease) -> bool:
         """Return whether the process of a lease lives, as far as its signs of life tell: see the class."""
         at_s = self._elapsed_s()
-        first_s, _ = self._seen.get(lease, (at_s, at_s))
-        self._seen[lease] = first_s, at_s
-        if len(self._seen) > 10_000:  # those that were seen last stay
-            latest = sorted(self._seen.items(), key=lambda watched: watched[1][1])
-            self._seen = dict(latest[5_000:])
-        silent_s = at_s - first_s
+        first_s, _ = self._watched_s.get(lease, (at_s, at_s))
+        self._watched_s[lease] = first_s, at_s
+        if len(self._watched_s) > 10_000:  # the leases that were seen last stay
+            latest = sorted(self._watched_s.items(), key=lambda watched: watched[1][1])
+            self._watched_s = dict(latest[5_000:])
+        silent_s = at_s - first_s  # a new sign of life makes another lease
         return silent_s < WATCHED_S or (silent_s < STALE_S and self._now_s() - lease.beat < STALE_S)
 
 
@@ -118,7 +122,10 @@ def database_s(url: sql.URL, scalar: Callable[[Any], Any]) -> float:
 
 
 def _disk_s(folder: Path) -> float:
-    """Return when a file that is made now was made: a shared disk's server says it. Without one, ask this host."""
+    """Return the time at which a new file is made, which the server of a shared disk says.
+
+    It is this host's time where no file can be made.
+    """
     try:
         with TemporaryFile(dir=folder) as file:
             return os.fstat(file.fileno()).st_mtime
@@ -127,21 +134,24 @@ def _disk_s(folder: Path) -> float:
 
 
 def lives_at(now_s: float) -> Callable[[Lease], bool]:
-    """Return what says of a lease of another host whether it has given a sign of life lately, in one look.
+    """Return a function that says of a lease whether its process has given a sign of life lately.
 
-    `now_s` is the time on the database's clock.
+    Unlike `Liveness`, it does not watch: it judges at once. `now_s` is the time on the database's clock.
     """
     return lambda lease: now_s - lease.beat < STALE_S
 
 
 def is_held(attribute: object, lives: Callable[[Lease], bool]) -> bool:
-    """Return whether the process in a trial's attribute lives. An attribute of another form has no process."""
+    """Return whether a living process runs a trial, by the trial's attribute `LEASE`; False for one of another form.
+
+    `lives`: as of `Lease.held`.
+    """
     lease = Lease.read(attribute)
     return lease is not None and lease.held(lives)
 
 
 def this_host() -> str:
-    """Return the name of this host, and the namespace of its process ids where known (pid_namespaces(7))."""
+    """Return the name of this host, and where known the namespace of its process ids, which tells containers apart."""
     try:
         return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -156,18 +166,10 @@ def _boot_id() -> str | None:
         return None
 
 
-class _KernelProcess(NamedTuple):
-    """A process as the kernel shows it."""
-
-    ticks: int
-    """Its start, in clock ticks after the boot."""
-    is_zombie: bool
-
-
-def _kernel_process(pid: int) -> _KernelProcess | None:
-    """Return the process of this id; None where there is none."""
+def _start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks after the boot; None where none of this id lives, or a zombie."""
     try:
         facts = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # a name may hold spaces
-        return _KernelProcess(int(facts[19]), facts[0] == b"Z")
+        return None if facts[0] == b"Z" else int(facts[19])
     except (OSError, IndexError, ValueError):
         return None

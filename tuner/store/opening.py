@@ -1,7 +1,11 @@
-"""Begins the study of a case, or resumes it with unchanged settings; and what similar cases lend to a case."""
+"""Begins the study of a case, or resumes it with unchanged settings; and finds the siblings from which a case learns.
+
+Each case has a study of its own. The identity of a study is its settings that must not change, because they decide what
+its measurements mean. A sibling is a similar case that has been searched before.
+"""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -23,11 +27,14 @@ from tuner.study import Case, is_expansion, most_similar, refers
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
-    """Raise StoreError if the study called `name` exists and cannot go on with these settings. This changes nothing."""
+    """Raise StoreError if the study called `name` exists and cannot go on with these settings. This changes nothing.
+
+    `identity`: as of `open_study`.
+    """
     storage = database.storage
 
     def check() -> None:
-        """Compare the identities, in one transaction."""
+        """Compare the settings that the study stores with those of now; `_mends` raises where they differ."""
         study_id = storage.study_id(name)
         if study_id is None:
             return
@@ -43,7 +50,7 @@ def open_study(
 ) -> optuna.Study:
     """Begin the study called `name`, or resume it with unchanged settings; for work in a transaction.
 
-    A study that has measured nothing yet takes over new settings, because its set-up was at fault: see `_mends`.
+    A study that has measured nothing yet takes over new settings: a person has mended its set-up. See `_mends`.
 
     Args:
         database: The database.
@@ -71,7 +78,7 @@ def open_study(
         )
     if stored is not None and stored != storable(identity):
         trials = study.get_trials(deepcopy=False)
-        if _mends(database, name, stored, identity, trials):
+        if _mends(database, name, stored, identity, trials):  # from now on, the trials so far say nothing
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
 
     # Store what has changed.
@@ -101,7 +108,7 @@ def _mends(
 ) -> bool:
     """Return whether a study may take over settings that differ from its own; False if nothing that counts differs.
 
-    A person who has mended the set-up of a study need not begin another one, as long as the study has measured nothing
+    A person who has mended the set-up of a study need not begin another study, as long as this one has measured nothing
     and nobody runs a trial. The objectives must stay, because Optuna fixes their number. Once there are trials, the
     space must stay, because Optuna fixes the values of their parameters.
 
@@ -149,10 +156,10 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 
 def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
-    """Yield a line for each setting that differs in two parts of a study's settings.
+    """Yield a line for each setting that differs between two parts of a study's settings, which may hold further parts.
 
     Version 0.1.0 stored the values of environment variables in place of references such as `${NAME}`. Such a value is
-    no difference, and no line shows one, because it may be a key.
+    no difference, and no line shows it, because it may be a secret key.
 
     Args:
         path: The keys that lead to the parts, as `trainer.options`; empty for the whole settings.
@@ -175,20 +182,20 @@ def siblings(
 ) -> list[Sibling]:
     """Return up to three cases with a best config, measured by equal devices, from which a case learns.
 
-    First come similar cases of the same study, the most similar one first. Then come the cases of other studies that
+    First come similar cases of the same study, the most similar first. Then come the cases of other studies that
     measured the same script, the newest first. Raises StoreError.
 
     Args:
         database: The database of the studies.
         study: The name of the case's study.
         case: The case.
-        identity: The settings of the case.
+        identity: The settings of the case, which a sibling must share as far as they decide what is measured.
         script: The name and digest of its script, as of `Workbench.script_digest`; None where that is unknown.
     """
     storage, prefix = database.storage, f"{study}/"
 
     def find() -> list[Sibling]:
-        """Return the siblings, read in one transaction."""
+        """Return the first three siblings, all read in one transaction."""
         cases = storage.cases()
 
         def trials(name: str) -> list[FrozenTrial]:
@@ -214,26 +221,21 @@ def siblings(
                 if any(facts.identity.get(part) != identity.get(part) for part in ("objective", "source", "devices")):
                     continue
                 known = trials(name)
-                if measured_scripts(known) == {script}:
+                complete = (typed_trial(trial) for trial in known if trial.state == TrialState.COMPLETE)
+                if {trial.probe.facts.get("script") for trial in complete} == {script}:
                     yield sibling(name, known)
 
-        found = chain(similar_cases(), cases_of_script() if script else ())
-        return list(islice(filter(None, found), 3))  # no further case is read
+        candidates = chain(similar_cases(), cases_of_script() if script else ())
+        return list(islice(filter(None, candidates), 3))  # the generators read no further case
 
     return database.transact(find)
 
 
-def measured_scripts(trials: Iterable[FrozenTrial]) -> set[str | None]:
-    """Return the name and digest of each script that complete trials have measured; None for an unknown script."""
-    return {typed_trial(trial).probe.facts.get("script") for trial in trials if trial.state == TrialState.COMPLETE}
+def sibling(case: str, trials: Sequence[FrozenTrial]) -> Sibling | None:
+    """Return what another, similar case can learn from a case's trials: its best config, costs and measurements.
 
-
-def sibling(case: str, trials: Iterable[FrozenTrial]) -> Sibling | None:
-    """Return what a similar case can learn from a case's trials; None where no config may be the best.
-
-    The measurements are those of the first objective.
+    None where no config may be the best. The measurements are those of the first objective.
     """
-    trials = list(trials)
     records = list(map(typed_trial, trials))
     best_config = best(records)
     if best_config is None:

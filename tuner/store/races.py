@@ -1,4 +1,7 @@
-"""The runs of a case's race, kept beside the trials of the case's search."""
+"""The runs of a case's race, kept beside the trials of the case's search.
+
+A race trains a few configs for the same time, each with several random seeds, to see which config learns most.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +19,8 @@ from tuner.study import Config, same_launch
 class RaceRuns:
     """The runs of the race of one case. Raises StoreError if the case has not been searched in this database.
 
-    A process claims a run before it makes it, so that several processes share a race. It makes one run at a time.
+    Several processes may share a race. A process claims a run before it makes it, and makes one run at a time. It
+    renews its claim as a sign that it lives.
     """
 
     def __init__(self, database: Database, study: str) -> None:
@@ -53,7 +57,7 @@ class RaceRuns:
         """
 
         def try_claim() -> bool:
-            """Return whether the run is claimed now, in one transaction."""
+            """Claim the run if no living process makes it and it is needed; return whether it is claimed now."""
             number = self._next_number()
             for claimed_number, claim in self._claims().items():
                 if claim.seed == seed and same_launch(claim.config, config):
@@ -68,7 +72,7 @@ class RaceRuns:
         return self._database.transact(try_claim, alone=True)
 
     def beat(self) -> None:
-        """Renew the claim every `BEAT_S` seconds, so that processes on other hosts know that this process lives."""
+        """Renew the claim, if any, every `BEAT_S` seconds: so processes on other hosts know that this process lives."""
         if self._claimed and time.monotonic() - self._beat_s >= BEAT_S:
             number, claim = self._claimed
             self._beat_s = time.monotonic()
@@ -78,7 +82,7 @@ class RaceRuns:
                 )
 
     def release(self) -> None:
-        """Give back the claim of a run that was not made."""
+        """Give back the claim, if any, of a run that was not made, so that another process may make the run."""
         if self._claimed:
             number, _ = self._claimed
             self._claimed = None
@@ -88,7 +92,7 @@ class RaceRuns:
         """Store a run that has ended, in place of its claim."""
 
         def store() -> None:
-            """Store it in one transaction."""
+            """Store the run in one transaction."""
             number = self._claimed[0] if self._claimed else self._next_number()
             self._write(number, asdict(run))
 

@@ -1,4 +1,7 @@
-"""Optuna's storage with its trials read by a few queries. All SQL with which a search reads trials is in this file."""
+"""Optuna's storage with its trials read by a few queries. All SQL with which a search reads trials is in this file.
+
+Each case of the tuner is a study of Optuna. A lease in a trial's attributes says which process runs the trial.
+"""
 
 import math
 from collections import defaultdict
@@ -34,7 +37,7 @@ _CHANGED = schema.trial_queries(
     & or_(TRIALS.c.trial_id > bindparam("last"), TRIALS.c.trial_id.in_(bindparam("open", expanding=True))),
     _TABLES,
 )
-"""The queries of a study's trials that are new, or that had not ended when they were read last."""
+"""The queries of a study's trials that may be unknown: those after the last known id, and those that had not ended."""
 _DIRECTIONS = (
     select(cast(schema.DIRECTIONS.c.direction, String).label("direction"))
     .where(schema.DIRECTIONS.c.study_id == bindparam("study"))
@@ -49,7 +52,7 @@ _FACTS, _SYSTEM_FACTS = (
 
 @cache
 def _running_query(study: str) -> Any:
-    """Return the query of the leases of a study's running trials, and of which of them confirm."""
+    """Return the query of the running trials of all cases of a study: of their attributes `LEASE` and `CONFIRMS`."""
     return (
         select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
         .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
@@ -62,7 +65,7 @@ def _running_query(study: str) -> Any:
 
 @dataclass(kw_only=True, slots=True)
 class _Cache:
-    """What has been read of a study: ended trials do not change."""
+    """What has been read of a study, so that only new trials are read next time: ended trials do not change."""
 
     ended: dict[int, FrozenTrial] = field(default_factory=dict)
     """Trial id → trial."""
@@ -95,9 +98,9 @@ def _by_optuna(method: Callable[..., Any]) -> Any:
 
 
 class _Decoded(dict[str, Any]):
-    """Attributes that have just been decoded, which no deep copy copies.
+    """Attributes that have just been decoded, and that a deep copy returns as they are.
 
-    Optuna copies attributes before it returns them. That takes long, and nobody else holds these.
+    Optuna copies attributes before it returns them. That takes long, and needs not be: nobody else holds these.
     """
 
     def __deepcopy__(self, _: dict[int, Any]) -> "_Decoded":
@@ -110,10 +113,10 @@ def _decoded(rows: Iterable[Row[Any]]) -> _Decoded:
 
 
 class TrialStorage(BaseStorage):
-    """Stores through Optuna's RDBStorage what every database can store, and reads trials without objects for each row.
+    """Optuna's RDBStorage, but stores only what every database can store, and reads trials much faster.
 
-    A trial that another program added, or whose record is damaged, is left out. The record of a trial's probe is
-    decoded among its attributes.
+    A trial that another program added, or whose record is damaged, is left out. Among the attributes of a trial, the
+    record of its probe is decoded already.
     """
 
     def __init__(self, rdb: RDBStorage) -> None:
@@ -166,10 +169,10 @@ class TrialStorage(BaseStorage):
         return _decoded(self.rows(_SYSTEM_FACTS, study=study_id))
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        """Return a trial, be it the tuner's or not. Raises KeyError where there is no such trial, or it is damaged."""
+        """Return a trial, also one of another program. Raises KeyError where there is none, or it is damaged."""
         with self._reading() as rows:
-            found = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
-        trial = _frozen_trial(*found[0], None) if found else None
+            stored = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
+        trial = _frozen_trial(*stored[0], None) if stored else None
         if trial is None:
             raise KeyError(NO_RECORD)
         return trial
@@ -179,10 +182,9 @@ class TrialStorage(BaseStorage):
     ) -> list[FrozenTrial]:
         """Return the tuner's trials of a study in the order of their numbers. Raises KeyError where the study is gone.
 
-        With `deepcopy` the caller may change them. Trials that wait are not returned when only they are asked for, as
-        Optuna does before it begins a trial: the tuner enqueues none.
+        With `deepcopy` the caller may change them.
         """
-        if states == (TrialState.WAITING,):
+        if states == (TrialState.WAITING,):  # Optuna asks this before it begins a trial; the tuner enqueues none
             return []
         cache, objectives = self._caches[study_id], len(self.get_study_directions(study_id))
         with self._reading() as rows:
@@ -203,7 +205,7 @@ class TrialStorage(BaseStorage):
         return copied(wanted) if deepcopy else wanted
 
     def forget(self) -> None:
-        """Read everything anew from now on: what has been read may be of a transaction that was never committed."""
+        """Forget all trials that were read: they may be of a transaction that was never committed."""
         self._caches.clear()
 
     def study_id(self, name: str) -> int | None:
@@ -216,7 +218,10 @@ class TrialStorage(BaseStorage):
         return self.get_trial_id_from_study_id_trial_number(self.get_study_id_from_name(study), number)
 
     def cases(self) -> dict[str, tuple[int, StudyAttributes]]:
-        """Return the cases of all studies, in the order in which they were started: STUDY/CASE → study id and facts."""
+        """Return the cases of all studies, in the order in which they were started.
+
+        They are a mapping: STUDY/CASE → the id of its study in Optuna's tables, and the facts that the study keeps.
+        """
         fact_rows = grouped(self.rows(select(schema.FACTS)), lambda row: row.study_id)
         cases: dict[str, tuple[int, StudyAttributes]] = {}
         for row in self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id)):
@@ -254,12 +259,12 @@ class TrialStorage(BaseStorage):
 
 
 def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectives: int | None) -> FrozenTrial | None:
-    """Return Optuna's form of a stored trial; None where the trial is not the tuner's, or damaged.
+    """Return a stored trial as Optuna's FrozenTrial; None where the trial is damaged, or is of another program.
 
     Args:
         row: The row of the trial.
         details: Its rows of each of `_TABLES`.
-        objectives: The number of values that a complete trial has; None accepts any trial that can be read.
+        objectives: The number of values that a complete trial has; None also returns trials of other programs.
     """
     parameters, values, steps, attributes, constraints = details
     try:
@@ -293,7 +298,7 @@ def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectiv
 
 
 _distribution = lru_cache(maxsize=10_000)(json_to_distribution)
-"""Trials share the distributions, which take most of the time and the memory of reading."""
+"""Returns the distribution in a JSON text, made once: these take most of the time and the memory of reading trials."""
 
 
 def _constraint(key: str, document: str) -> Any:

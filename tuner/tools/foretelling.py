@@ -26,18 +26,19 @@ LARGEST_SHARE = 1.10
 def foretold_mib(plan: ProbePlan) -> float:
     """Return about how many MiB of a card a plan's command would take.
 
-    The command is started without a card, in the trainer's own Python, and ends with its second optimizer step. It is
-    told the plan's card, or an H100 of 80 GiB where the card is not known, as in a job.
+    The command is started without a card, in the trainer's own Python, where tensors get no data. It ends with its
+    second optimizer step, and writes to a file what its tensors would take. It is told the plan's card, or an H100 of
+    80 GiB where the card is not known, as in a job.
     Raises TrainerError with the command's last line where it makes no second step, and the errors of `Process`.
     """
     answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
-    path = path_inside(plan.environment(os.environ))
+    path = path_inside(plan.environment(os.environ))  # with the modules that give tensors no data
     device = plan.slot.devices[0]
     card = f"{device.mem_total_mib:.0f} {device.model}" if device.mem_total_mib else f"{80 * 1024} NVIDIA H100"
     variables = {"PYTHONPATH": path, "TUNER_PREDICT": str(answer), "TUNER_CARD": card, "CUDA_VISIBLE_DEVICES": ""}
-    variables = {name: escaped(value) for name, value in variables.items()}
+    variables = {name: escaped(value) for name, value in variables.items()}  # a plan expands references such as ${A}
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
-    last, has_ended = "it says nothing", False
+    last, has_ended = "it says nothing", False  # the last line that it prints
     end_s = clock.now() + 180.0  # what takes longer computes with real data
     try:
         while not has_ended:

@@ -1,4 +1,7 @@
-"""Checks devices, trainer, storage and disk for a study. No check starts work or writes a file."""
+"""Checks devices, trainer, storage and disk for a study. No check starts work or writes a file.
+
+Each check yields findings: what is fine, what the user should look at, and what must be fixed before a study runs.
+"""
 
 import os
 import shutil
@@ -22,14 +25,14 @@ from tuner.trainers.typed_command import TypedCommand
 
 
 def check_storage(url: str) -> Finding:
-    """Find out whether the database answers and contains studies, or can be created. The check changes nothing.
+    """Find out whether the database at a URL answers and contains studies, or can be created.
 
-    Raises StoreError when the database cannot be reached or contains something else.
+    The check changes nothing. Raises StoreError when the database cannot be reached or contains something else.
     """
     engine = engine_at(url)
     if engine.dialect.name == "sqlite":
         file = Path(engine.url.database or "")
-        for place in (_nearest(file.parent), file, Path(f"{file}.lock")):
+        for place in (_nearest(file.parent), file, Path(f"{file}.lock")):  # all that a search writes to
             if place.exists() and not os.access(place, os.W_OK):
                 return problem("storage", f"{place} is not writable; name another database with --storage")
         if not file.exists():
@@ -108,6 +111,7 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
     """
     searched: dict[str, None] = {}  # a set that keeps the order
     left_out: dict[str, str] = {}  # parameter → why one case or another does not search it
+    # a study may search other parameters and values in some cases, and on one kind of device
     specs = [narrowed(spec, case.name, kind) for case in cases for kind in get_args(DeviceKind)]
     for narrow in specs:
         reasons = not_searched(narrow, trainer)
@@ -121,12 +125,14 @@ def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -
 
 
 def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: str, runs: Path) -> Iterator[Finding]:
-    """Yield each finding about the devices, the trainer, the database at `url` and the disk of `runs` at once.
+    """Yield each finding about a study as soon as it is found. An error that a check raises becomes a finding.
 
-    Every probe writes a checkpoint and a log to the disk. NCCL and the workers of a DataLoader need shared memory, of
-    which containers often have only 64 MiB.
-
-    `asked_for` is the study that the user named. An error that a check raises becomes a finding.
+    Args:
+        spec: The study.
+        devices: The devices that it names.
+        asked_for: The study that the user named, for which another may stand in.
+        url: The URL of its database.
+        runs: The folder of its results.
     """
     if stands_in(spec, asked_for):
         yield fine("study", f"{spec.name} stands in for {asked_for}, whose trainer.root is empty")
@@ -138,9 +144,12 @@ def check_up(spec: StudySpec, devices: OpenedDevices, *, asked_for: str, url: st
 
 
 def check_up_machine(
-    devices: OpenedDevices, storage: str | None, runs: Path, typed: TypedCommand | None = None
+    devices: OpenedDevices, storage: str | None, runs: Path, typed: TypedCommand | None
 ) -> Iterator[Finding]:
-    """Check the machine without a study, and the command that is typed, if any. Yields each finding at once."""
+    """Yield each finding about the machine without a study, and about the command that is typed, if any.
+
+    `storage`: the URL of a database to check, if any. `runs`: the folder in which results would be.
+    """
     yield from findings_of("devices", lambda: check_devices(devices, EnvironmentSpec()))
     yield from findings_of("command", lambda: check_command(typed, on_gpu=devices.has_gpus))
     if storage:
@@ -149,7 +158,7 @@ def check_up_machine(
 
 
 def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand | None) -> Iterator[str]:
-    """Yield what `check_up_machine` did not look at, and what does."""
+    """Yield what `check_up_machine` did not look at, and which command does; arguments as there."""
     if typed is None:
         yield "a trainer and what it imports: name a --study, or a command after `--`"
     else:
@@ -161,7 +170,10 @@ def unchecked(devices: OpenedDevices, storage: str | None, typed: TypedCommand |
 
 
 def _check_rooms(runs: Path) -> Iterator[Finding]:
-    """Check the disk of the results, and the shared memory."""
+    """Check the disk of the results, to which each probe writes a checkpoint and a log, and the shared memory.
+
+    NCCL and the workers of a DataLoader need shared memory, of which containers often have only 64 MiB.
+    """
     yield from findings_of("disk", lambda: [check_room("disk", runs, wished_gib=10, needed_gib=1)])
     shared_memory = Path("/dev/shm")  # noqa: S108 - only looked at
     if shared_memory.is_dir():

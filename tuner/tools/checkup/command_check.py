@@ -1,4 +1,7 @@
-"""Checks a typed command: its program, its Python, and the modules that it imports."""
+"""Checks the training command that a user types behind `--`: its program, its Python, and the modules it imports.
+
+The starters of a command are the words before its script, such as `nohup`, `torchrun` or `python3`.
+"""
 
 import os
 import re
@@ -23,18 +26,17 @@ def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Findi
     """Check the program and the script of a typed command, and what it imports; without a command only torch.
 
     Only what surely keeps the command from training is a problem. A missing module is a warning, because a branch of
-    the script may do without it; torch is a problem if the script imports it.
+    the script may do without it; torch is a problem if the script imports it. `on_gpu`: whether the devices are GPUs.
     Raises TrainerError where the training's Python cannot be started.
     """
     script = typed.known_script if typed else None
-    started = _program(typed) if typed else None
-    if typed and started is None:
-        yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
-        return
-    if typed and (missing := missing_script(typed.words, Path())):
-        yield problem("command", f"there is no script {missing} here; start `tuner` in its folder")
-        return
     if typed:
+        if (started := _program(typed)) is None:
+            yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
+            return
+        if missing := missing_script(typed.words, Path()):
+            yield problem("command", f"there is no script {missing} here; start `tuner` in its folder")
+            return
         yield fine("command", f"{started} runs {script or 'no script of Python that is known here'}")
     if (python := _python_of(typed)) is None:
         yield warning("imports", "no Python of the training is found here; in its environment, doctor checks imports")
@@ -46,7 +48,7 @@ def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Findi
     if "torch" in needed:
         optional.remove("torch")
     yield from check_imports(dependencies, imported, optional)
-    # such as 2.9.0+cpu
+    # the version of such a torch is 2.9.0+cpu, for example
     if on_gpu and any(module.module == "torch" and "+cpu" in (module.version or "") for module in imported):
         finding = problem if "torch" in needed else warning
         yield finding("imports", f"the torch of {python} is built for CPUs alone, and cannot use the cards")
@@ -78,9 +80,9 @@ def check_imports(
 
 
 def _program(typed: TypedCommand, word: str | None = None) -> str | None:
-    """Return the path of the program that a shell would start for a command, or for another of its words.
+    """Return the path of the program that a shell would start for a command, or for another `word` of it.
 
-    None where there is none.
+    None where there is no such program.
     """
     path = typed.env.get("PATH")
     is_literal = path is not None and "$" not in path  # a PATH with `$PATH` extends that of this process
@@ -88,7 +90,7 @@ def _program(typed: TypedCommand, word: str | None = None) -> str | None:
 
 
 def _python_of(typed: TypedCommand | None) -> str | None:
-    """Return the Python that runs a command; None where there is none, and where a container has its own.
+    """Return the Python that runs a command; None where there is none, and where it has an environment of its own.
 
     1. The Python that the command names.
     2. The Python beside a script that starts the command, such as `torchrun`.
@@ -109,15 +111,16 @@ def _python_of(typed: TypedCommand | None) -> str | None:
 
 def _is_text(path: str) -> bool:
     """Return whether a program is a script, as `torchrun` is, and not a binary such as `bash`."""
-    with suppress(OSError), Path(path).open("rb") as file:  # such as sudo, which nobody may read
+    with suppress(OSError), Path(path).open("rb") as file:
         return file.read(2) == b"#!"
-    return False
+    return False  # such as sudo, which nobody may read
 
 
 def _variables_of(typed: TypedCommand) -> dict[str, str]:
     """Return the variables with which a command's Python starts: those set before it, as in `nohup env A=1 python`.
 
-    The folder of the script is the first in PYTHONPATH, because Python looks there first.
+    They let another process of this Python import what the command would. The folder of the script is the first in
+    PYTHONPATH, because Python looks there first.
     """
     texts = {**typed.env, **assigned_variables(typed.starters)}
     variables = {name: os.path.expandvars(text) for name, text in texts.items()}

@@ -25,7 +25,10 @@ from tuner.tools.checkup.finding import Finding, failure, fine, problem, warning
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenedDevices:
-    """The devices that a check is about. They are opened once, as CUDA is asked in a process of its own."""
+    """The devices that a check is about, or why they cannot be opened.
+
+    They are opened once for all checks, because that takes seconds: CUDA is asked in a process of its own.
+    """
 
     asked_for: str
     """The devices as a study or an option names them."""
@@ -46,7 +49,13 @@ class OpenedDevices:
 
 
 def opened_devices(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> OpenedDevices:
-    """Return the devices that a study names; an error becomes a finding."""
+    """Return the devices that a study names; an error becomes a finding.
+
+    Args:
+        devices: The devices as a study or an option names them.
+        connect: Opens the driver.
+        cuda_order: Returns the identities of the cards that CUDA shows, in its order.
+    """
     try:
         return OpenedDevices(asked_for=devices, source=open_devices(devices, connect, cuda_order))
     except (TunerError, OSError) as error:
@@ -54,7 +63,10 @@ def opened_devices(devices: str, connect: Connect = Nvml, cuda_order: CudaOrder 
 
 
 def check_devices(devices: OpenedDevices, environment: EnvironmentSpec, connect: Connect = Nvml) -> Iterator[Finding]:
-    """Yield what is found of the devices that a study names. Raises DeviceError when one of them does not answer."""
+    """Yield what is found of the devices that a study names. Raises DeviceError when one of them does not answer.
+
+    `environment`: what the study sets for probes, such as NCCL variables. `connect`: opens the driver.
+    """
     if devices.obstacle:
         yield devices.obstacle
     if (source := devices.source) is None:
@@ -93,10 +105,10 @@ def check_occupancy(cards: Sequence[Occupancy]) -> Iterator[Finding]:
     """
     for card in cards:
         name, total_mib = card.device.label, card.device.mem_total_mib
-        found = obstacles(now=[card], at_open=[card])  # as a study that opens now
-        for obstacle in found:
+        hindrances = obstacles(now=[card], at_open=[card])  # as a study that opens now
+        for obstacle in hindrances:
             yield problem(f"{name} {obstacle.rule}", f"{obstacle.text}; end it, or name other cards with --devices")
-        if card.occupants and not found:
+        if card.occupants and not hindrances:
             who = ", ".join(map(occupant_text, card.occupants))
             yield warning(f"{name} foreign process", f"{who}; tolerated while it uses little memory and is idle")
         if card.mem_used_mib is None or total_mib is None:

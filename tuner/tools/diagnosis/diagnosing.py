@@ -1,4 +1,9 @@
-"""Diagnoses a study of any Optuna program: reads what its database says, and finds the causes."""
+"""Diagnoses a study of any Optuna program: reads what its database says, and finds why GPUs did not train more.
+
+`tuner` itself keeps a study of Optuna for each case, so a study of `tuner` may be several of Optuna. Its trials have
+records, which say more than those of other programs. A journal is the file in which Optuna's JournalStorage keeps
+studies.
+"""
 
 import json
 import math
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from tuner.store.journal import JournalStudy
 
 DATABASE = "database"
-"""Who says a fact that stands in the study's database."""
+"""The source of a fact that the study's database says."""
 ENDS = {
     "COMPLETE": study_times.TrialEnd.COMPLETE,
     "PRUNED": study_times.TrialEnd.PRUNED,
@@ -39,7 +44,14 @@ _WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?
 
 
 def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Setup) -> study_times.StudyRecord:
-    """Return what the database says of the Optuna study of this id, which ran with a setup."""
+    """Return what the database says of a study of another program.
+
+    Args:
+        engine: The database.
+        study: The name of the study.
+        study_id: Its id there.
+        setup: What is known of the machine and the options of its trials.
+    """
     with reading(engine) as connection:
         times = (TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
         query = select(TRIALS.c.trial_id, STATE.label("state"), *times).where(TRIALS.c.study_id == study_id)
@@ -64,13 +76,13 @@ def _ended(state: str, began: datetime | None, ended: datetime | None, reports: 
 def _record(
     study: str, states: Sequence[str], trials: Iterable[study_times.TrialTimes | None], setup: study_times.Setup
 ) -> study_times.StudyRecord:
-    """Return the record of a study of Optuna.
+    """Return the record of a study of another program.
 
     Args:
         study: The name of the study.
         states: The states of all trials, as Optuna names them.
         trials: How each trial ended; None for a trial that has not ended.
-        setup: What the trials ran with.
+        setup: What is known of the machine and the options of its trials.
     """
     return study_times.StudyRecord(
         study=study,
@@ -87,9 +99,10 @@ def seconds(at: datetime | None) -> float | None:
 
 
 def loader_workers(connection: Connection, studies: Sequence[int]) -> study_times.KnownFact[float] | None:
-    """Return the parameter that names the workers of a data loader, over the trials of these studies.
+    """Return how many workers a data loader has, by a parameter such as `num_workers` in the trials of some studies.
 
-    A negative number, with which some trainers ask for a number of their own, tells nothing.
+    `studies`: the ids of the studies. A negative number, with which some trainers ask for a number of their own, tells
+    nothing.
     """
     of_studies = PARAMETERS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies)))
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))  # few rows for the pattern
@@ -99,7 +112,7 @@ def loader_workers(connection: Connection, studies: Sequence[int]) -> study_time
 
 
 def _value(row: sqlalchemy.Row[Any]) -> float | None:
-    """Return the number that a parameter has; None for other values."""
+    """Return the number that a parameter has in a trial, by its row of `PARAMETERS`; None for other values."""
     try:
         distribution = json.loads(row.distribution_json)
         choices = distribution["attributes"].get("choices")
@@ -110,8 +123,11 @@ def _value(row: sqlalchemy.Row[Any]) -> float | None:
         return None
 
 
-def read_own(engine: Engine, study: str, case: str | None = None) -> study_times.StudyRecord:
-    """Return what the database says of one case of a study, or of all. Raises EmptyStoreError if there is none."""
+def read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyRecord:
+    """Return what the database says of a study of `tuner`: of one case, or of all where `case` is None.
+
+    Raises EmptyStoreError if there is none.
+    """
     reader = StudyReader(engine, study)
     cases = [view for view in reader.cases if case in {None, view.name}]
     trials = [trial for view in cases for trial in view.trials]
@@ -153,7 +169,7 @@ def _end(trial: TrialRecord) -> study_times.TrialEnd:
 
 
 def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
-    """Return the mean utilisation of the probes' GPUs over all their seconds; start-ups and failures count as idle."""
+    """Return the mean utilisation of the GPUs over all seconds of the trials; start-ups and failures count as idle."""
     percent_s = all_s = 0.0
     for trial in trials:
         probe, util_pct = trial.probe, over(fmean, (device.util_mean_pct for device in trial.devices))
@@ -165,9 +181,9 @@ def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
 
 
 def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
-    """Return the mean share of training that waits for the next batch, where it was counted; longer windows weigh more.
+    """Return the mean share of training that waits for the next batch of a loader, where it was counted.
 
-    The share is that of the leading rank.
+    The share of a trial is that of its leading rank, and counts by the seconds for which it was measured.
     """
     counted = [
         (trial.probe.training.shares.data, trial.probe.window_s)
@@ -210,7 +226,7 @@ def diagnose(engine: Engine, study: str, given: study_times.Setup | None = None)
     Args:
         engine: The study's database.
         study: The name of an Optuna study, or of a study of `tuner`, whose cases are Optuna studies.
-        given: What the user says, which counts before what the database says.
+        given: What the user says of the machine and the trials; it counts before what the database says.
 
     Raises:
         EmptyStoreError: There is no such study, or none of its trials has ended.
@@ -218,7 +234,7 @@ def diagnose(engine: Engine, study: str, given: study_times.Setup | None = None)
     return diagnose_record(_read(engine, study), given)
 
 
-def diagnose_journal(path: Path, study: str, given: study_times.Setup | None = None) -> Diagnosis:
+def diagnose_journal(path: Path, study: str, given: study_times.Setup | None) -> Diagnosis:
     """Return the diagnosis of a study in a journal. Raises EmptyStoreError as `diagnose` does, and StoreError."""
     from tuner.store.journal import read_journal, studies_of  # noqa: PLC0415 - loads Optuna, which takes long
 
@@ -231,7 +247,7 @@ def diagnose_journal(path: Path, study: str, given: study_times.Setup | None = N
 def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
     """Return what a journal says of a study.
 
-    The most trials that one process ran at the same time are its threads, Optuna's `n_jobs`.
+    The most trials that one process ran at the same time are the threads of its `optimize`: Optuna's `n_jobs`.
     """
     workers = [
         float(value)
@@ -255,7 +271,7 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
     return _record(study, states, trials, setup)
 
 
-def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | None = None) -> Diagnosis:
+def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | None) -> Diagnosis:
     """Return the diagnosis of a study's record. Raises EmptyStoreError if none of its trials has ended.
 
     `given` is what the user says, which counts before what the record says. What both lack is estimated.
@@ -274,7 +290,7 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
 def _read(engine: Engine, study: str) -> study_times.StudyRecord:
     """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none.
 
-    A study of the tuner is several of Optuna: one for each case, which has the fact `CASE`. So `study` may be:
+    Each case of the tuner is a study of Optuna that has the attribute `CASE`. So `study` may name:
     1. a study of another program;
     2. one case of a study of the tuner, `STUDY/CASE`;
     3. a study of the tuner, with all its cases.

@@ -1,11 +1,14 @@
-"""Says what a diagnosis found: rows of facts, and sentences about causes, changes and what is unknown."""
+"""Says what a diagnosis found: rows of facts, and sentences about causes, changes and what is unknown.
+
+A row is what a fact is about, the fact, and who says so. A cause is something that keeps the GPUs of a study from
+training, with the change that ends it.
+"""
 
 from collections.abc import Iterator
 
 from tuner.probe import duration
 from tuner.tools.diagnosis.diagnosing import DATABASE, Diagnosis
 from tuner.tools.diagnosis.study_times import GUESS, AtOnce, Facts, KnownFact
-from tuner.tools.diagnosis.waits import IdleCause
 
 OPTIONS = {
     "startup_s": "--startup-seconds",
@@ -45,7 +48,7 @@ def _rows_of_trials(facts: Facts) -> Iterator[Row]:
 
 
 def _rows_at_once(facts: Facts) -> Iterator[Row]:
-    """Yield how many trials ran at once, and how many of these trained."""
+    """Yield how many trials ran at once, and how many of these trained; others were still starting."""
     running, training, n_jobs = facts.running_at_once, facts.training_at_once, facts.setup.n_jobs
     if running and running.most == 1:
         yield "trials at once", "1", DATABASE
@@ -84,13 +87,16 @@ def _rows_of_setup(facts: Facts) -> Iterator[Row]:
 
 
 def _at_once(trials: AtOnce) -> str:
-    """Return how many trials did something at once, in words."""
+    """Return in words how many trials ran, or trained, at once."""
     middle = f"{trials.low}" if trials.low == trials.high else f"{trials.low} to {trials.high}"
     return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
 
 
 def lacking(facts: Facts) -> dict[str, list[str]]:
-    """Return what could not be judged for sure → the fields of `Setup` that are unknown or a guess, and would tell."""
+    """Return each question that could not be answered for sure → the fields of `Setup` that would answer it.
+
+    These are unknown, or a guess.
+    """
     needed_facts = {
         "whether start-ups take much of the time": () if facts.startup_share is not None else ("startup_s",),
         "whether data loading has enough workers": () if facts.setup.data_wait else ("loader_workers", "cores"),
@@ -118,7 +124,11 @@ def unknown(facts: Facts) -> list[str]:
 
 
 def sentences(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield whether all can be told, each cause with its change, the largest first, and what could not be judged."""
+    """Yield the sentences about a diagnosis.
+
+    First comes whether all causes can be told, then each cause with its change, the largest first, and then what could
+    not be judged.
+    """
     missing = unknown(diagnosis.facts)
     what = "Whether these are all causes" if diagnosis.causes else "What to change"
     if missing:
@@ -126,14 +136,9 @@ def sentences(diagnosis: Diagnosis) -> Iterator[str]:
     elif not diagnosis.causes:
         yield "Nothing to change."
     for place, cause in enumerate(diagnosis.causes, 1):
-        yield from _block(place, cause)
+        most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
+        yield f"Cause {place}, {cause.kind}: {cause.why}"
+        yield f"  Change: {cause.change}."
+        yield f"  {most}: {cause.how}."
+        yield f"  Undoing it costs {cause.undo}."
     yield from missing
-
-
-def _block(place: int, cause: IdleCause) -> Iterator[str]:
-    """Yield a cause, its change, what the change gains, and what undoing it costs."""
-    most = "Unknown gain" if cause.gain is None else f"At most {cause.gain:.2f} times as much training"
-    yield f"Cause {place}, {cause.kind}: {cause.why}"
-    yield f"  Change: {cause.change}."
-    yield f"  {most}: {cause.how}."
-    yield f"  Undoing it costs {cause.undo}."

@@ -1,4 +1,8 @@
-"""What is known of a study: the times of its trials, their start-ups, trials at once, and shares. Pure."""
+"""What is known of a study: the times of its trials, their start-ups, trials at once, and shares. Pure.
+
+A start-up is the time from a trial's start until it trains. A gap is a time without any trial between the first trial
+and the last; a pause is a gap so long that a person must have left the study alone.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,12 +42,12 @@ class KnownFact(Generic[Fact]):
 
     @property
     def span(self) -> str:
-        """The number, or the smallest and the largest of several, as in `0 to 2`."""
+        """The number in words, or the smallest and the largest of several, as in `0 to 2`."""
         return f"{self.value:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
 
     @property
     def mean(self) -> str:
-        """What follows `span` where there are several numbers, as in `, 0.7 in the mean`."""
+        """The mean of several numbers in words, to follow `span`: `, 0.7 in the mean`; empty for a single number."""
         return "" if self.low == self.high else f", {self.value:.1f} in the mean"
 
 
@@ -154,7 +158,7 @@ class StudyRecord:
 
 
 class Timeline:
-    """How many intervals overlapped, and for how long."""
+    """How many intervals overlapped, and for how long: such as the times at which trials ran."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
         """Count the intervals at each time. Empty intervals count for nothing."""
@@ -176,18 +180,21 @@ class Timeline:
         """The largest number at once."""
 
     def mean(self, span_s: float) -> float:
-        """Return the mean number at once over `span_s` seconds, which hold all intervals."""
+        """Return the mean number of intervals at once over `span_s` seconds, in which all of them lie."""
         return float(self.seconds @ self.counts) / span_s
 
     def quantile(self, share: float, span_s: float) -> int:
-        """Return the number at once that is exceeded for at most `1 - share` of `span_s` seconds; 0.5: the median."""
+        """Return the number of intervals at once that is exceeded for at most `1 - share` of `span_s` seconds.
+
+        With 0.5, this is the median.
+        """
         seconds_by_number = np.bincount(self.counts, self.seconds, minlength=1)
         seconds_by_number[0] = span_s - self.covered_s  # with the time before and after all intervals
         number = int(np.searchsorted(np.cumsum(seconds_by_number), share * span_s))
         return min(number, self.most)  # rounding errors may lead beyond it
 
     def tenths(self) -> tuple[float, ...]:
-        """Return the mean number at once in each tenth of the covered time; empty where nothing is covered."""
+        """Return the mean number of intervals at once in each tenth of the time that any covers; empty without any."""
         if not self.covered_s:
             return ()
         is_covered = self.counts > 0
@@ -259,6 +266,7 @@ def gather(record: StudyRecord) -> Facts:
     trials = record.trials
     running = Timeline(trial.running for trial in trials if trial.running)
     at_once = _at_once(running, running.covered_s) if running.covered_s else None
+    # as if all trials that run at once began and ended together
     turns = sum(trial.running is not None for trial in trials) / max(at_once.usual if at_once else 1, 1)
     pauses_s = pauses(running.gaps_s, round(turns))
     gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]
@@ -281,29 +289,23 @@ def gather(record: StudyRecord) -> Facts:
     )
 
 
-USUAL_GAPS = 0.75
-"""The share of the changes from trials to the next ones whose gap is at most the usual one (chosen)."""
-PAUSE_TIMES = 10.0
-"""A pause is more than this many times as long as the usual gap (chosen)."""
-LEAST_PAUSE_S = 60.0
-"""A pause takes more than this many seconds (chosen)."""
-
-
 def pauses(gaps_s: Sequence[float], turns: int) -> list[float]:
-    """Return the gaps in seconds that are far longer than the usual one.
+    """Return the gaps that are pauses: they take more than a minute, and more than ten usual gaps (chosen).
+
+    The usual gap is the longest of the shortest three quarters (chosen).
 
     Args:
-        gaps_s: The times without any trial. Between two trials there may be none.
-        turns: How often as many trials ran as usually run at once. A single change of trials has no usual gap.
+        gaps_s: The seconds of each gap. From a trial to the next there need not be a gap; it then takes 0 s.
+        turns: The number of trials over how many usually run at once: one more than how often trials changed.
     """
     changes = max(len(gaps_s), turns - 1)
     in_order_s = [0.0] * (changes - len(gaps_s)) + sorted(gaps_s)
-    usual_s = in_order_s[int(USUAL_GAPS * (changes - 1))] if changes > 1 else 0.0
-    return [gap_s for gap_s in gaps_s if gap_s > max(PAUSE_TIMES * usual_s, LEAST_PAUSE_S)]
+    usual_s = in_order_s[int(0.75 * (changes - 1))] if changes > 1 else 0.0  # a single change has no usual gap
+    return [gap_s for gap_s in gaps_s if gap_s > max(10.0 * usual_s, 60.0)]
 
 
 def _ended(trials: Sequence[TrialTimes], count: int) -> Ended:
-    """Return how many trials ended in one way, out of `count` ended trials, and how long these took."""
+    """Sum up the `trials` that ended in the same way: how many of `count` ended trials they are, and their times."""
     durations_s = [trial.took_s for trial in trials if trial.took_s]
     return Ended(
         trials=len(trials),
@@ -315,7 +317,7 @@ def _ended(trials: Sequence[TrialTimes], count: int) -> Ended:
 
 
 def _at_once(timeline: Timeline, span_s: float) -> AtOnce:
-    """Return how many trials did something at once, over `span_s` seconds in which all of them lie."""
+    """Return how many trials ran, or trained, at once over `span_s` seconds, in which the whole timeline lies."""
     low, usual, high = (timeline.quantile(share, span_s) for share in (0.25, 0.5, 0.75))
     return AtOnce(
         mean=timeline.mean(span_s),
@@ -361,11 +363,13 @@ def estimate(trials: Iterable[TrialTimes]) -> StartEstimate | None:
 def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
     """Return a record that says whether the trials run in threads or in processes, where their first starts show it.
 
-    Of as many trials as usually run at once, the first ones began within:
+    The first trials count, as many as usually run at once. They began within:
     1. 0 s: this says nothing, because some databases keep whole seconds;
     2. 0.1 s for each: they are threads of one process (`n_jobs`);
     3. less than 2 s: this says nothing;
     4. more: they are processes, each of which first imports its libraries in a time of its own.
+
+    Unchanged where that is known already, or where one trial runs at a time.
     """
     facts = gather(record)
     usual = facts.running_at_once.usual if facts.running_at_once else 0
@@ -383,7 +387,7 @@ def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
 def with_estimated_startups(record: StudyRecord) -> StudyRecord:
     """Return a record in which each trial has its start-up: of its own record, of an option, or by `estimate`.
 
-    Unchanged where none of these says it.
+    Unchanged where none of these says it. The trials of `tuner` have it in their records, so none is estimated.
     """
     setup = record.setup
     if setup.startup_s is None and not record.is_ours and (line := estimate(record.trials)):

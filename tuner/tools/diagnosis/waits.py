@@ -1,4 +1,9 @@
-"""Finds why the GPUs of a study did not train more: causes, gains, and what a change costs to undo. Pure."""
+"""Finds why the GPUs of a study did not train more: causes, gains, and what a change costs to undo. Pure.
+
+A cause is something that keeps GPUs from training, with the change that ends it. The gain of a change is how many times
+as much training would fit into the same time. A start-up is the time from a trial's start until it trains. `tuner` may
+have run the study, or any other program of Optuna.
+"""
 
 import math
 from collections.abc import Iterator
@@ -37,7 +42,7 @@ class IdleCause:
     factor: float | None
     """The most by which training multiplies if only this changed and the GPUs had room; None where unknown."""
     gain: float | None
-    """`factor`, or the room that the GPUs have, whichever is smaller; None where both are unknown."""
+    """`factor`, but at most what GPUs that are never idle can do; None where neither is known."""
     how: str
     """The arithmetic of `gain`."""
     undo: str
@@ -49,12 +54,12 @@ class IdleCause:
         return list(Kind).index(self.kind)
 
 
-def cause(
+def _cause(
     kind: Kind, facts: Facts, *, why: str, change: str, how: str, ratio: tuple[float, float] | None = None
 ) -> IdleCause:
-    """Return a cause, with what its change gains and what undoing the change costs.
+    """Return a cause, after working out what its change gains and what undoing the change costs.
 
-    The gain is at most what the GPUs have room for.
+    The gain is at most what the GPUs have room for: GPUs that are busy half of the time can train twice as much.
 
     Args:
         kind: The kind of the cause.
@@ -83,10 +88,8 @@ def cause(
     return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how, undo=undo)
 
 
-LEAST_GAIN = 1.1
-"""A change that gains less than a tenth is not worth another study."""
 LEAST_SHARE = 0.1
-"""Start-ups of pruned trials are a cause from this share of all trial time on, and so are failed trials."""
+"""Start-ups of pruned trials, failed trials and waits for data are causes from this share of the time on (chosen)."""
 
 
 def causes(facts: Facts) -> list[IdleCause]:
@@ -96,8 +99,9 @@ def causes(facts: Facts) -> list[IdleCause]:
     explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each tells already what idle GPUs wait for
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
         candidates += _idle(facts)
-    worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= LEAST_GAIN]
-    return sorted(worth, key=lambda cause: (-(cause.factor or 0.0), cause.safety))
+    # a change that gains less than a tenth is not worth another study (chosen)
+    worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= 1.1]
+    return sorted(worth, key=lambda kept: (-(kept.factor or 0.0), kept.safety))
 
 
 _ONE_RESTART = "one restart; all trials stay comparable"
@@ -113,7 +117,7 @@ _UNDO = {
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how long no trial ran between the first and the last one, without pauses."""
+    """Yield a cause where no trial ran for some time between the first and the last trial; pauses do not count."""
     if facts.covered_s <= 0.0:
         return
     span_s = facts.covered_s + facts.empty_s
@@ -127,7 +131,7 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
     gaps = number_of(facts.gaps, "gap")
     longest = f", the longest for {duration(facts.longest_gap_s)}" if facts.gaps > 1 else ""
     left_out = f" Pauses of {duration(facts.paused_s)} are left out." if facts.pauses else ""
-    yield cause(
+    yield _cause(
         Kind.GAPS,
         facts,
         why=f"No trial ran for {duration(facts.empty_s)} of {duration(span_s)}, in {gaps}{longest}.{left_out}",
@@ -138,13 +142,13 @@ def _gaps(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _threads(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the trials at once are threads of one process."""
+    """Yield a cause where several trials at once are threads of one process, which take turns in Python."""
     n_jobs = facts.setup.n_jobs
     if n_jobs is None or n_jobs.value < 2:
         return
     if _duty(facts) is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
         return
-    yield cause(
+    yield _cause(
         Kind.THREADS,
         facts,
         why=f"{n_jobs.value} trials at once are threads of one process (n_jobs), which take turns in Python.",
@@ -155,14 +159,14 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that each trial uses all GPUs, so that trials run one after the other."""
+    """Yield a cause where each trial uses all GPUs of several, so that trials run one after the other."""
     gpus, per_trial, running = facts.setup.gpus, facts.setup.gpus_per_trial, facts.running_at_once
-    if gpus is None or per_trial is None or running is None or running.usual > 1 or per_trial.value < gpus.value:
+    if gpus is None or per_trial is None or running is None:
         return
-    if gpus.value < 2:
+    if gpus.value < 2 or per_trial.value < gpus.value or running.usual > 1:
         return
     how = "`tuner optimize --gpus-per-trial 1`" if facts.is_ours else "one trial on each GPU"
-    yield cause(
+    yield _cause(
         Kind.ALL_GPUS,
         facts,
         why=f"Each trial uses all {gpus.value} GPUs, and trials run one after the other.",
@@ -173,13 +177,13 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _failures(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how much time failed trials took, from a tenth of all trial time on."""
+    """Yield a cause where failed trials took at least a tenth of all trial time."""
     failed = facts.ended[TrialEnd.FAILED]
     if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):  # without any time, nothing is a cause
         return
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts.failures.items())
     all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
-    yield cause(
+    yield _cause(
         Kind.FAILURES,
         facts,
         why=f"{failed.trials} of {len(facts.trials)} trials failed, after {duration(failed.mean_s or 0.0)} in the mean"
@@ -191,7 +195,7 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _startup(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how much the start-ups of complete trials cost, from a fifth of these trials' time on."""
+    """Yield a cause where start-ups took at least a fifth of the complete trials' time."""
     complete = facts.ended[TrialEnd.COMPLETE]
     if complete.startup_s < max(0.2 * complete.total_s, 1e-9):
         return
@@ -201,7 +205,7 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
         if facts.has_sessions
         else "let one started trainer serve several probes (docs/sessions.md)"
     )
-    yield cause(
+    yield _cause(
         Kind.STARTUP,
         facts,
         why=f"A complete trial takes {duration(complete.mean_s or 0.0)} in the mean, "
@@ -213,9 +217,10 @@ def _startup(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _pruning(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that much of the time is start-ups of pruned trials, and what it would gain to prune each trial later.
+    """Yield a cause where start-ups of pruned trials took at least a tenth of all trial time: they are pruned early.
 
-    Later means after four start-ups of training, or after the training of a complete trial if that is less.
+    The change is to prune each later: after four start-ups of training, or after the training of a complete trial if
+    that is less. A larger share of the time is then training.
     """
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
     if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
@@ -229,7 +234,7 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
     starting_s = facts.startup_share * facts.trial_s
     longer_s = facts.trial_s + added_s
     share_now, share_then = 1.0 - facts.startup_share, 1.0 - starting_s / longer_s
-    yield cause(
+    yield _cause(
         Kind.PRUNING,
         facts,
         why=f"{pruned.trials} of {len(facts.trials)} trials were pruned. They took {duration(pruned.mean_s or 0.0)} in "
@@ -254,13 +259,16 @@ def _seldom_training(facts: Facts) -> str:
 
 
 def _loading(facts: Facts) -> Iterator[IdleCause]:
-    """Yield how much of the training waits for the next batch, from a tenth on; if not measured, as workers tell."""
+    """Yield a cause where at least a tenth of the training waits for the next batch.
+
+    Where these waits were not measured, the number of loader workers decides: see `_workers`.
+    """
     wait = facts.setup.data_wait
     if wait is None:
         yield from _workers(facts)
     elif wait.value >= LEAST_SHARE:
         left = 1.0 - wait.value
-        yield cause(
+        yield _cause(
             Kind.LOADING,
             facts,
             why=f"While trials train, they wait for the next batch for {wait.value:.0%} of the time.",
@@ -272,7 +280,7 @@ def _loading(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _workers(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the trials at once have fewer or more loader workers than the machine has cores."""
+    """Yield a cause where the trials at once have fewer or more loader workers than the machine has cores."""
     workers, cores, running = facts.setup.loader_workers, facts.setup.cores, facts.running_at_once
     if workers is None or cores is None or running is None:
         return
@@ -294,7 +302,7 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
             "gain more: `tuner optimize --search num_workers=…` measures it"
         )
     of_all = f": {each * at_once:.6g} for {at_once} trials" if at_once > 1 else ""
-    yield cause(
+    yield _cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
         why=f"A trial has {number_of(workers.span, 'loader worker')}{workers.mean}{of_all}, on {_cores_text(cores)}.",
@@ -311,7 +319,7 @@ def _cores_text(cores: KnownFact[int]) -> str:
 
 
 def _parallel(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the GPUs, and the cores for loader workers, have room for more trials at once."""
+    """Yield a cause where the GPUs, and the cores for loader workers, have room for more trials at once."""
     # a probe of tuner has its GPUs for itself: more probes fit only on other GPUs, so their number has to be known
     if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
         return
@@ -326,7 +334,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
         most = min(most, by_cores)
     if most <= at_once:
         return
-    yield cause(
+    yield _cause(
         Kind.PARALLEL,
         facts,
         why=room.why,
@@ -380,13 +388,13 @@ def _room(facts: Facts) -> _Room:
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
-    """Yield that the GPUs have little to do, where they are less than half busy while trials train and need no data."""
+    """Yield a cause where the GPUs are less than half busy while trials train and wait for no data."""
     duty_pct = _duty(facts)
     wait = facts.setup.data_wait.value if facts.setup.data_wait else 0.0
     share = (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time, in which trials train and need no data
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
         return
-    yield cause(
+    yield _cause(
         Kind.IDLE,
         facts,
         why=f"While trials train{' and do not wait for data' if wait else ''}, the GPUs are {busy_pct:.0f}% busy.",

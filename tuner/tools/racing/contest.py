@@ -1,4 +1,9 @@
-"""Runs a race: trains its configs in turns, keeps each run, and says how the race stands and what it comes to."""
+"""Runs a race: trains its configs in turns, keeps each run, and says how the race stands and what it comes to.
+
+A race trains a few configs for the same time, each with several random seeds, to see which config learns most. The
+score of a run is what its trainer prints as the return. In each round, the better half of the configs goes on (see
+`tuner.tools.racing.entrants`). Several processes may share a race: each claims a run before it makes it.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +44,7 @@ class RunFollower:
             seconds: How long the run trains, without its start-up.
             interrupted: Returns whether the user wants to stop; then the run ends at once.
         """
-        self._seconds = seconds
-        self._interrupted = interrupted
+        self._seconds, self._interrupted = seconds, interrupted
         self.curve: list[tuple[float, float]] = []
         """The finite scores in order: seconds of training, and the score then."""
         self.trained_s = 0.0
@@ -51,7 +55,7 @@ class RunFollower:
         """How many scores in a row are not finite now, and were at most before."""
 
     def __call__(self, so_far: ProbeResult | None) -> Answer:
-        """Return whether the run goes on, after taking over the newest score."""
+        """Keep the newest score, and return whether the run goes on. `so_far`: its result; None before the first."""
         if self._interrupted():
             return Answer(Next.INTERRUPTED)
         if so_far is None:
@@ -67,19 +71,19 @@ class RunFollower:
 
     @property
     def failure(self) -> str | None:
-        """Why the scores of the run do not allow to rank its config; None where they do.
+        """Why the training has diverged, so that its config leaves the race; None where it has not.
 
-        Its last scores are not finite, and are more in a row than at any earlier time. Fewer are no failure: a mean
-        over episodes is not finite, either, while no episode ends.
+        It has if its last scores are not finite, and are more in a row than at any earlier time. Fewer are no failure:
+        a mean over episodes is not finite, either, while no episode ends.
         """
         if self._not_finite > self._longest_not_finite:
             return f"diverged: no finite number in the last {number_of(self._not_finite, 'return')} of the run"
         return None
 
     def note(self, result: ProbeResult) -> None:
-        """Take over the newest score."""
+        """Keep the newest score of a result, if it is a new one; a score that is not finite is only counted."""
         score = result.score
-        if score is None or score.t_s <= self._last_s or result.start_up_s is None:  # no new score
+        if score is None or score.t_s <= self._last_s or result.start_up_s is None:  # known, or before the training
             return
         self._last_s = score.t_s
         if not isfinite(score.value):
@@ -113,11 +117,11 @@ class Race:
         Args:
             job: What the runs are made with.
             case: The case that is trained.
-            runs: The runs that the study keeps.
+            runs: The runs so far, which the study keeps.
             say: Takes a line about what happens.
             configs: The configs that take part.
             seeds: The runs of each config in each round.
-            total_s: The seconds for which all runs train together.
+            total_s: The seconds that all runs take together, without their start-ups.
         """
         self._job, self._case, self._runs, self._say = job, case, runs, say
         self._entrants = list(configs)
@@ -146,7 +150,7 @@ class Race:
         return standings(self._made(self._entrants))
 
     def _past(self) -> list[RunRecord]:
-        """Return the runs so far, without those whose scores come from another source than the study names now."""
+        """Return the runs so far, without those whose scores do not compare: the study named another source then."""
         return scored_by(self._runs.read(), self._job.bench.trainer.score_source)
 
     def _made(self, among: Sequence[Entrant]) -> dict[Entrant, list[RunRecord]]:
@@ -160,17 +164,20 @@ class Race:
         Wait for runs that other processes make, where the job can wait.
         """
         is_waiting = False
-        while elsewhere := self._make_missing(turn, entrants):  # until 0 for a complete round, or None to stop
-            if self._job.wait is None:
+        while (elsewhere := self._make_missing(turn, entrants)) != 0:
+            if elsewhere is None or self._job.wait is None:  # the race stops, or it cannot wait
                 return False
             if not is_waiting:
                 self._say("waiting for runs of this race that other processes make")
             is_waiting = True
             self._job.wait()
-        return elsewhere is not None
+        return True
 
     def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
-        """Make the missing runs of a round, and return how many runs other processes make; None to stop the race."""
+        """Make the missing runs of a round, and return how many runs other processes make now; None to stop the race.
+
+        The race stops where the user wants it, and where the time that is left is too short for a run.
+        """
         elsewhere = 0
         for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
             is_made = partial(self._is_made, entrant, seed, turn.seconds)
@@ -185,7 +192,11 @@ class Race:
         return elsewhere
 
     def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
-        """Return whether a run with this seed is not needed: one has trained for `seconds`, or the config is out."""
+        """Return whether a run of a config with this seed is not needed.
+
+        That is so if such a run has trained for `seconds` or more, or if the config has left the race. `runs`: all runs
+        so far.
+        """
         return any(
             run.why_out or (run.seed == seed and run.seconds >= seconds)
             for run in scored_by(runs, self._job.bench.trainer.score_source)
@@ -193,7 +204,7 @@ class Race:
         )
 
     def _run_claimed(self, entrant: Entrant, seed: int, seconds: float) -> bool:
-        """Make and keep a run that this process has claimed, and return whether it was made: the user may stop it."""
+        """Make and store a run that this process has claimed; return False where the user has stopped it."""
         try:
             self._say(f"training {entrant}, seed {seed}, for {seconds:.0f} s")
             run = self._train(entrant, seed, seconds)
@@ -202,13 +213,13 @@ class Race:
             self._check_scored(run)
             self._runs.add(run)
         finally:
-            self._runs.release()
+            self._runs.release()  # does nothing once the run is stored
         scored = f"{len(run.curve)} scores, the last {figure(run.curve[-1][1])}" if run.curve else "no score"
         self._say(f"  {run.why_out or f'{run.trained_s:.0f} s of training, {scored}'}")
         return True
 
     def _keep_claim(self) -> bool:
-        """Show other processes that this one still makes its run, and return whether the user wants to stop."""
+        """Renew the claim, as a sign to other processes that this one lives; return whether the user wants to stop."""
         self._runs.beat()
         return self._job.interrupted()
 
@@ -277,12 +288,15 @@ class Race:
 
 
 def _in_words(failure: Failure) -> str:
-    """Return the kind of a failure and what shows it."""
+    """Return the kind of a failure and what shows it, as text."""
     return f"{failure.kind.value}: {failure.detail}"
 
 
 def verdict(places: Sequence[Place]) -> Iterator[str]:
-    """Yield the sentences about a race: which configs left it, which learns most, and how sure that is."""
+    """Yield the sentences about a race: which configs left it, which learns most, and how sure that is.
+
+    `places`: how the configs stand, the best first.
+    """
     # only those that trained as long as the first: scores after shorter runs do not compare
     finalists = [(place, place.mean) for place in places if place.mean and place.seconds == places[0].seconds]
     yield from (f"{place.entrant} left the race: {place.failure}" for place in places if place.failure)
@@ -304,7 +318,10 @@ def verdict(places: Sequence[Place]) -> Iterator[str]:
 
 
 def _second(second: Entrant, mean: Mean, *, winner: Mean) -> str:
-    """Return how far the second is behind the winner, in words, and how often chance alone would do this."""
+    """Return in words how far the second is behind the winner, and how often chance alone would do this.
+
+    `mean` and `winner` are the mean scores of the two.
+    """
     lag = f"{second} follows with {score_text(mean.value, mean.error)}"
     lead = ahead(winner, mean)
     if lead is None and max(winner.runs, mean.runs) < 2:

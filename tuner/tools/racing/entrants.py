@@ -1,4 +1,7 @@
-"""The configs of a race, and the rounds in which they train: successive halving."""
+"""The configs of a race, and the rounds in which they train: successive halving.
+
+A race trains a few configs for the same time, each with several random seeds, to see which config learns most.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +15,14 @@ from tuner.study import Config, launch_digest, launched
 
 
 class Round(NamedTuple):
-    """A round: how many configs train, how long each run takes in seconds, and the seeds of each config's runs."""
+    """A round of a race."""
 
     configs: int
+    """How many configs train."""
     seconds: float
+    """How long each run trains."""
     seeds: tuple[int, ...]
+    """The random seeds: each config has a run with each."""
 
 
 def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
@@ -38,7 +44,10 @@ def rounds(configs: int, *, seeds: int, total_s: float) -> list[Round]:
 
 
 def better_half(scores: Sequence[float | None]) -> list[int]:
-    """Return the positions of the better half of the configs, the best first; at least two, if two have a score."""
+    """Return which configs go on after a round: the positions of the better half, the best first.
+
+    `scores`: the mean score of each config; None where it has none. At least two go on, if two have a score.
+    """
     scored = [place for place, score in enumerate(scores) if score is not None]
     best_first = sorted(scored, key=lambda place: -(scores[place] or 0.0))
     return best_first[: max(2, (len(scores) + 1) // 2)]
@@ -50,6 +59,7 @@ class Entrant:
 
     config: Config
     kinds: tuple[str, ...]
+    """Why the config takes part, such as `best of the search`."""
     measured: Mapping[str, float]
     """Metric → its mean over the config's probes: the study's first objective, and samples/s. Empty if not measured."""
     shared: frozenset[str] = frozenset()
@@ -73,10 +83,10 @@ class Entrant:
 
 
 def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
-    """Return the best config of a case's search, the fastest, the default of the best's rung, and one between.
+    """Return who takes part: the best config of a case's search, the fastest, the best's default, and one between.
 
-    `_between` says which config is between. The configs of the trials that `also` numbers take part, too. Raises
-    StoreError where these are not two configs, and for an unknown trial.
+    `_between` says which config is between. The configs of the trials with the numbers in `also` take part, too.
+    Raises StoreError where these are not two configs, and for an unknown trial.
     """
     # the configs, each with why it takes part
     best, fastest = case.best, case.fastest

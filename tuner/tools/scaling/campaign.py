@@ -1,4 +1,10 @@
-"""Plans the runs of `tuner scale`, measures them, and keeps the results after each of them."""
+"""Plans the runs of `tuner scale`, measures them, and keeps the results after each of them.
+
+A subject is what is measured: a built-in workload, or a case of a study. A rank is a process of a program, on a device
+of its own. The ranks of one program are a team. A run measures a subject with one team, or with several side by side,
+and gives a point for each team. A route is how data goes between ranks. A session is a started program that serves
+several runs.
+"""
 
 import math
 import sys
@@ -36,8 +42,11 @@ class Scaled:
 
     subject: Subject
     sizes: tuple[int | None, ...]
+    """The sizes to measure; None for a subject without sizes."""
     plan: Callable[[Config, probe.Slot], probe.ProbePlan]
+    """Returns how a config is launched on the devices of a slot."""
     limits: ProbeSpec
+    """How long a run is measured."""
     config: Callable[[int | None], Config]
     """Returns the config for a size."""
     only_links: bool = False
@@ -47,7 +56,7 @@ class Scaled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One measurement of a subject. Several teams run at the same time."""
+    """One measurement of a subject. Its teams run at the same time."""
 
     subject: str
     size: int | None
@@ -56,9 +65,9 @@ class Run:
 
 
 def counts(asked: Sequence[int] | None, visible: int) -> tuple[int, ...]:
-    """Return the numbers of GPUs to measure, in order: what is `asked`, or else all of `COUNTS` that are `visible`.
+    """Return the numbers of GPUs to measure, in order: those that are `asked` for, or else the usual `COUNTS`.
 
-    1 is always among them, because it is the baseline.
+    The latter end at the number of `visible` GPUs. 1 is always among them, because it is the baseline.
     """
     return tuple(sorted({1, *(asked or [count for count in COUNTS if count <= visible])}))
 
@@ -71,12 +80,16 @@ def nodes_of(count: int, per_node: int | None) -> int:
     nodes = math.ceil(count / per_node) if per_node else 1
     if count % nodes:
         problem = f"{count} devices leave a node with fewer than another"
-        raise DeviceError(f"{problem}; name {count + -count % nodes} for {nodes} nodes, or up to {per_node}")
+        more = count + -count % nodes  # the next multiple of `nodes`
+        raise DeviceError(f"{problem}; name {more} for {nodes} nodes, or up to {per_node}")
     return nodes
 
 
 def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> tuple[Route, ...]:
-    """Return the routes between the ranks of a machine, the fastest first; over several nodes, NCCL's own choice."""
+    """Return the routes to measure between the ranks of a machine, the fastest first.
+
+    Over several nodes, NCCL alone chooses the route.
+    """
     if not on_gpu:
         return ("gloo",)
     if over_nodes:
@@ -91,14 +104,13 @@ def scaling_runs(
 ) -> Iterator[Run]:
     """Yield the measurements of weak and strong scaling.
 
-    All runs of the same teams come one after another, because other teams need new programs. For strong scaling, the
-    largest batch is also divided by each number of GPUs.
+    All runs of the same teams come one after another, because other teams need new programs.
 
     Args:
         subjects: What is measured.
         counts: The numbers of GPUs, 1 first.
         routes: The ways between the ranks.
-        beside: Whether programs may run at the same time.
+        beside: Whether several programs are also measured side by side, a rank each.
     """
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
@@ -131,7 +143,7 @@ def _sizes(scaled: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
 
 
 class Measuring:
-    """Measures runs, one after another. `close` ends all started programs."""
+    """Measures runs, one after another. The programs of a run stay for later runs; `close` ends them."""
 
     def __init__(
         self,
@@ -142,12 +154,21 @@ class Measuring:
         per_node: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`part` returns devices by their positions; `per_node`: see `nodes_of`; `folder` takes files of probes."""
+        """Begin without programs.
+
+        Args:
+            part: Returns the devices at some positions in the list of the machine's devices.
+            open_prober: Returns what starts and follows programs on some devices.
+            folder: Takes the files of the runs.
+            per_node: The devices of a node; None where one machine has all.
+            interrupted: Returns whether the user wants to stop.
+        """
         self._part, self._per_node = part, per_node
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
         self._open: dict[CardTeam, tuple[probe.DeviceSource, probe.Prober]] = {}
+        """Each team whose program may still be open → its devices, and what runs programs on them."""
 
     def measure(self, run: Run, subject: Scaled) -> list[Measurement]:
         """Return a point for each team of a run, after measuring it.
@@ -211,7 +232,7 @@ class _Together:
         self._windows_s[place] = math.inf
 
     def stop(self, place: int) -> probe.Stop:
-        """Return the `stop` of the probe at this place."""
+        """Return the function that the probe at this place asks again and again whether it goes on."""
 
         def answer(so_far: probe.ProbeResult | None) -> probe.Answer:
             """Return what this probe does next: all probes go on until each has a long and steady window.
@@ -339,7 +360,7 @@ def earlier_results(path: Path, blank: Results) -> Results:
 
 
 def _run_of(point: Measurement) -> tuple[object, ...]:
-    """Return what the points of one run have in common: a key that tells runs apart."""
+    """Return a key that is equal for the points of one run, and tells it from other runs."""
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 
@@ -383,11 +404,17 @@ NAMES = ("ppo", LINKS)
 """The names of the built-in workloads."""
 
 
-def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None = None) -> Scaled:
-    """Return a built-in workload; without `sizes` it has those that suit the devices. Raises StudyError.
+def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None) -> Scaled:
+    """Return a built-in workload as a subject. Raises StudyError for an unknown name.
 
     A run of a built-in workload always has a size. Only the size of a study's workload may be None, so the `or 1` in
     the configs below is there for the type alone.
+
+    Args:
+        name: One of `NAMES`.
+        gpu: Whether the devices are GPUs.
+        window_s: The seconds for which a run is measured.
+        sizes: The sizes to measure; None for those that suit the devices.
     """
     limits = ProbeSpec(iterations=6, min_iterations=4, window_seconds=window_s, max_seconds=window_s + 120)
     match name:
@@ -421,7 +448,7 @@ def links_plan(config: Config, slot: probe.Slot) -> probe.ProbePlan:
 
 
 def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan:
-    """Return the plan of a run of a trainer's case, in a session where the study and the trainer have one."""
+    """Return how a config of a case is launched: in a session where the study and the trainer have one."""
     warm = trainer.warm_plan(case, config, slot) if slot.limits.warm else None
     return warm or trainer.plan(case, config, slot)
 

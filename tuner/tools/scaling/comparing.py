@@ -1,4 +1,9 @@
-"""Results of one machine in words, and of several side by side: speed-up, price, what to choose."""
+"""Results of one machine in words, and of several side by side: speed-up, price, what to choose.
+
+The speed-up of several devices is their samples per second in multiples of those of one; the efficiency is the speed-up
+as a share of the number of devices. With weak scaling, each device has the batch of one device alone. With strong
+scaling, all devices together have it.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +35,7 @@ CERTAIN = 2.0
 
 
 def number(quantity: Quantity) -> str:
-    """Return a number with its standard error, such as `12.34 ± 0.15`, `12.3 ± 0.4` or `1,230 ± 40`.
+    """Return a number with its standard error as text, such as `12.34 ± 0.15`, `12.3 ± 0.4` or `1,230 ± 40`.
 
     The error decides the decimals, twelve at most: it has two digits where its first digit is 1, and otherwise one.
     """
@@ -43,7 +48,7 @@ def number(quantity: Quantity) -> str:
 
 
 def short(quantity: Quantity) -> str:
-    """Return a large number with its standard error in thousands (k), millions (M) or billions (G)."""
+    """Return a number with its standard error as text, if large in thousands (k), millions (M) or billions (G)."""
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(quantity.value) >= unit:
             return f"{number(quantity.times(1 / unit))} {letter}"
@@ -51,7 +56,7 @@ def short(quantity: Quantity) -> str:
 
 
 def workload_of(row: ScalingRow | Measurement) -> str:
-    """Return the name of what a row is about, with its size if it has one."""
+    """Return the name of the workload that a row is about, with its size if it has one, such as `ppo 4,096`."""
     return row.workload if row.size is None else f"{row.workload} {row.size:,}"
 
 
@@ -59,7 +64,7 @@ def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[
     """Yield notes about the devices, the losses of each row, what more devices could gain at most, and what failed."""
     if not results.on_gpu:
         yield CPU_NOTE
-    # programs beside each other use the processors on purpose
+    # of programs that are measured beside each other, each would count as another program for the rest
     yield from busy_with_others(point for point in results.points if point.mode != "beside")
     for row in rows:
         if row.scaling != "single":
@@ -72,7 +77,7 @@ def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[
 
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
-    """Yield the most that more devices could gain, where they were not measured themselves."""
+    """Yield the most that several devices could gain, for numbers of devices that were not measured themselves."""
     for single, gpus, speed_up in ceilings(rows):
         yield (
             f"{workload_of(single)} (strong): {gpus} devices can make at most {number(speed_up)} times "
@@ -81,10 +86,7 @@ def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
 
 
 def busy_with_others(rows: Iterable[Measurement | ScalingRow]) -> Iterator[str]:
-    """Yield a warning where other programs worked during a measurement.
-
-    Of programs that are measured side by side, each counts as another program for the rest.
-    """
+    """Yield a warning where other programs worked during a measurement, so that its numbers may be too low."""
     others_pct = max((device.others_mean_pct or 0.0 for row in rows for device in row.devices), default=0.0)
     if others_pct >= BUSY_PCT:
         yield (
@@ -128,7 +130,7 @@ def topology(links: Sequence[Link]) -> Iterator[str]:
 
 
 def about(subject: Subject) -> str:
-    """Return a line about a subject: its name, what it does, and the unit of its sizes."""
+    """Return a line about what is measured: its name, what it does, and the unit of its sizes."""
     return f"{subject.name}: {subject.text}" + (f"; sizes are {subject.unit}" if subject.unit else "")
 
 
@@ -149,7 +151,7 @@ class MachineRow:
 def all_rows(machines: Mapping[str, Results], prices: Prices | None = None) -> list[MachineRow]:
     """Return the rows of all machines; with `prices`, also the samples for one unit of the currency.
 
-    `machines`: the name of a machine's file → its results.
+    `machines`: the name of a machine's file of results → the results.
     """
     rows = []
     for machine, results in machines.items():
@@ -241,6 +243,6 @@ def _where(line: MachineRow) -> str:
 
 
 def _largest(lines: Sequence[MachineRow]) -> list[MachineRow]:
-    """Return one line for each workload, route and scaling: of the largest size, and with the most GPUs."""
+    """Return the lines that say most: for each workload, route and scaling the largest size on the most GPUs."""
     groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling)).values()
     return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups]

@@ -1,4 +1,7 @@
-"""The results of `tuner scale` as a versioned JSON file, which `tuner compare` reads on any machine."""
+"""The results of `tuner scale` as a versioned JSON file, which `tuner compare` reads on any machine.
+
+A rank is a process of a training, on a device of its own.
+"""
 
 import json
 from collections.abc import Mapping
@@ -38,7 +41,7 @@ Amount = Annotated[float, Field(gt=1e-12, lt=1e18)]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One measurement."""
+    """One measurement: a program that trains, or sums up buffers, on some devices."""
 
     workload: str
     size: int | None
@@ -106,7 +109,10 @@ def write(results: Results, path: Path) -> None:
 
 
 def read(path: Path) -> Results:
-    """Return the results of a file. Raises TunerError where it is damaged, too large, or of another version."""
+    """Return the results of a file. Raises TunerError where it is damaged, too large, or of another version.
+
+    The file may come from another machine, so nothing in it is trusted.
+    """
     remedy = "`tuner scale --out FILE` writes such files"
     try:
         with open_regular(path) as file:

@@ -1,4 +1,9 @@
-"""The scaling table: speed-up, efficiency, and where the time of a step is lost. Pure."""
+"""The scaling table: speed-up, efficiency, and where the time of a step is lost. Pure.
+
+A subject is what was measured: a workload, or a case of a study. A point is one measurement of it on some GPUs, each of
+which has a rank, a process of the training. With weak scaling, each GPU has as large a batch as one GPU alone. With
+strong scaling, all GPUs together have the batch of one GPU alone, which is the baseline.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +29,7 @@ class Loss(StrEnum):
 def losses(
     *, joined: Quantity, ideal: Quantity, same_batch: Quantity, beside: Sequence[Quantity] = ()
 ) -> dict[str, Quantity]:
-    """Return loss → its part of a step's time. All losses add up to the step's time minus the ideal.
+    """Return where the time of a step goes: loss → its part. All losses add up to the step's time minus the ideal.
 
     A loss may be negative within its error. Neighbouring losses share a measurement, so their errors are correlated.
 
@@ -34,8 +39,8 @@ def losses(
         same_batch: The time of one GPU, alone on the machine, for the work that each rank has.
         beside: The time of each GPU for that work, all at once in programs of their own; empty where not measured.
     """
-    parts = {Loss.SERIAL: same_batch.minus(ideal)} if same_batch != ideal else {}
-    slowest = same_batch  # unless it was measured beside others
+    parts = {Loss.SERIAL: same_batch.minus(ideal)} if same_batch != ideal else {}  # what more GPUs do not divide
+    slowest = same_batch  # of one rank, unless it was measured beside others
     if beside:
         errors = joint_error(*(step.error for step in beside))
         mean = Quantity(sum(step.value for step in beside), errors).times(1 / len(beside))
@@ -70,7 +75,7 @@ class ScalingRow:
 
 
 class LinkRow(NamedTuple):
-    """The time of an all-reduce."""
+    """The time of an all-reduce, in which all GPUs sum up a buffer of each: it shows how fast their links are."""
 
     gpus: int
     route: Route
@@ -129,7 +134,10 @@ def table(results: Results) -> list[ScalingRow]:
 
 
 def _comparisons(index: _Index, point: Measurement) -> Iterator[tuple[Measurement, Scaling]]:
-    """Yield the baselines of a point: one GPU with the batch of one rank, and one GPU with the batch of all ranks."""
+    """Yield the baselines of a point, if they were measured, each with the kind of scaling that it shows.
+
+    They are one GPU with the batch of one rank, and one GPU with the batch of all ranks.
+    """
     if weak := index.single(point.size):
         yield weak, "weak"
     if point.size is not None and (strong := index.single(point.size * len(point.gpus))):
@@ -155,7 +163,7 @@ def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scal
 
 
 def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[str, Quantity]:
-    """Return where the time of a step of several GPUs is lost, compared with the baseline."""
+    """Return where the time of a step of several GPUs is lost, compared with the baseline: loss → ms."""
     ranks = len(point.gpus)
     is_weak = baseline.size == point.size
     ideal = _step_ms(baseline).times(1.0 if is_weak else 1 / ranks)
@@ -179,24 +187,25 @@ class Ceiling(NamedTuple):
 
 
 def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
-    """Return the ceilings of strong scaling that were not measured on several GPUs themselves.
+    """Return the ceilings of strong scaling on as many GPUs as were not measured.
 
-    n GPUs need at least the time in which one GPU does the n-th part of the batch. Everything else only adds to it.
+    n GPUs need at least the time in which one GPU does the n-th part of the batch. Everything else only adds to it. So
+    measurements on one GPU alone show what n GPUs can gain at most.
     """
     singles = {(row.workload, row.size): row for row in rows if row.scaling == "single"}
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
-    found: list[Ceiling] = []
+    unmeasured: list[Ceiling] = []
     for (workload, size), single in singles.items():
         for count in COUNTS[1:]:  # without 1
             if not size or size % count or (workload, size, count) in measured:
                 continue
             if part := singles.get((workload, size // count)):
-                found.append(Ceiling(single, count, single.step_ms.over(part.step_ms)))
-    return found
+                unmeasured.append(Ceiling(single, count, single.step_ms.over(part.step_ms)))
+    return unmeasured
 
 
 def link_table(results: Results) -> list[LinkRow]:
-    """Return the times of the all-reduces."""
+    """Return how fast the links are: a row for each all-reduce that was measured."""
     rows: list[LinkRow] = []
     for point in _measured(results, LINKS):
         if point.size and point.route:
@@ -212,11 +221,11 @@ def rate(point: Measurement) -> Quantity:
 
 
 def mean_pct(devices: Sequence[DeviceSummary], field: str) -> float | None:
-    """Return the mean of a percentage over devices; None where a device lacks it."""
+    """Return the mean over devices of a percentage, the field of this name; None where a device lacks it."""
     known = [value for device in devices if (value := getattr(device, field)) is not None]
     return sum(known) / len(known) if devices and len(known) == len(devices) else None
 
 
 def _step_ms(point: Measurement) -> Quantity:
-    """Return the time of a step in ms."""
+    """Return the time of a step in ms, with the error of the rate."""
     return Quantity(1000.0 * (point.samples_per_step or 0.0), error=0.0).over(rate(point))

@@ -1,4 +1,7 @@
-"""Whether a training that runs on one card is worth a move to several, for which it has to wait in a queue. Pure."""
+"""Whether a training that runs on one card is worth a move to several, for which it has to wait in a queue. Pure.
+
+The training goes on until the job on several cards starts. The job goes on from the training's last checkpoint.
+"""
 
 import math
 import re
@@ -12,7 +15,7 @@ from tuner.probe import HOUR_S
 def printed_step_s(lines: Iterable[str]) -> float | None:
     """Return the seconds per step by a training's progress bar, such as `2.5it/s`; None without such a bar.
 
-    It is the median of the later half of the output: the first steps are often slow.
+    It is the median over the later half of the output's `lines`: the first steps are often slow.
     """
     form = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>it/s|s/it)\b")  # of tqdm, Lightning and transformers
     steps_s: list[float] = []
@@ -76,19 +79,19 @@ class Move:
     def latest_h(self) -> float:
         """The longest queue, in hours, after which the move still saves time; 0 where none does.
 
-        The move costs the start-up and, on the average, half of the steps between two checkpoints again. Each hour on
-        one card that is left after the queue saves `1 - 1 / speed_up` hours.
+        The move costs the start-up and, on the average, half of the steps between two checkpoints again. Each hour of
+        training on one card that is left after the queue takes `1 / speed_up` hours on all cards, which saves the rest.
         """
         if self.speed_up <= 1.0:
             return 0.0
         repeated_s = self.checkpoint_steps / 2 * self.step_s / self.speed_up
         cost_h = (self.start_up_s + repeated_s) / HOUR_S
-        least_left_h = cost_h / (1.0 - 1.0 / self.speed_up)
+        least_left_h = cost_h / (1.0 - 1.0 / self.speed_up)  # with as much training left, nothing is saved
         return max(0.0, self.stay_h - least_left_h)
 
 
 def advice(move: Move) -> Iterator[str]:
-    """Yield what is left with and without the move, what it saves, and until when it does."""
+    """Yield how long the training takes with and without the move, and until when the move saves time."""
     yield f"one card: {move.steps_left:,} steps left, {_hours(move.stay_h)}"
     if not move.in_time:
         yield f"stay: the training ends before a job starts in {_hours(move.queue_h)}"

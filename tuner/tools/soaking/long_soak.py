@@ -1,6 +1,8 @@
-"""Soaks: run the best config until it is known whether its memory lasts, then a smaller one where it does not.
+"""Soaks: run the best config until it is known whether its memory lasts, then a smaller config where it does not.
 
-A study also learns here that a real training has run out of memory.
+A soak is a long trial of one config. It passes if the memory lasts for the whole training, by what the soak has shown,
+and else its config is refused. The ladder is the parameter that decides how much memory a config needs, and its values
+are the rungs. A study also learns here that a real training has run out of memory.
 """
 
 import math
@@ -33,8 +35,8 @@ def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Fai
 
     Args:
         lines: The training's output; empty where there is none.
-        oom: Whether the user says that memory ran out.
-        gpu: Whether the training ran on GPUs.
+        oom: Whether the user says that memory ran out, which counts where the output does not show it.
+        gpu: Whether the training ran on GPUs; otherwise it was the host's memory.
 
     Raises:
         StudyError: Neither output nor user says that memory ran out, so the study would learn nothing.
@@ -60,7 +62,7 @@ def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Fai
 
 
 def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str | None) -> Job:
-    """Return the job that stores a trial of a config with this failure, and starts nothing.
+    """Return a job that stores a trial of a config with this failure, as if it had been probed, and starts nothing.
 
     From then on, no config that needs as much memory may be the best. Memory grows with the values of `ladder`.
     """
@@ -81,7 +83,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
 
 
 CLEAR_CHANCE = 0.97
-"""A soak ends early once its answer has this probability. A good answer ends it only where flags provoke the worst."""
+"""A soak ends early once it is so probable that memory lasts, or that it does not; see `SoakFollower`. Chosen."""
 FAR_RATIO = 1.1
 """From this ratio on, two soaks show how memory grows along the ladder, and a rung between them may be soaked."""
 RUNG_RATIO = 1.015
@@ -91,7 +93,7 @@ RUNG_RATIO = 1.015
 def soak_purpose(
     bench: Workbench, minutes: float, training: WholeTraining | None = None, first: Config | None = None
 ) -> Purpose:
-    """Return the purpose of a soak: one config after another runs for up to `minutes`, until the memory of one lasts.
+    """Return what a job does in place of a search: soak one config after another, until the memory of one lasts.
 
     Args:
         bench: the study's set-up.
@@ -139,19 +141,19 @@ class SoakFollower:
     """Follows soaks: ends each once it is known whether memory lasts, and how fast the training is."""
 
     def __init__(self, seconds: float, training: WholeTraining, *, ends_when_good: bool = True) -> None:
-        """Follow soaks of up to `seconds` from the first mark on.
+        """Follow soaks of up to `seconds` of training, after the start-up.
 
-        Memory that does not last ends a soak early. `ends_when_good`: whether memory that lasts does so, too, in a soak
-        that meets the worst batch.
+        Memory that does not last ends a soak early. Memory that lasts does so only in a soak that meets what needs most
+        memory, and only with `ends_when_good`: otherwise the worst may still come.
         """
         self._seconds, self._training = seconds, training
         self._good_chance = CLEAR_CHANCE if training.provoked and ends_when_good else 1.0  # which no chance exceeds
 
     def __call__(self, so_far: probe.ProbeResult) -> probe.Answer:
-        """Return whether the soak goes on.
+        """Return whether the soak goes on, by its result so far.
 
         It ends after all its time, or once two things are known: whether memory lasts, and the speed within 2 %. It is
-        judged from a fifth of its time on.
+        judged from a fifth of its time on, because early memory says little.
         """
         trained_s = 0.0 if so_far.start_up_s is None else so_far.total_s - so_far.start_up_s
         if trained_s >= self._seconds:
@@ -182,7 +184,7 @@ class Soak(NamedTuple):
 
     @property
     def trained_s(self) -> float:
-        """How long the soak took, in seconds from its first mark on."""
+        """How many seconds the soak trained after its start-up."""
         begin_s, end_s = self.trial.probe.start_up_s, self.trial.probe.total_s
         return 0.0 if begin_s is None or end_s is None else end_s - begin_s
 
@@ -197,9 +199,10 @@ class Soak(NamedTuple):
         return 1.0 if self.lasting is None else self.lasting.share / SPARE  # a part of all memory stays unused
 
     def suffices(self, asked: SoakSettings) -> bool:
-        """Return whether a soak with the `asked` settings would show no more than this soak: it failed, or was as long.
+        """Return whether a soak with the `asked` settings would show no more than this soak, so that none is made.
 
-        A soak that ended early, because it was sure for its training, may not be sure for a longer training.
+        This soak failed, or was as long. If it ended early, because it was sure for its training, it may not be sure
+        for a longer training.
         """
         if self.trial.state != COMPLETE:
             return True  # it would fail again
@@ -211,11 +214,14 @@ class Soak(NamedTuple):
 
 
 def _trains_longer(asked: SoakSettings, before: SoakSettings) -> bool:
-    """Return whether the training of the `asked` settings is longer than the training before, or cannot be compared."""
+    """Return whether the training of the `asked` settings is longer than that of a soak `before`.
+
+    True also where one length is in hours and the other in iterations, which cannot be compared.
+    """
     if asked.iterations is None and before.iterations is None:
         return asked.hours > before.hours
     if asked.iterations is None or before.iterations is None:
-        return True  # hours and iterations cannot be compared
+        return True
     return asked.iterations > before.iterations
 
 
@@ -247,10 +253,15 @@ def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
 class SoakChooser:
     """Chooses the config to soak: the best, then along the ladder towards the largest rung whose memory lasts."""
 
-    def __init__(
-        self, space: Space, training: WholeTraining, settings: SoakSettings, first: Config | None = None
-    ) -> None:
-        """`settings`: how each soak is made. `first`: the config to begin with, in place of the best."""
+    def __init__(self, space: Space, training: WholeTraining, settings: SoakSettings, first: Config | None) -> None:
+        """Make the chooser of a case's soaks.
+
+        Args:
+            space: The parameters and their values.
+            training: The training for which memory is to last.
+            settings: How each soak is made.
+            first: The config to begin with; None for the best.
+        """
         self._space, self._training, self._settings = space, training, settings
         self._ladder, self._first = ladder_of(space), first
 
@@ -261,6 +272,7 @@ class SoakChooser:
         """
         trials = history.records
         soaks = newest_soaks(trials, self._training)
+        # a soak that was too short for the settings of now is made again
         long_enough = {launch: soak for launch, soak in soaks.items() if soak.suffices(self._settings)}
         refused = [soak for soak in long_enough.values() if not soak.passed]
         probes = [trial for trial in trials if not trial.soaks]
@@ -281,25 +293,34 @@ class SoakChooser:
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
     def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
-        """Return the best of the probed configs that are below all their soaked rungs; None where there is none."""
+        """Return the best config of the probes that may pass although no soak has passed; None where there is none.
+
+        `soaks`: launch key → soak. A config is left out if it was soaked, or if the same config was soaked on a rung
+        that is no larger.
+        """
 
         def is_below_all(config: Config) -> bool:
-            """Return whether a config is below all soaked rungs of configs that differ from it in their rung alone."""
+            """Return whether a config is on a smaller rung than all soaked configs that otherwise equal it."""
             rungs = self._soaks_by_rung(config, soaks)
             return not rungs or float(config[str(self._ladder)]) < min(rungs)
 
         return _best_config([trial for trial in probes if trial.launch not in soaks and is_below_all(trial.config)])
 
     def _soaks_by_rung(self, config: Config, soaks: Mapping[str, Soak]) -> dict[float, Soak]:
-        """Return rung → the soak on it, of configs that differ from this config at most in their rung."""
+        """Return the soaks along the ladder: rung → the soak of the config that differs from this at most in its rung.
+
+        `soaks`: launch key → soak. Empty for a space without a ladder.
+        """
         if (ladder := self._ladder) is None:
             return {}
-        on_no_rung = {**launched(config), ladder: 0}
+        on_no_rung = {**launched(config), ladder: 0}  # equal for all configs along the ladder
         alike = [soak for soak in soaks.values() if {**launched(soak.trial.config), ladder: 0} == on_no_rung]
         return {float(soak.trial.config[ladder]): soak for soak in alike}
 
     def _next_rung(self, config: Config, known: Mapping[str, Soak], history: History) -> Config | None:
         """Return the config on the next rung to soak; None where no rung is worth a soak.
+
+        `config` was refused, `known` holds the soaks so far by launch key, and `history` the probes.
 
         The rung is between the largest that passed and the smallest that was refused:
         1. the largest rung that is expected to pass;
@@ -323,16 +344,19 @@ class SoakChooser:
             is_growth_sure = soaks[refused].shows_growth and soaks[refused].trained_s > 0.5 * soaks[passed].trained_s
             if refused <= FAR_RATIO * passed or is_growth_sure:
                 return None
-            middle = math.sqrt(passed * refused)
+            middle = math.sqrt(passed * refused)  # as rungs usually double
             rung = min(between, key=lambda rung: abs(math.log(rung / middle)))
         else:  # 3
             rung = max((rung for rung in between if rung <= 0.75 * refused), default=min(between))
         return {**config, ladder: between[rung]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
-        """Return the rungs of the ladder; on an `auto` ladder, those `below` a rung, in steps that are worth a soak."""
+        """Return the rungs that may be soaked: those of the ladder, or on an `auto` ladder steps `below` a rung.
+
+        An `auto` ladder has only bounds, so any number between them may be a rung.
+        """
         ladder = next((parameter for parameter in self._space.parameters if parameter.name == self._ladder), None)
-        bounds = ladder.bounds if ladder else None  # only an `auto` ladder has bounds
+        bounds = ladder.bounds if ladder else None
         if bounds is None or below == math.inf:
             return self._space.rungs or self._space.values(str(self._ladder))
         least, most = bounds
@@ -378,7 +402,7 @@ def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
 
 
 def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
-    """Yield a sentence about each config that was soaked, in their order, and then about the config to use."""
+    """Yield a sentence about each config that was soaked, in the order of the soaks, and then what to do now."""
     soaks = list(newest_soaks(view.trials, training).values())
     for soak in soaks:
         yield f"{view.name}: #{soak.trial.number} {in_words(soak.trial.config)}: {_outcome(soak, training)}"
@@ -421,9 +445,9 @@ def _outcome(soak: Soak, training: WholeTraining) -> str:
 
 
 def _longer_soak(soak: Soak) -> Iterator[str]:
-    """Yield a hint with the `--minutes` of a soak that excludes growth which would fill the memory.
+    """Yield how many `--minutes` of a soak would exclude all growth that fills the memory within the training.
 
-    No hint if this soak was long enough. The growth that hides in a soak of twice the time is half as fast.
+    Nothing is yielded if this soak was long enough. Growth that hides in a soak of twice the time is half as fast.
     """
     lasting = soak.lasting
     if lasting is None or lasting.filled_h >= lasting.hours:

@@ -1,4 +1,7 @@
-"""The training for which memory is to last, and what may keep more memory than it needs."""
+"""The training for which memory is to last, and what may keep more memory than it needs.
+
+A soak is a long trial of one config, which shows whether its memory lasts.
+"""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +20,7 @@ class Keeper(NamedTuple):
 
     name: str
     variables: tuple[str, ...]
-    """The environment variables that change this, the usual one first."""
+    """The environment variables that change this, the most usual first."""
     value: str
     """The value with which freed memory is given back, as in YAML."""
     at_a_cost: bool
@@ -31,7 +34,9 @@ KEEPERS: Mapping[DeviceKind, Keeper] = {
 
 
 def keeper_of_freed_memory(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
-    """Return what keeps freed memory in a training with these environment variables; None where a variable changes it.
+    """Return which allocator keeps freed memory in a training on this kind of device.
+
+    None where one of the training's environment `variables` changes how its allocator works.
 
     With `Keeper.value`, which gives the memory back, batches that lasted on an H100 with a limit of 2.5 GB were 1.5 to
     2.4 times as large. On the CPU, twice as many environments of the reference trainer lasted
@@ -52,7 +57,7 @@ class WholeTraining:
     Iterations say more where they are known: a smaller config takes less time for each, and makes no more of them.
     """
     provoked: bool = False
-    """Whether a soak meets what needs most memory."""
+    """Whether a soak meets what needs most memory, such as the largest batch, so that nothing larger comes later."""
     keeper: Keeper | None = None
     """What may keep far more memory than the training needs; None where freed memory is given back."""
     soak: SoakSettings = field(default_factory=SoakSettings)
@@ -80,23 +85,28 @@ class WholeTraining:
         )
 
     def lasts(self, devices: tuple[DeviceSummary, ...], probe: ProbeResult | ProbeRecord) -> Lasts | None:
-        """Return how surely memory lasts, by a soak and the devices in it; None where that is unknown."""
+        """Return how surely memory lasts for the training; None where that is unknown.
+
+        Args:
+            devices: What the memory of each device did in a soak.
+            probe: The soak so far, or its record.
+        """
         if self.iterations is None:
             return lasts(devices, self.hours, self._prior)
-        if not probe.iterations or probe.iterations < 2 or probe.total_s is None:
+        if not probe.iterations or probe.iterations < 2 or probe.total_s is None:  # an iteration's time is unknown
             return None
         iteration_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)  # the first is the start-up
         return lasts(devices, self.iterations * iteration_s / HOUR_S, self._prior)
 
     @property
     def _prior(self) -> RecordPrior:
-        """What is known of the training's memory before a soak."""
+        """What is expected of the training's memory before a soak has shown any."""
         if not self.provoked:
             return USUAL
         return PILING_UP if self.keeper else PROVOKED
 
     def in_short(self, lasting: Lasts) -> str:
-        """Return whether memory lasts, and which growth the soak excludes, in one part of a sentence.
+        """Return in one part of a sentence whether memory lasts, and which growth the soak excludes.
 
         For example: memory lasts 24 h with 98 % probability: 61.2 GiB now, flat, at most 63.0 of 80.0.
         """

@@ -1,4 +1,8 @@
-"""Whether a config has become slower, how sure that is, and which slowdown such a test would have seen. Pure."""
+"""Whether a config has become slower, how sure that is, and which slowdown such a test would have seen. Pure.
+
+Speeds are compared as a ratio: the speed of now over the speed that the study has measured. `at_least` is the least
+ratio that the user allows, such as 0.99.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -27,7 +31,7 @@ class Scatter(NamedTuple):
 def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
     """Return how far the runs of one config scatter, pooled over several configs.
 
-    Each config is given by the speeds of its runs, two at least. The scatter is 0.3 % at least (chosen): runs may be
+    `configs`: for each config the speeds of its runs, two at least. The scatter is 0.3 % at least (chosen): runs may be
     equal by chance.
     """
     squares, freedom = 0.0, 0
@@ -39,7 +43,10 @@ def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
 
 
 def mean(runs: Sequence[Quantity], scatter: Scatter) -> Quantity:
-    """Return the mean of some runs of a config, with the larger of two errors: by these runs, and by the scatter."""
+    """Return the mean speed of some runs of a config, with its standard error.
+
+    The error is the larger of two: by how these runs differ, and by the `scatter` of runs in general.
+    """
     value = fmean(run.value for run in runs)
     by_runs = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
     by_scatter = value * scatter.share / math.sqrt(len(runs))
@@ -48,7 +55,7 @@ def mean(runs: Sequence[Quantity], scatter: Scatter) -> Quantity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowdown:
-    """How fast a config is now in multiples of its speed in the study."""
+    """How fast a config is now in multiples of its speed in the study, and how sure that is."""
 
     ratio: float
     error: float
@@ -60,9 +67,13 @@ class Slowdown:
 
     @classmethod
     def of(cls, now: Sequence[Quantity], before: Quantity, readings: int, scatter: Scatter) -> "Slowdown":
-        """Return how the runs of now compare with the speed `before`, which the study has by so many `readings`.
+        """Return how the speeds of the runs of now compare with the speed that the study has measured.
 
-        A run of the study is taken to scatter as much as a run of now.
+        Args:
+            now: The speed of each run of now.
+            before: The speed in the study.
+            readings: The number of measurements of which `before` is the mean.
+            scatter: How far runs of now lie apart. Those of the study are taken to scatter as much.
         """
         mean_now = mean(now, scatter)
         # the standard error of the speed in the study, as a share of it
@@ -74,8 +85,8 @@ class Slowdown:
     def is_below(self, at_least: float, waits: float = 0.0) -> bool:
         """Return whether the config is surely slower than `at_least` times its speed in the study (Student's t test).
 
-        `waits` is the share of its time in which it waited for a processor. It is not slower where it would be fast
-        enough without these waits.
+        `waits` is the share of its time in which it waited for a processor that other programs used. The speed is
+        judged as if it had not waited: those programs may be at fault.
         """
         ratio_without_waits = self.ratio / (1.0 - waits)
         return at_least - ratio_without_waits >= self._critical_errors * self.error
@@ -86,12 +97,12 @@ class Slowdown:
 
     @property
     def detectable(self) -> float:
-        """The slowdown beyond the allowed one that the test sees with 90 % probability (chosen)."""
+        """The slowdown that the test sees with 90 % probability (chosen): the share of speed lost beyond `at_least`."""
         return (self._critical_errors + NormalDist().inv_cdf(0.9)) * self.error
 
     @property
     def is_precise(self) -> bool:
-        """Whether more runs are not needed, or would hardly reduce the error, as 90 % of it come from the study."""
+        """Whether no more runs are needed: small slowdowns are seen, or more than 90 % of the error is the study's."""
         return self.detectable <= PRECISE or self.of_study > 0.9 * self.error
 
     def power(self, slowdown: float, at_least: float) -> float:
@@ -100,9 +111,7 @@ class Slowdown:
 
     @property
     def _critical_errors(self) -> float:
-        """The critical value of Student's one-sided test in standard errors, in steps of 0.01: beyond it one is sure.
-
-        `student_tail` is the probability of both tails, so a single one has half of it.
-        """
+        """How many standard errors a difference must have to be sure, by Student's one-sided test, in steps of 0.01."""
         steps = (0.01 * step for step in count(1))
-        return next(errors for errors in steps if student_tail(errors, self.freedom) <= 2 * FALSE_ALARM)
+        both_tails = 2 * FALSE_ALARM  # of which `student_tail` is the probability
+        return next(errors for errors in steps if student_tail(errors, self.freedom) <= both_tails)

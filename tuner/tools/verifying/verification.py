@@ -1,4 +1,8 @@
-"""Measures a person's own command and the best of a study again, in turns, and says whether their speeds still hold."""
+"""Measures a person's own command and the best of a study again, in turns, and says whether their speeds still hold.
+
+A config is surely slower if its speed is below `at_least` times the speed in the study, such as 0.99. A session is a
+started trainer that serves several probes, in which a config may be faster than by the trainer's plain command.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +26,7 @@ from tuner.tools.verifying.slowdown import PRECISE, Slowdown, scatter
 
 
 class Outcome(IntEnum):
-    """What a verification comes to, as an exit code."""
+    """What a verification finds out about the best config of a study; the number is the exit code of the command."""
 
     HOLDS = 0
     """Nothing is surely slower."""
@@ -34,9 +38,10 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RepeatedConfig:
-    """A config that is measured again."""
+    """A config that is measured again, with its runs so far."""
 
     name: str
+    """What the user calls it, such as `your command`."""
     in_study: Standing
     """What the study knows of the config."""
     metric: str
@@ -46,7 +51,7 @@ class RepeatedConfig:
 
     @property
     def config(self) -> Config:
-        """The values of the config, those without effect included."""
+        """The values of the config, also of a parameter that only the study's pruner reads."""
         return self.in_study.trials[-1].config
 
     @property
@@ -70,7 +75,9 @@ class RepeatedConfig:
 
 
 def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
-    """Return what is measured again of a case: the person's own config, or a study's default, and the best.
+    """Return what is measured again of a case: the config to compare with, if it was measured, and then the best.
+
+    `own`: the person's own config, which the best is compared with; None for a study that has a default config.
 
     Raises StudyError where the study has no best, where only sessions have measured it, and where speeds are unknown.
     """
@@ -85,12 +92,12 @@ def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
     measured = {standing.launch: standing for standing in view.configs if not standing.is_warm}
     base = measured.get(launch_digest(own)) if own else view.default
     name = "your command" if own else "the default"
-    subject = partial(RepeatedConfig, metric=metric)
+    repeated = partial(RepeatedConfig, metric=metric)
     if base is None or (metric == probe.SAMPLES_PER_S and not base.samples_per_s):
-        return [subject(name="the best", in_study=best)]
+        return [repeated(name="the best", in_study=best)]
     if base.launch == best.launch:
-        return [subject(name=f"{name} (the best)", in_study=base)]
-    return [subject(name=name, in_study=base), subject(name="the best", in_study=best)]
+        return [repeated(name=f"{name} (the best)", in_study=base)]
+    return [repeated(name=name, in_study=base), repeated(name="the best", in_study=best)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,11 +105,13 @@ class Findings:
     """What the runs of a verification have shown."""
 
     subjects: Sequence[RepeatedConfig]
+    """The configs that are measured again; the last is the best of the study."""
     at_least: float
+    """The least speed that is allowed, in multiples of the speed in the study."""
 
     @property
     def rounds(self) -> int:
-        """The runs of each config."""
+        """How many runs each config has."""
         return min(len(subject.results) for subject in self.subjects)
 
     def slowdown(self, subject: RepeatedConfig) -> Slowdown:
@@ -112,7 +121,10 @@ class Findings:
 
     @property
     def gain(self) -> probe.Quantity | None:
-        """The gain of the best over the own config, of the pairs of runs; None where only one config was measured."""
+        """How many times as fast as the other config the best is: the mean over pairs of runs.
+
+        None where only one config was measured.
+        """
         if len(self.subjects) < 2:
             return None
         base, best = (subject.speeds for subject in self.subjects)
@@ -121,7 +133,7 @@ class Findings:
 
     @property
     def verdict(self) -> Outcome:
-        """What the runs of the best come to."""
+        """What the runs say of the best: that its speed holds, that it is slower, or that it cannot be said."""
         best = self.subjects[-1]
         slowdown = self.slowdown(best)
         if slowdown.is_below(self.at_least, best.waits):
@@ -142,14 +154,26 @@ class Verification:
     """The verification of one case: a few runs that the study does not keep."""
 
     def __init__(self, job: Job, case: Case, view: CaseView, budget: Budget, say: Callable[[str], None]) -> None:
-        """`budget`: the time in which all runs but the first four are to end. `say` shows a line."""
+        """Choose the configs to measure again; for errors see `subjects`.
+
+        Args:
+            job: What the runs are made with.
+            case: The case.
+            view: What the study says of the case.
+            budget: The time in which all runs but the first four are to end.
+            say: Shows a line.
+        """
         self._job, self._case, self._budget, self._say = job, case, budget, say
         self.subjects = subjects(view, job.bench.space_for(case).own)
 
     def run(self, at_least: float) -> Findings | None:
         """Run the configs in turns, and return what the runs show; None where the user stopped them.
 
-        There are four runs at least, however long they take: fewer do not show how far runs scatter.
+        There are four runs at least, however long they take: fewer do not show how far runs scatter. More follow until
+        a small slowdown would be seen, or the time is over.
+
+        `at_least`: the least speed that is allowed, in multiples of the speed in the study.
+
         Raises TrainerError where a run fails, or trains something else than in the study.
         """
         findings = Findings(subjects=self.subjects, at_least=at_least)
@@ -174,7 +198,7 @@ class Verification:
         slot = bench.slot(self._case, f"verify/{self._case.name}/{len(subject.results):04d}", subject.config)
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
-            """Return whether the run goes on: as long as a probe of the study."""
+            """Return whether the run goes on: it ends when a probe of the study would."""
             if self._job.interrupted():
                 return probe.Answer(probe.Next.INTERRUPTED)
             return next_answer(so_far, spec.objectives, slot.limits) if so_far else probe.Answer(probe.Next.GO)
@@ -207,14 +231,17 @@ def _newest_speed(subject: RepeatedConfig) -> str:
 
 
 def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which settings differ from those with which a case was measured; `identity` has the settings of now."""
+    """Yield a line for each setting that differs from those with which a case was measured.
+
+    `identity`: the settings of now that decide what is measured.
+    """
     stored = view.facts.identity
     for line in opening.differences(stored, dict(identity)) if stored else ():
         yield f"changed in the study file: {line.strip()}"
 
 
 def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: float) -> Iterator[str]:
-    """Yield what is measured, and for how long."""
+    """Yield what is measured, and for how long: up to so many minutes. `at_least`: as of `Verification.run`."""
     for subject in subjects:
         yield f"{subject.name}: {in_words(subject.in_study.config)}"
     slower = 1.0 - at_least + PRECISE
@@ -247,13 +274,13 @@ def report(findings: Findings) -> Iterator[str]:
 
 
 def _verdict(findings: Findings, of_best: Slowdown) -> str:
-    """Return the verdict as a sentence; `of_best` is the slowdown of the best."""
-    *others, best = findings.subjects
+    """Return the verdict as a sentence; `of_best` says how the best compares with its speed in the study."""
+    *bases, best = findings.subjects
     allowed = f"{findings.at_least:g} times its speed in the study"
     match findings.verdict:
-        case Outcome.SLOWER if others:
-            is_too = findings.slowdown(others[0]).is_below(findings.at_least)
-            return f"slower: {best.name} is below {allowed}, and {others[0].name} is {'too' if is_too else 'not'}"
+        case Outcome.SLOWER if bases:
+            is_too = findings.slowdown(bases[0]).is_below(findings.at_least)
+            return f"slower: {best.name} is below {allowed}, and {bases[0].name} is {'too' if is_too else 'not'}"
         case Outcome.SLOWER:
             return f"slower: {best.name} is below {allowed}"
         case Outcome.UNKNOWN if of_best.is_below(findings.at_least):
@@ -269,7 +296,7 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
 
 
 def _since(best: RepeatedConfig) -> str:
-    """Return what has changed since the study has measured the best, and what may have."""
+    """Return which facts, such as the driver, have changed since the study measured the best, and which may have."""
     trial = best.in_study.trials[-1]
     before, now = trial.probe.facts, best.results[-1].facts
     same = [what for name, what in FACTS.items() if name in before and before[name] == now.get(name)]
