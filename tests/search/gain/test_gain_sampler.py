@@ -614,7 +614,7 @@ def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
     assert best is not None
     lost = 1.0 - (speed(best) or 0.0) / max(speed(config) or 0.0 for config in space.configs())
     failures = sum(speed(config) is None for config in search.asked)
-    assert failures >= 3
+    assert failures == 3
     assert lost > 0.1
     assert f"{failures} of {len(search.asked)} probes failed" in ended
     bound = re.search(r"at most (\S+)%", ended)

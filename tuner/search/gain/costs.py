@@ -23,10 +23,13 @@ GROWN_S = 0.25
 Half-way up the ladder, most seconds do not depend on the number of environments. On two H200s a quarter of the 17 s at
 1,024 environments does.
 """
-UNEXPLAINED = 0.001
-"""The probability that a failure has no cause among single values and pairs of values."""
+WITHOUT_CAUSE = 0.001
+"""The probability that a config fails although no value and no pair of values is the cause."""
 BY_SIZE = 0.8
-"""The same where the config ran out of memory, because the model of the memory explains most such failures."""
+"""The same for a config that ran out of memory, because its need for memory has a model of its own.
+
+On recorded searches of launches, 0.8 foretold failures better than 0.05, 0.2 and 0.5.
+"""
 Choice = tuple[str, Value]
 """A parameter and its value."""
 
@@ -50,7 +53,7 @@ class Costs:
         levels, unexplained = self._pool.levels, self._failed
         ran_out = [] if self._memory is None else self._observed.ran_out
         failed = levels.codes([*unexplained, *ran_out])
-        otherwise = np.repeat([UNEXPLAINED, BY_SIZE], [len(unexplained), len(ran_out)])
+        otherwise = np.repeat([WITHOUT_CAUSE, BY_SIZE], [len(unexplained), len(ran_out)])
         return self.possible * chance_to_run(levels, levels.codes(self._ran), failed, otherwise, self._pool.codes)
 
     @cached_property

@@ -26,7 +26,7 @@ def chance_to_run(levels: Levels, ran: Codes, failed: Codes, otherwise: Floats, 
         levels: The values of each parameter.
         ran: The configs that ran.
         failed: The configs that failed.
-        otherwise: The probability that each failure has no such cause, above 0.
+        otherwise: The probability that each failed config fails without any such cause, above 0.
         codes: The configs in question.
     """
     if not len(failed):
