@@ -75,7 +75,7 @@ BOTH: Config = {**PLAIN, "compile": 1, "fused": 1}
 def test_after_one_failure_of_two_switches_that_run_alone_only_their_pair_is_suspected() -> None:
     ran = [config for config in CONFIGS if config["compile"] != config["fused"]]
     elsewhere: Config = {**BOTH, "batch_size": 64, "dtype": "bf16"}
-    assert chance(elsewhere, ran, [BOTH]) < 0.2
+    assert chance(elsewhere, ran, [BOTH]) < 0.3
     assert chance(COMPILED, ran, [BOTH]) == chance(FUSED, ran, [BOTH]) == pytest.approx(1.0)
 
 
@@ -95,7 +95,7 @@ def test_numbers_beyond_one_that_failed_beside_a_switch_are_suspected_beside_it_
 def test_a_failure_that_is_explained_otherwise_says_less() -> None:
     ran = [config for config in CONFIGS if config["compile"] != config["fused"]]
     by_pair, by_size = (chance({**BOTH, "dtype": "bf16"}, ran, [BOTH], otherwise) for otherwise in (0.001, 0.8))
-    assert by_pair < 0.2
+    assert by_pair < 0.3
     assert by_size > 0.7
 
 

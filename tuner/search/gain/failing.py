@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.resource_model import Floats
 
-SINGLE = 0.1
+SINGLE = 0.05
 """The number of causes of failure that a config is expected to have among its sets of values, before anything ran."""
-PAIR = 0.3
+PAIR = 0.15
 """The number that it is expected to have among the pairs of these sets."""
 SETS = 2.5
 """The usual number of sets that a value is in."""
