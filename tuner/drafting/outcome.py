@@ -193,7 +193,7 @@ def command_line(
         return None
     # the variables before them: typed with a placeholder, searched by their name, or as typed
     placeholder_of = {name: f"{{{name}}}" for name in values}
-    searched_variables = typed.env.keys() & values.keys() - placeholders(template)
+    searched_variables = typed.env.keys() & (values.keys() - placeholders(template))
     env = {VISIBLE_CARDS: cards} if cards else {}
     for name, text in typed.env.items():
         to_fill = placeholder_of[name] if name in searched_variables else literal_text(text, placeholder_of)
