@@ -7,7 +7,7 @@ from tests_cli import study_file
 from tests_loop import Quiet, opened
 from tests_replays import FakeClock
 
-from tuner.cli.hints import complaint
+from tuner.cli.hints import what_to_repair
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.export.write import export_study
 from tuner.probe.probe_plan import Device
@@ -35,7 +35,7 @@ def test_nothing_is_launched_on_cards_that_others_hold(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         job = Job(bench=bench, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False, trials=1)
         (outcome,) = optimize(job, select(bench.trainer.cases(), bench.spec.cases))
-    assert "free the cards" in (complaint(outcome) or "")
+    assert "free the cards" in (what_to_repair(outcome) or "")
     export_study(f"sqlite:///{tmp_path}/study.db", "demo", tmp_path / "tables")
     with (tmp_path / "tables/trials.tsv").open() as file:
         trials = list(csv.DictReader(file, delimiter="\t"))

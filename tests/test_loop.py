@@ -10,7 +10,7 @@ import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, view, watched
 from tests_replays import FakeClock
 
-from tuner.cli.hints import complaint
+from tuner.cli.hints import what_to_repair
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
@@ -311,7 +311,7 @@ def test_a_trainer_that_is_always_done_too_early_is_no_fault_of_the_machine(tmp_
     outcome, _ = optimized(
         tmp_path, lambda plan, stop: failed(plan, FailureKind.NO_READING, "done after 12 iterations")
     )
-    said = complaint(outcome) or ""
+    said = what_to_repair(outcome) or ""
     assert (outcome.ending, "done after 12 iterations" in said) == (Ending.UNREAD, True)
     assert "let the trainer run longer" in said
 

@@ -1,4 +1,4 @@
-"""`tuner.optimize`: makes a command faster or runs a study, and returns what was found. The command line uses it."""
+"""`tuner.optimize` makes a command faster or runs a study, and returns what was found; the command line uses it."""
 
 import shlex
 import time
@@ -8,22 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuner import export
 from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError
-from tuner.export import (
-    StudyReader,
-    connect,
-    export_study,
-    failed_lines,
-    gain,
-    in_use,
-    merged_lines,
-    prepare_study,
-    with_error,
-)
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
@@ -42,9 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Search:
-    """A study that is ready to be searched."""
+class Search(NamedTuple):
+    """A study that is ready to be searched: its workbench, what runs its probes, and the cases to search."""
 
     bench: Workbench
     prober: Prober
@@ -56,21 +45,21 @@ class Search:
         return isinstance(self.prober, ReplayedProber)
 
     def simulated_cost(self) -> str | None:
-        """Return what the replayed probes so far would have cost; None on real devices."""
+        """Return in words how long the probes of a replay would have used real devices; None on real devices."""
         if not isinstance(self.prober, ReplayedProber):
             return None
-        return f"simulated: {in_use(self.prober.spent_s, len(self.bench.devices))}"
+        return f"simulated: {export.in_use(self.prober.spent_s, len(self.bench.devices))}"
 
     def run(self, job: Job, budget: Budget, trials: int | None) -> list[CaseOutcome]:
         """Search each case until the budget or the number of finished trials is used up; see `loop.optimize`.
 
-        It waits for the last probes of other workers, and for probes beside which nothing is confirmed.
+        The search ends only when the last probes of other workers have ended, too: they may show another best config.
         """
         return work_on(patient(within(replace(job, simulated=self.simulated, trials=trials), budget)), self.cases)
 
 
 def patient(job: Job) -> Job:
-    """Return the job that ends only when the last probes of other workers have ended."""
+    """Return a job that waits, second by second, until the last probes of other workers have ended."""
     return replace(job, wait=partial(time.sleep, 1.0))
 
 
@@ -125,7 +114,7 @@ def check_energy(spec: StudySpec, source: DeviceSource) -> None:
 
 
 def replaying(table: Table, path: Path) -> str:
-    """Return a line about the recorded table that replaces trainer and devices."""
+    """Return a line that says which recorded table a replay uses, and what it takes from the table and the study."""
     header = table.header
     machine = header.machine.get("gpus") or header.machine.get("cpu")
     return (
@@ -147,7 +136,7 @@ class SpeedGain(NamedTuple):
 class Result:
     """What a search has found. Its properties are about the study's first case; `study.cases` has all."""
 
-    study: StudyReader
+    study: export.StudyReader
     outcomes: tuple[CaseOutcome, ...]
     """How the search of each case ended: its `ending`, and `why` no further probe pays."""
     lines: tuple[str, ...] = ()
@@ -158,9 +147,9 @@ class Result:
     """The command line with the best config's values, in shell quoting; None where nothing is faster."""
 
     def __repr__(self) -> str:
-        times = self.gain and f"{with_error(self.gain.times, self.gain.error, 2)} times"
-        found = {"best": self.best, "gain": times, "command": self.command, "stopped": self.stopped}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in found.items())})"
+        times = self.gain and f"{export.with_error(self.gain.times, self.gain.error, 2)} times"
+        shown = {"best": self.best, "gain": times, "command": self.command, "stopped": self.stopped}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def best(self) -> Config | None:
@@ -174,7 +163,7 @@ class Result:
 
         It is that of the whole training where the pauses of both are known, otherwise that of the steps.
         """
-        of_best = gain(self.study.cases[0]) if self.study.cases else None
+        of_best = export.gain(self.study.cases[0]) if self.study.cases else None
         if of_best is None or of_best.times is None:  # without speeds, only the objective is compared
             return None
         return SpeedGain(of_best.times, of_best.error)
@@ -264,7 +253,7 @@ def optimize(
         devices = None  # the study file has them now
     table = Path(replay) if replay else None
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
-    prepare_study(ready.bench.folder)
+    export.prepare_study(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
     lines, budget = Lines(), Budget(MonotonicClock(), hours)
 
@@ -279,7 +268,7 @@ def optimize(
         watch(ready.bench.started(ready.cases))
         outcomes = ready.run(job, budget, trials)
     try:
-        export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
+        export.export_study(url, ready.bench.spec.name, ready.bench.folder, ready.cases)
     except EmptyStoreError:
         if outcomes:
             raise
@@ -298,7 +287,10 @@ def _words(line: str) -> list[str]:
 
 
 def _listed(flag: str, values: Sequence[Value] | str) -> str:
-    """Return values as `--search` has them; a text has this form already. Raises StudyError for a single number."""
+    """Return the values of a flag as the option `--search` lists them. Raises StudyError for a single number.
+
+    A text has this form already.
+    """
     if isinstance(values, str):
         return values
     if not isinstance(values, Iterable):
@@ -307,25 +299,26 @@ def _listed(flag: str, values: Sequence[Value] | str) -> str:
 
 
 def _stopped(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], budget: Budget) -> str | None:
-    """Return what stopped a search early; None where each case ended by itself or by its number of trials."""
+    """Return in words what stopped a search early; None where each case ended by itself or by its number of trials."""
     is_cut = len(outcomes) < len(cases) or any(outcome.ending is Ending.INTERRUPTED for outcome in outcomes)
     if is_cut and budget.is_over():
         return out_of_time(budget, "hours")
-    stops = ((outcome.case.name, _stop(outcome)) for outcome in outcomes if outcome.stopped)
-    return "; ".join(merged_lines(stops)) or None
-
-
-def _stop(outcome: CaseOutcome) -> str:
-    """Return how the work on a case stopped early, and of what."""
-    of_what = outcome.failure.detail if outcome.failure else outcome.why
-    return f"{outcome.ending}: {of_what}" if of_what else str(outcome.ending)
+    stops: list[tuple[str, str]] = []
+    for outcome in outcomes:
+        if outcome.stopped:
+            cause = outcome.failure.detail if outcome.failure else outcome.why
+            stops.append((outcome.case.name, f"{outcome.ending}: {cause}" if cause else str(outcome.ending)))
+    return "; ".join(export.merged_lines(stops)) or None
 
 
 def result_of(ready: Search, url: str, outcomes: Sequence[CaseOutcome], command: Sequence[str] = ()) -> Result:
-    """Return the result of a search that has ended; `command` is what a person typed, if the study was made of it."""
-    study = StudyReader(connect(url), ready.bench.spec.name)
+    """Return the result of a search that has ended.
+
+    `command` are the words of the typed command from which the study was made; empty for any other study.
+    """
+    study = export.StudyReader(export.connect(url), ready.bench.spec.name)
     if command and study.cases:  # a command has one case
         for_command = outcome_of(ready.bench, study.cases[0], command)
     else:
-        for_command = CommandOutcome(tuple(failed_lines(study.cases, ready.bench.folder)))
+        for_command = CommandOutcome(tuple(export.failed_lines(study.cases, ready.bench.folder)))
     return Result(study=study, outcomes=tuple(outcomes), lines=for_command.lines, command=for_command.command)

@@ -54,12 +54,12 @@ def report(
 
     `score` says how well the agent or model does now, such as the mean return of its episodes; greater is better.
 
-    A session may do only a part of an iteration's work where all of that work is alike. Then each second since
-    `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s` counts the
-    time of the whole work.
+    A trainer may do only a part of an iteration's work where all of that work is alike, so that probes end sooner. Then
+    each second since `thin_from_s`, on the system's monotonic clock, stands for `thin_by` seconds of training. `busy_s`
+    counts the time of the whole work.
     """
     fields = dict(locals())  # the arguments; a copy, because a debugger adds the new variable to `locals()` itself
-    for inbox in _opened:  # at most one, and none outside a session
+    for inbox in _opened:  # at most one; it is there if the trainer has called `requests` or `stopped`
         inbox.reported = iteration
     _tell("iteration", **fields, t_s=time.monotonic())
 
@@ -79,7 +79,7 @@ def requests() -> Iterator[dict[str, Any]]:
 def stopped(*, midway: bool = False) -> bool:
     """Return whether the tuner has seen enough of the current run. Ask after each iteration, once it is reported.
 
-    Where iterations are long, ask with `midway` inside an iteration: whether the tuner can do without this iteration.
+    Where iterations are long, ask with `midway` inside an iteration, too: the tuner may not need the rest of it.
     """
     return _inbox().stopped(midway=midway)
 
@@ -103,7 +103,7 @@ def _tell(what: str, **fields: Any) -> None:
 
 
 class _Inbox:
-    """The tuner's messages in their order; a `stop` belongs to the run before it."""
+    """Reads the tuner's messages: each `run` is a request, and a `stop` asks to end the run before it."""
 
     def __init__(self, path: str) -> None:
         """`path` is the named pipe of the tuner."""
@@ -117,7 +117,7 @@ class _Inbox:
         """The last iteration of the current run that this process has reported."""
 
     def next_run(self) -> dict[str, Any] | None:
-        """Wait for the request of the next run, and return it; None once the tuner has closed the pipe."""
+        """Wait for the request of the next run, and return it; None once the tuner has no more and closes the pipe."""
         while self._open or self._messages:
             while self._messages:
                 message = self._messages.pop(0)
@@ -129,10 +129,10 @@ class _Inbox:
         return None
 
     def stopped(self, *, midway: bool) -> bool:
-        """Return whether the tuner wants the current run to end.
+        """Return whether the tuner wants the current run to end now.
 
-        With `midway`, the trainer is inside an iteration. Then only a stop `at_once` counts; otherwise also one `after`
-        an iteration that is reported.
+        A message `stop` asks to end the run `at_once`, or `after` a certain iteration. Inside an iteration (`midway`),
+        only the first counts.
         """
         self._read()
         if not self._open:
@@ -141,7 +141,7 @@ class _Inbox:
         return any(stop.get("at_once") or (not midway and self.reported >= stop["after"]) for stop in of_this_run)
 
     def _read(self) -> None:
-        """Take in the complete lines that the pipe has by now, without waiting."""
+        """Read the complete messages that the pipe has by now, a line each, without waiting for more."""
         try:
             while chunk := os.read(self._pipe, 1 << 16):
                 self._rest += chunk

@@ -1,4 +1,7 @@
-"""A recorded table in place of trainer and devices: its bench, its prober, and results as a search sees them."""
+"""Replays a table that `tuner record` has written: a search probes the table in place of a trainer and devices.
+
+A probe takes no real time. Its result is the recorded one, or what had been measured when the search stops it earlier.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,15 +25,18 @@ Other objectives are fields of the result.
 """
 
 
-def restated(result: probe.ProbeResult, objective: str, number: float, error: float | None) -> probe.ProbeResult:
-    """Return the result with another objective value and standard error; all devices change by the same amount."""
+def with_objective(result: probe.ProbeResult, objective: str, number: float, error: float | None) -> probe.ProbeResult:
+    """Return a result with another value of an objective and its standard error, as it stood at an earlier iteration.
+
+    An objective about utilisation is the mean of a device, so each device's mean changes by the same amount.
+    """
     if objective not in _OF_DEVICE:
         return replace(result, **{objective: number, f"{objective}_se": error})
     mean_field, error_field = _OF_DEVICE[objective]
     change = number - (probe.value(result, objective) or 0.0)
 
     def restated_device(device: probe.DeviceSummary) -> probe.DeviceSummary:
-        """Return the summary of a device with its mean changed and the error; unchanged where it has no mean."""
+        """Return the summary of a device with the change of its mean, and the error; unchanged where it has no mean."""
         mean = getattr(device, mean_field)
         if mean is None:
             return device
@@ -40,7 +46,7 @@ def restated(result: probe.ProbeResult, objective: str, number: float, error: fl
 
 
 def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
-    """Return the result as if its window had ended after `iterations` of its iterations, all equally long.
+    """Return a result as if its probe had ended after the first `iterations` of its window, all equally long.
 
     Means stay those of the whole window. A result with a window has at least one iteration.
     """
@@ -65,13 +71,14 @@ def cut_short(result: probe.ProbeResult, iterations: int) -> probe.ProbeResult:
 
 
 def with_whole_iterations(result: probe.ProbeResult, warmup_iterations: int) -> probe.ProbeResult:
-    """Return the result as if each iteration, also in the warm-up, had taken as long as in training.
+    """Return a result of a session as a plain command would have it, with whole iterations, also in the warm-up.
 
-    A session may do only a part of an iteration's work, and the plain command does all of it.
+    A session may do only a part of an iteration's work. `trained_s` are the seconds that its window would take with all
+    of the work.
     """
     if result.window_s is None or result.trained_s is None or result.start_up_s is None:
         return result
-    longer_s = (result.trained_s - result.window_s) / result.iterations  # than in the session, for each iteration
+    longer_s = (result.trained_s - result.window_s) / result.iterations  # how much longer an iteration takes
     return replace(
         result,
         start_up_s=result.start_up_s + longer_s,  # the start-up ends with the first iteration
@@ -80,18 +87,22 @@ def with_whole_iterations(result: probe.ProbeResult, warmup_iterations: int) -> 
     )
 
 
-def error_of(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
-    """Return the standard error of the last mean of a series, estimated as a live probe would.
+def series_error(series: Sequence[float | None], iteration_s: float, *, full: float) -> float | None:
+    """Return the standard error of the last mean of a series, estimated as a live probe does: from means of blocks.
 
-    `series` holds the mean so far after each iteration; `full` is the largest value that the objective can have.
+    A block is a number of iterations in a row that take long enough to be about independent of the next.
+
+    Args:
+        series: the objective's mean so far, after each iteration; None where it was unknown.
+        iteration_s: the seconds of an iteration.
+        full: the largest value that the objective can have.
     """
-    sums = {0: 0.0}  # number of iterations → the sum of the objective over them; a block lies between two keys
+    sums = {0: 0.0}  # iterations so far → the sum of the objective over them; a block lies between two keys
     for count, mean in enumerate(series, start=1):
         is_long_enough = (count - max(sums)) * iteration_s >= probe.LEAST_SPAN_S
         if mean is not None and is_long_enough:
             sums[count] = count * mean
-    has_no_block = len(sums) == 1
-    if has_no_block and series and series[-1] is not None:  # the whole series is one block, although a short one
+    if len(sums) == 1 and series and series[-1] is not None:  # no block is long enough: the whole series is one
         sums[len(series)] = len(series) * series[-1]
     blocks: list[probe.Block] = []
     for before, after in pairwise(sums):
@@ -101,10 +112,10 @@ def error_of(series: Sequence[float | None], iteration_s: float, *, full: float)
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
-    """Return the bench of a study on a table: space, case and devices come from the table, all else from the study.
+    """Return a workbench for the search of a table: space, case and devices are the table's, all else is the study's.
 
-    Only the configs that the table has a result for are searched. A study that searches `pruner_patience` still does.
-    Raises StudyError where the study cannot be used.
+    Only configs for which the table has a result are searched. `pruner_patience` is searched if the study searches it,
+    because no recorded result depends on it. Raises StudyError where the study cannot be used.
     """
     spec, header = load(study, fall_back=False), table.header
     probe.check_metrics(spec)
@@ -141,7 +152,7 @@ class TableTrainer(Trainer):
         return [Case(name=header.case, options=header.files, files=tuple(header.files))]
 
     def plan(self, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan:
-        """Return a plan that names the row to look up; its command is never run."""
+        """Return a plan by which the replayed prober finds the result of a config; its command is never run."""
         return probe.ProbePlan(
             config=config,
             argv=("replay", case.name, json.dumps(config), *(device.name for device in slot.devices)),
@@ -149,6 +160,7 @@ class TableTrainer(Trainer):
             env=dict(slot.variables),
             files={},
             slot=slot,
+            # a config that was recorded without a session shares none with others
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, config_digest(config))),
             base_agent=case.options.get("agent_config", ""),
         )
@@ -156,8 +168,9 @@ class TableTrainer(Trainer):
     def session_key(self, case: Case, config: Config) -> str | None:
         """Return the key of the session in which the config was recorded; None where it was no session."""
         row = self._table.find(config)
-        is_of_config = row is not None and row.result.config.items() <= config.items()  # or of a smaller, too large one
-        return row.session_key if row and is_of_config else None
+        if row is None or not row.result.config.items() <= config.items():  # the row of a smaller config, out of memory
+            return None
+        return row.session_key
 
     def warm_plan(self, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan | None:
         """Return a plan for the same row in its session; None where the row was recorded without a session."""
@@ -180,7 +193,10 @@ class ReplayedProber:
     """
 
     def __init__(self, table: Table, objective: str, *further: str) -> None:
-        """With `further` objectives, each probe runs to its end: the table holds the series of one objective only."""
+        """Replay a table for a study's objectives, `objective` first.
+
+        With `further` objectives, no probe ends early: the table has the values after each iteration of one alone.
+        """
         self._table = table
         self._objective = objective
         self._has_one_objective = not further
@@ -190,7 +206,10 @@ class ReplayedProber:
         """Simulated seconds so far; a second on several devices counts once."""
 
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
-        """Return the recorded result of a probe; this takes no real time, but adds to `spent_s`."""
+        """Return the recorded result of a probe, at once; the seconds that it would have taken are added to `spent_s`.
+
+        `stop` is asked before and after each recorded iteration whether the probe goes on.
+        """
         if stop(None).next is probe.Next.INTERRUPTED:  # before the first iteration
             return probe.unlaunched(plan.config, probe.STOPPED, plan.digest)
         recorded = self._table.find(plan.config)
@@ -200,8 +219,8 @@ class ReplayedProber:
             return probe.unlaunched(plan.config, failure, plan.digest)
         if recorded.result.failure and not recorded.result.launched:
             return probe.unlaunched(plan.config, recorded.result.failure, plan.digest)
-        started = self._started(plan, recorded)
-        result = self._walk(started, recorded, plan.slot.limits, probe.ending_after_last(stop))
+        complete = self._with_start_up(plan, recorded)
+        result = self._until_stopped(complete, recorded, plan.slot.limits, probe.ending_after_last(stop))
         keeps_session = plan.request is not None and not result.failure
         self.open_session = plan.session_key if keeps_session else None
         self.spent_s += result.total_s
@@ -215,13 +234,15 @@ class ReplayedProber:
         """End the open session."""
         self.open_session = None
 
-    def _started(self, plan: probe.ProbePlan, recorded: Recorded) -> probe.ProbeResult:
-        """Return the recorded result with the start-up time that this probe takes in simulated time.
+    def _with_start_up(self, plan: probe.ProbePlan, recorded: Recorded) -> probe.ProbeResult:
+        """Return the recorded result with the start-up time of this probe, which may differ from the recorded one.
 
-        A probe in the open session needs no start of a session. The start-up time of a plain command stays as recorded.
+        A probe in the open session (one started trainer for many configs) waits for no start. Any other probe waits for
+        a session to start, or for a plain command as long as recorded.
         """
         result = recorded.result
-        warm = plan.request is not None
+        warm = plan.request is not None  # a request of a session; a plain command has none
+        # `ready_s`: the seconds until the session can take a request
         if result.ready_s is None:  # a plain command was recorded
             ready_s = None
         elif warm and plan.session_key == self.open_session:
@@ -240,26 +261,29 @@ class ReplayedProber:
         )
         return started if warm else with_whole_iterations(started, self._table.header.limits.warmup_iterations)
 
-    def _walk(
+    def _until_stopped(
         self, result: probe.ProbeResult, recorded: Recorded, limits: ProbeSpec, stop: probe.Stop
     ) -> probe.ProbeResult:
-        """Return the result of a probe that `stop`, asked after each iteration, or the plan's `limits` end."""
+        """Return a result as it was at the iteration after which `stop` or the plan's `limits` end the probe."""
         if result.failure is not None or probe.value(result, self._objective) is None or result.window_s is None:
             return result  # it has no iterations to stop after
         has_series = self._has_one_objective and self._objective == self._table.header.objective
-        series = recorded.series if has_series else ()
+        series = recorded.series if has_series else ()  # the objective's mean so far after each iteration
         for count, mean in enumerate(series[: result.iterations - 1], start=1):
             if mean is None:
                 continue
-            error = error_of(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
-            so_far = restated(cut_short(result, count), self._objective, mean, error)
+            error = series_error(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
+            so_far = with_objective(cut_short(result, count), self._objective, mean, error)
             if (final := _ended_result(so_far, stop(so_far), limits)) is not None:
                 return final
         return _ended_result(result, stop(result), limits) or result  # the recording has no further iteration
 
 
 def _ended_result(so_far: probe.ProbeResult, answer: probe.Answer, limits: ProbeSpec) -> probe.ProbeResult | None:
-    """Return the result of a probe that ends after an iteration, by the answer or by the limits; None if it goes on."""
+    """Return the result of a probe that ends now, by the answer of `stop` or by its limits; None if it goes on.
+
+    `so_far` is what it has measured up to now.
+    """
     if answer.next is probe.Next.INTERRUPTED:
         return replace(so_far, failure=probe.STOPPED, window_s=None, trained_s=None, samples_per_s=None, devices=())
     if answer.next is probe.Next.PRUNED:

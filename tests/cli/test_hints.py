@@ -13,10 +13,10 @@ from tests_summary import BEST, GAIN, summary
 from tuner.cli.hints import (
     at_the_top,
     command_for_larger,
-    complaint,
     notes,
     safe_rungs,
     script_of_best,
+    what_to_repair,
 )
 from tuner.cli.options import RUNS, print_written
 from tuner.export.bound import Bound, Profile
@@ -138,8 +138,8 @@ def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
 def test_a_trainer_that_refuses_its_files_says_itself_what_to_fix() -> None:
     failure = Failure(kind=FailureKind.MISSING_ASSET, rule="trainer", detail="a.yaml is no agent file; name another")
     outcome = CaseOutcome(case=Case(name="walk"), ending=Ending.SETUP, probed=1, failure=failure)
-    assert complaint(outcome) == "case walk: missing_asset: a.yaml is no agent file; name another"
-    looked_for = complaint(replace(outcome, failure=replace(failure, rule="file")))
+    assert what_to_repair(outcome) == "case walk: missing_asset: a.yaml is no agent file; name another"
+    looked_for = what_to_repair(replace(outcome, failure=replace(failure, rule="file")))
     assert looked_for is not None
     assert looked_for.endswith("name another; put the file where the trainer looks for it (under `trainer.root`)")
 

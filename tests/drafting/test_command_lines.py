@@ -133,7 +133,7 @@ def test_a_placeholder_in_a_variable_is_enough() -> None:
 
 
 def test_replaced_words_are_reported() -> None:
-    told = template(["train", "--devices", "2", "--n=3"], {"n": "{n}", "m": "{m}"}).replaced
+    told = template(["train", "--devices", "2", "--n=3"], {"n": "{n}", "m": "{m}"}).changes
     assert told == (("--devices 2", "--devices {ranks}"), ("--n=3", "--n={n}"), ("", "--m {m}"))
 
 

@@ -15,11 +15,11 @@ from tests_counts import COUNTED_TRAINING
 from tuner.count import Flag
 from tuner.drafting.asking import searches
 from tuner.drafting.command_lines import command_with_values
-from tuner.drafting.draft import Draft, draft, growth_limit, python_beside, with_searches
-from tuner.drafting.printed import Found, PrintedLines
+from tuner.drafting.draft import Draft, draft, environment_python, growth_limit, with_searches
+from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known
-from tuner.drafting.watching import Used, Watched, devices_of, used
+from tuner.drafting.watching import DeviceUse, Watched, device_uses, devices_of
 from tuner.drafting.writing import preset_text, samples_in_words, study_text
 from tuner.errors import StudyError
 from tuner.probe.output import LineSplitter
@@ -34,7 +34,7 @@ from tuner.trainers.typed_command import typed_command
 
 DATA = Path(__file__).parents[1] / "data/progress"
 EXAMPLES = Path(__file__).parents[2] / "examples"
-USES = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
+USES = [DeviceUse(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
 STEPS = tuple(Progress(iteration=number, t_s=float(number)) for number in range(3))
 TRAINING = replace(COUNTED_TRAINING, ranks=2, data_ranks=2)
 COUNTED = Watched(training=TRAINING, reports=STEPS, seconds=9.0)
@@ -44,8 +44,8 @@ def printed(texts: Sequence[str], likely: Sequence[str] = ()) -> Watched:
     """Return what is known of a command that printed these lines, one a second."""
     lines = PrintedLines(likely)
     lines.feed(OutputLine(t_s=float(place), text=text) for place, text in enumerate(texts))
-    assert lines.found is not None
-    return Watched(found=lines.found, uncounted="no torch", reports=lines.found.reports, seconds=30.0)
+    assert lines.progress is not None
+    return Watched(printed=lines.progress, uncounted="no torch", reports=lines.progress.reports, seconds=30.0)
 
 
 def drafted(
@@ -136,12 +136,12 @@ def test_counts_in_doubt_compare_nothing() -> None:
 
 @pytest.mark.parametrize(("watched", "said"), [(PLAIN, "unknown"), (printed(lines_of("sb3.log")), "6144 in all")])
 def test_what_is_known_of_printed_samples_is_said(watched: Watched, said: str) -> None:
-    assert watched.found
-    assert said in samples_in_words(watched.found)
+    assert watched.printed
+    assert said in samples_in_words(watched.printed)
 
 
 def test_what_a_trainer_reports_by_itself_needs_no_pattern() -> None:
-    reported = Watched(found=Found(reports=STEPS), reports=STEPS)
+    reported = Watched(printed=PrintedProgress(reports=STEPS), reports=STEPS)
     assert "progress" not in study("train.py --batch-size 8", reported, ("batch-size=8,16",)).trainer.options
 
 
@@ -155,7 +155,7 @@ def test_sizes_follow_from_memory_and_workers_from_waiting(
     command = ["train.py", "--batch-size", "8", "--workers", "2"]
     found = drafted(command, COUNTED, free_batch=True)
     device = Device(name="cuda:0", model="a card", uuid="GPU-1", mem_total_mib=total)
-    uses = [Used(device=device, util_pct=busy, mem_peak_mib=1000.0, worked=True)]
+    uses = [DeviceUse(device=device, util_pct=busy, mem_peak_mib=1000.0, worked=True)]
     batch, workers = sorted(with_more_values(found.searches, uses), key=lambda one: one.parameter)
     assert batch.values == tuple(4 << power for power in range(int(math.log2(largest // 4)) + 1))
     assert (workers.values != found.searches[1].values) is waits
@@ -172,7 +172,7 @@ def test_many_more_workers_than_cores_are_only_tried_where_a_person_names_them(
     cores: int, typed: int, largest: int, limit: int | None
 ) -> None:
     known = Known(words=["train.py", "--workers", str(typed)], cores=cores)
-    idle = [replace(use, util_pct=5.0) for use in USES]
+    idle = [use._replace(util_pct=5.0) for use in USES]
     (workers,) = with_more_values(searches(known), idle)
     assert (max(workers.values), growth_limit(workers)) == (largest, limit)
 
@@ -246,7 +246,7 @@ def test_a_device_that_did_nothing_is_left_out() -> None:
     devices = [Device(name=f"cuda:{index}", model="a card") for index in range(2)]
     idle = tuple(DeviceSample(t_s=t_s, device=1, util_pct=0.0, mem_used_mib=4.0) for t_s in (0.0, 2.0))
     busy = tuple(DeviceSample(t_s=t_s, device=0, util_pct=60.0, mem_used_mib=500 * t_s) for t_s in (0.0, 2.0))
-    uses = used(STEPS, (*busy, *idle), devices)
+    uses = device_uses(STEPS, (*busy, *idle), devices)
     assert [(use.util_pct, use.mem_peak_mib, use.worked) for use in uses] == [(60.0, 1000.0, True), (0.0, 4.0, False)]
     assert (devices_of("auto", None, uses), devices_of("auto", 2, uses[:1])) == ("0", "auto")
     assert (devices_of("cpu:1", 2, USES), devices_of("cpu:1", None, USES)) == ("cpu:2", "cpu:1")
@@ -269,10 +269,10 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
     for name in ("python", "torchrun"):
         (programs / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(programs))
-    assert python_beside("torchrun") == ""
+    assert environment_python("torchrun") == ""
     (tmp_path / "venv/pyvenv.cfg").touch()
-    assert python_beside("torchrun") == str(programs / "python")
-    assert python_beside("./torchrun") == python_beside("nowhere") == ""
+    assert environment_python("torchrun") == str(programs / "python")
+    assert environment_python("./torchrun") == environment_python("nowhere") == ""
     spec = study("torchrun --nproc-per-node 2 train.py --batch-size 8 --workers 0", COUNTED)
     assert spec.trainer.python == str(programs / "python")
 
@@ -316,8 +316,8 @@ def test_the_study_of_a_preset_is_accepted(name: str) -> None:
 @example("a\nsearch: {trials: 1}", "b\u2028objective: x", "c\r\nname: d")
 def test_what_a_trainer_prints_and_says_adds_no_key(line: str, why: str, name: str) -> None:
     found = drafted(["python", "train.py", "--batch-size", "8", name], PLAIN, ("batch-size=8,16",))
-    read = Found(patterns=("a",), reports=STEPS, lines=(line,), contradiction=why)
-    watched = replace(PLAIN, found=read, uncounted=why, uses=tuple(USES), devices="cpu:2")
+    read = PrintedProgress(patterns=("a",), reports=STEPS, lines=(line,), contradiction=why)
+    watched = replace(PLAIN, printed=read, uncounted=why, uses=tuple(USES), devices="cpu:2")
     text = study_text(name, found, watched)
     made = YAML(typ="safe").load(text)
     assert list(made) == ["name", "trainer", "devices", "objective", "space", "probe", "search"]

@@ -18,7 +18,7 @@ from tuner.drafting.outcome import command_line
 from tuner.drafting.printed import PrintedLines
 from tuner.drafting.run_flags import known_of
 from tuner.drafting.searches import Known
-from tuner.drafting.watching import Used, Watched
+from tuner.drafting.watching import DeviceUse, Watched
 from tuner.drafting.writing import command_of_file, origin_line, study_text
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
@@ -91,17 +91,17 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=4).map("".join) | st.text(
 PROGRAM = ("bash", "-c", r"""printf '%s\0' "$TAG" "$@" """, "train")
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/somebody", "a": "changed"}
 LINES = [OutputLine(t_s=float(step), text=f"step {step} samples {8 * step}") for step in range(9)]
-USES = [Used(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
+USES = [DeviceUse(device=Device(name="cpu:0", model="a CPU"), util_pct=51.0, mem_peak_mib=300.0, worked=True)]
 
 
 def drafted(command: Sequence[str]) -> tuple[Draft, Watched]:
     """Return the draft of a command whose workers are searched, and what was seen of it."""
     lines = PrintedLines()
     lines.feed(LINES)
-    found = lines.found
+    found = lines.progress
     assert found is not None
     watched, made = (
-        Watched(found=found, reports=found.reports, seconds=30.0, uses=tuple(USES), devices="cpu:1"),
+        Watched(printed=found, reports=found.reports, seconds=30.0, uses=tuple(USES), devices="cpu:1"),
         draft(typed_command(command), devices="cpu:1"),
     )
     known = known_of(made, watched)

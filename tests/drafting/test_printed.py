@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tuner.drafting.printed import Found, PrintedLines
+from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.probe.output import LineSplitter
 from tuner.probe.protocols import OutputLine
 
 DATA = Path(__file__).parents[1] / "data/progress"
 
 
-def found(texts: Iterable[str], likely: tuple[str, ...] = (), *, every_s: float = 1.0) -> Found | None:
+def found(texts: Iterable[str], likely: tuple[str, ...] = (), *, every_s: float = 1.0) -> PrintedProgress | None:
     printed = PrintedLines(likely)
     printed.feed(OutputLine(t_s=place * every_s, text=text) for place, text in enumerate(texts))
-    return printed.found
+    return printed.progress
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_what_a_trainer_reports_itself_goes_before_its_lines(counted: dict[str, 
         told = {"type": "iteration", "iteration": number, "samples": 8 * number, **counted}
         line = OutputLine(t_s=float(number), text=json.dumps(told), stream="progress")
         printed.feed([line, OutputLine(t_s=float(number), text=f"step {number}")])
-    read = printed.found
+    read = printed.progress
     assert read is not None
     assert (read.by == "report()", read.counts_samples) == (is_read, is_read)

@@ -37,7 +37,7 @@ def found(command: str, *asked: str, flags: tuple[Flag, ...] = (), free: bool = 
 )
 def test_a_search_is_read(asked: str, parameter: str, values: tuple[object, ...], typed: object) -> None:
     (one,) = searches(Known(words=COMMAND, cores=4), [asked])
-    assert (one.parameter, one.values, one.typed) == (parameter, values, typed)
+    assert (one.parameter, one.values, one.current) == (parameter, values, typed)
 
 
 def test_a_typed_number_that_no_study_can_hold_stays_a_text() -> None:
@@ -132,7 +132,7 @@ def test_the_flags_of_a_script_are_proposed_by_their_spelling() -> None:
 def test_environments_that_nobody_typed_are_a_size() -> None:
     flags = (Flag(names=("num-envs",), value="4"), Flag(names=("batch-size",), value="0"))
     (size,) = found("ppo.py --total-timesteps 100", flags=flags, free=True).values()
-    assert (size.flag, size.typed, size.changes_learning) == ("num-envs", 4, True)
+    assert (size.flag, size.current, size.changes_learning) == ("num-envs", 4, True)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_another_batch_is_usual_where_the_command_has_no_usual_flag() -> None:
 
 def test_a_typed_placeholder_has_no_value_of_its_own() -> None:
     (one,) = found("train.py --batch-size={batch_size}", "batch_size=32,64").values()
-    assert (one.typed, one.first) == (None, 32)
+    assert (one.current, one.first) == (None, 32)
 
 
 def counted(*, ranks: int = 1, micro_batches: float = 1.0, normed: float | None = None) -> TrainingCounts:

@@ -127,7 +127,7 @@ def test_what_a_node_lacks_is_named_with_the_node(
 def test_after_a_killed_srun_the_next_probe_waits_for_the_end_of_the_last(nodes: Nodes, tmp_path: Path) -> None:
     processes = nodes.start(plan(nodes, tmp_path, STAYS))
     trainers = trainers_of(processes)
-    processes.watchers[1].line.kill(signal.SIGKILL)
+    processes.watchers[1].connection.kill(signal.SIGKILL)
     everything_said(processes)
     assert processes.lost is not None
     assert processes.lost.startswith("the watcher of b is gone")

@@ -88,7 +88,7 @@ def test_after_each_kill_nothing_is_left_and_the_next_probe_runs(nodes: Nodes, t
         processes = nodes.start(plan(nodes, tmp_path / f"{number}", STAYS))
         trainers = trainers_of(processes)
         if victim == "srun":
-            processes.watchers[1].line.kill(signal.SIGKILL)
+            processes.watchers[1].connection.kill(signal.SIGKILL)
         else:
             step_of("node1").kill()
         everything_said(processes)

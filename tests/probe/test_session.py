@@ -32,7 +32,7 @@ from tuner.probe.protocols import (
 from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
-from tuner.probe.session import STOP_S, Sessions
+from tuner.probe.session import Sessions
 from tuner.study.spec import ProbeSpec
 
 
@@ -112,7 +112,7 @@ class Bench:
 @pytest.fixture
 def stop_s() -> float:
     """The seconds that a trainer may take to stop. A test may set another number."""
-    return STOP_S
+    return Sessions.STOP_S
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ from tests_replays import replay
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import value
+from tuner.probe.probe_plan import LinePatterns
 from tuner.study.spec import ProbeSpec
-from tuner.trainers.mimickit.mimickit_trainer import PROGRESS
+from tuner.trainers.presets import PRESETS
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDINGS = DATA / "recordings"
+PROGRESS = LinePatterns(patterns=PRESETS["mimickit"].progress)
 
 
 @pytest.mark.parametrize(

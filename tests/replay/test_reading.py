@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tuner.probe.metrics import OBJECTIVES, error, value
 from tuner.probe.result import DeviceSummary, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
-from tuner.replay import cut_short, error_of, restated
+from tuner.replay import cut_short, series_error, with_objective
 
 numbers = st.floats(0, 100)
 DEVICES = tuple(
@@ -47,7 +47,7 @@ RESULT = ProbeResult(
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @given(number=numbers, known=st.none() | numbers)
 def test_any_objective_can_be_restated(objective: str, number: float, known: float | None) -> None:
-    result = restated(RESULT, objective, number, known)
+    result = with_objective(RESULT, objective, number, known)
     assert value(result, objective) == pytest.approx(number)
     assert error(result, objective) == known
     assert all(value(result, other) == value(RESULT, other) for other in OBJECTIVES if other != objective)
@@ -55,7 +55,7 @@ def test_any_objective_can_be_restated(objective: str, number: float, known: flo
 
 def test_devices_move_alike_and_one_without_a_reading_stays() -> None:
     blind = replace(RESULT, devices=(*DEVICES, replace(DEVICES[0], util_mean_pct=None)))
-    means = [device.util_mean_pct for device in restated(blind, "min_avg_util", 50.0, None).devices]
+    means = [device.util_mean_pct for device in with_objective(blind, "min_avg_util", 50.0, None).devices]
     assert means == [50.0, 51.0, None]
 
 
@@ -81,15 +81,17 @@ def test_cut_at_its_end_it_is_as_long_as_it_was() -> None:
 def test_the_error_is_that_of_the_readings_behind_the_means(values: list[float]) -> None:
     means = [total / count for count, total in enumerate(accumulate(values), start=1)]
     expected = standard_error([Block(2.0, reading) for reading in values], full=FULL_PCT)
-    known = error_of(means, 2.0, full=FULL_PCT)
+    known = series_error(means, 2.0, full=FULL_PCT)
     assert known is expected is None or known == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 def test_short_iterations_count_together() -> None:
-    assert error_of([50.0, 51.0, 50.0, 51.0], 0.2, full=FULL_PCT) == standard_error([Block(0.6, 50.0)], full=FULL_PCT)
-    assert error_of([50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0], 0.2, full=FULL_PCT) is not None
+    assert series_error([50.0, 51.0, 50.0, 51.0], 0.2, full=FULL_PCT) == standard_error(
+        [Block(0.6, 50.0)], full=FULL_PCT
+    )
+    assert series_error([50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0], 0.2, full=FULL_PCT) is not None
 
 
 def test_a_mean_that_is_unknown_is_left_out() -> None:
     blocks = [Block(4.0, 50.0), Block(4.0, 50.0), Block(2.0, 50.0), Block(2.0, 50.0)]
-    assert error_of([None, 50.0, None, 50.0, 50.0, 50.0], 2.0, full=inf) == standard_error(blocks)
+    assert series_error([None, 50.0, None, 50.0, 50.0, 50.0], 2.0, full=inf) == standard_error(blocks)

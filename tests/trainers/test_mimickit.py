@@ -12,7 +12,8 @@ from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Score
 from tuner.study.spec import ProbeSpec, TrainerSpec
-from tuner.trainers.mimickit.mimickit_trainer import DRIVER, PROGRESS, MimicKitTrainer
+from tuner.trainers.mimickit.mimickit_trainer import DRIVER, MimicKitTrainer
+from tuner.trainers.presets import PRESETS
 from tuner.trainers.trainer_check import check_trainer, make_slot
 
 ROOT = Path(__file__).parents[1] / "data" / "mimickit"
@@ -178,7 +179,12 @@ def test_the_printed_table_shows_iteration_and_samples(width):
     ]
     rows += [f"| {key:>{width}} |               9 |" for key in ("Iterations", "Normalizer_Samples")]
 
-    found = [match.groupdict() for row in rows for pattern in PROGRESS.patterns if (match := re.search(pattern, row))]
+    found = [
+        match.groupdict()
+        for row in rows
+        for pattern in PRESETS["mimickit"].progress
+        if (match := re.search(pattern, row))
+    ]
 
     assert found == [{"iteration": "7"}, {"samples": "512"}]
 

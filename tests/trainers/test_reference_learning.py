@@ -203,11 +203,12 @@ def test_layers_are_rounded_and_the_environment_is_not() -> None:
 
 def test_the_policy_learns_to_track() -> None:
     networks = methods.Networks("deepmimic", SMALL)
-    learner = methods.Learner(methods.PolicyLoss(networks.policy), epochs=3, minibatch=128, wrap=alone)
+    formats = methods.Numerics(cpu())
+    learner = methods.Learner(methods.PolicyLoss(networks.policy), epochs=3, minibatch=128, wrap=alone, formats=formats)
     env, clips = world.TrackingEnv(cpu()), stream(64)
 
     def iteration() -> torch.Tensor:
-        samples = learning.collect(env, networks.policy, None, clips.take())
+        samples = learning.collect(env, networks.policy, None, clips.take(), formats)
         learner.update(samples)
         return samples["tracking"].mean()
 

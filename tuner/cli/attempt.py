@@ -21,16 +21,16 @@ from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_jo
 
 
 class Matched(NamedTuple):
-    """The lines of a probe's output, and those that matched a pattern of `progress`."""
+    """How many lines a probe printed, and how many of them matched a pattern of `progress`."""
 
     printed: int
     matched: int
-    shown: tuple[str, ...]
+    last_lines: tuple[str, ...]
     """The last lines that matched, or the last lines of all where none matched."""
 
 
-def matched(plan: probe.ProbePlan) -> Matched:
-    """Return how many lines a probe that has ended has printed, and which of them match the patterns of its plan."""
+def matched_lines(plan: probe.ProbePlan) -> Matched:
+    """Return which lines of an ended probe's output match the patterns that its plan has for progress."""
     try:
         output = plan.slot.console.read_bytes()
     except OSError:
@@ -44,18 +44,18 @@ def matched(plan: probe.ProbePlan) -> Matched:
         reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
             matches.append(text)
-    shown = (matches or texts)[-3:]
-    return Matched(printed=len(texts), matched=len(matches), shown=tuple(text.strip()[-140:] for text in shown))
+    last_lines = tuple(text.strip()[-140:] for text in (matches or texts)[-3:])
+    return Matched(printed=len(texts), matched=len(matches), last_lines=last_lines)
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
-    """Yield what to change in a study file whose probe ran, on a machine with `cards` GPUs.
+    """Yield what to change in a study file, by what one probe of it has measured on a machine with `cards` GPUs.
 
-    An error up to twice the target is small enough to go on with.
+    A standard error up to twice that at which a probe is precise enough asks for no change.
     """
     limits = spec.probe
-    has_told_why = any(probe.NO_RATE in note for note in result.notes)
-    if result.samples_per_s is None and not has_told_why:
+    has_note_about_samples = any(probe.NO_RATE in note for note in result.notes)  # it is shown anyway
+    if result.samples_per_s is None and not has_note_about_samples:
         how = "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
         yield f"no samples were counted, so samples/s are unknown: add {how}, or `samples_per_iteration` to the options"
     if len(plan.slot.devices) == 1 < cards:
@@ -127,7 +127,7 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> Pr
 
 
 def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
-    """Return what counts the iterations, in words: printed lines, a file, or the trainer's own reports."""
+    """Return in words where the iterations of a probe come from: printed lines, a file, or the trainer's reports."""
     if plan.progress.patterns:
         return f"{matched_lines} matched `progress`"
     if plan.is_counted:
@@ -137,11 +137,11 @@ def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
-    output = matched(plan)
+    output = matched_lines(plan)
     console.print(
         f"output: {probe.number_of(output.printed, 'line')}, {_counter(plan, output.matched)}; {plan.slot.console}"
     )
-    for line in output.shown:
+    for line in output.last_lines:
         console.print(f"  {line}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
     console.print(f"iterations: {result.iterations}{window}, the whole probe {probe.duration(result.total_s)}")

@@ -14,9 +14,10 @@ from tuner.export.tables import FRONT_COLUMNS
 
 
 def print_tables(console: Console, *tables: Table) -> None:
-    """Print tables without breaking a short cell. Of a table that is too wide, configs and last columns follow below.
+    """Print tables so that no short cell is broken into lines.
 
-    Only where two columns are still too wide are their short cells broken.
+    Columns for which a table has no room, first that of configs, are printed below it as text. At least two columns
+    stay; if these are still too wide, their cells are broken, too.
     """
     for table in tables:
         for column in table.columns:
@@ -46,10 +47,10 @@ def _spare_width(console: Console, table: Table) -> int:
 
 
 def _set_widths(spare: int, columns: Iterable[Column]) -> None:
-    """Make each column as narrow as it may be, and share the `spare` width among the columns from the left.
+    """Give each column the width of its longest word, and share the `spare` width among the columns from the left.
 
-    If `spare` is negative, words are broken. Without this function, rich would shrink all columns in proportion to
-    their width and break words even if there is room.
+    If `spare` is negative, words are broken. By itself, rich would shrink all columns in proportion to their width, and
+    break words even if there is room.
     """
     for column in columns:
         column.overflow = "fold"
@@ -64,13 +65,14 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
 
 
 def _take_out(console: Console, table: Table) -> list[str]:
-    """Remove columns until the table fits, and return them as text: a line for each row that has a value in them.
+    """Remove columns from a table until it fits, and return them as text: a line for each row with a value in them.
 
-    The config goes first, or without a config the second column; then the columns go from the right. The first stays.
+    The column of configs goes first, or without one the second column; then the columns go from the right. The first
+    column stays, because it names the rows.
     """
-    names, *others = table.columns
-    first = next((column for column in others if column.header == "config"), others[0] if others else None)
-    to_take = {column.header: column for column in (first, *others[:0:-1]) if column}  # each once
+    names, *values = table.columns
+    first = next((column for column in values if column.header == "config"), values[0] if values else None)
+    to_take = {column.header: column for column in (first, *values[:0:-1]) if column}  # each once
     taken: list[Column] = []
     for column in to_take.values():
         if fits(console, table):
@@ -157,7 +159,7 @@ def _is_shown(column: str, rows: Iterable[export.Row]) -> bool:
 
 
 def _cell(value: object) -> str:
-    """Return a value as text: a number with two decimals, or a small one with three digits."""
+    """Return a value as text: a fraction with two decimals, or one below 1 with three digits."""
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
     return "" if value is None else str(value)

@@ -23,7 +23,7 @@ from tuner.tools.diagnosis.study_times import GUESS, Facts, Setup, known
 
 
 def _number(option: str, least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
-    """Return an option that is a finite number from `least` to `most`; None for no upper bound."""
+    """Return typer's option for a finite number from `least` to `most`; None for no upper bound."""
     return typer.Option(option, min=least, max=most, callback=options.finite, help=help)
 
 
@@ -68,7 +68,7 @@ def diagnose(
 
     Example: tuner diagnose --study pi_plus
     """
-    given = locals()  # each measured fact that a person knows has an option of its name
+    given = locals()  # the options; each fact that a person may know has one of its name
     console = options.open_console(stderr=as_json)
     name, url = _study_of_options(console, study, study_name, storage, runs)
     setup = Setup(**{field: known(given[field], option) for field, option in OPTIONS.items()})
@@ -98,7 +98,10 @@ def diagnose(
 
 
 def _command_again(given: Mapping[str, Any], facts: Facts) -> str:
-    """Return the command of these options, with further ones for the facts that it lacks. A guess stands as a value."""
+    """Return the same command with further options for the facts that it lacks, for the person to fill in.
+
+    A fact that was guessed stands with its guess, any other as its unit in capitals.
+    """
     storage, runs = given["storage"], given["runs"]
     if storage == os.environ.get(options.STORAGE_VARIABLE):
         storage = None

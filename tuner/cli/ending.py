@@ -28,14 +28,12 @@ from tuner.study import Case
 if TYPE_CHECKING:
     from tuner.running.workbench import Workbench
 
-DOUBTS = (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, Topic.LEFT_OUT)
-"""What may make a result doubtful, the largest doubt first."""
-
 
 def gains_table(rows: Sequence[CaseSummary]) -> Table:
-    """Return a table with one row per case: its default, its best, and how much the best gains.
+    """Return a table with one row per case: its best, its default, and how much the best gains over the default.
 
-    A gain that sessions have measured stands without their values, because the best's is that of the plain command.
+    Sessions (one started trainer that measures many configs) and plain commands differ in speed. Where only sessions
+    have measured the gain, the table leaves out the default's value, because the best's is that of the plain command.
     """
     objectives = dict.fromkeys(row.objective for row in rows)
     in_points = not objectives.keys() & SPEEDS.keys()
@@ -52,7 +50,7 @@ def gains_table(rows: Sequence[CaseSummary]) -> Table:
 
 
 def _best_and_default(row: CaseSummary) -> tuple[str, str]:
-    """Return the cells with the values of the best and of the default, the latter only where they can be compared."""
+    """Return two cells: the value of the best, and that of the default where the two can be compared."""
     if row.best is None:
         return row.status, ""
     best = with_error(row.best.value, row.best.error)
@@ -64,16 +62,16 @@ def _best_and_default(row: CaseSummary) -> tuple[str, str]:
 
 
 def _gain(row: CaseSummary, *, in_points: bool) -> str:
-    """Return what the best gains, without the gain in samples/s that the next column has.
+    """Return the cell with what the best gains. The gain in samples/s stands in the next column.
 
-    The unit is left out of a column of points.
+    Where all gains are in points (`in_points`), the heading has the unit.
     """
     gain = gain_text(row).partition(",")[0]
     return gain.removesuffix(" points") if in_points else gain
 
 
 def _speed(config: ConfigRow | None, times_default: float | None = None) -> str:
-    """Return the samples/s of a config, with how many times those of the default they are where that is known."""
+    """Return the cell with the samples/s of a config, and with how many times the default's they are, if known."""
     if config is None or not config.samples_per_s:
         return ""
     times = f" ({times_default:.2g} times)" if times_default else ""
@@ -81,17 +79,17 @@ def _speed(config: ConfigRow | None, times_default: float | None = None) -> str:
 
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[CaseSummary]) -> Iterator[str]:
-    """Yield what each case's best is, what cases without a best need, what limits a single case, and one doubt."""
+    """Yield the last lines of a search: each case's best, why a case has none, what limits a single case, one doubt."""
     yield from merged_lines((row.case, in_words(row.best.config, row.best.total_batch)) for row in rows if row.best)
     yield from merged_lines((row.case, text) for row in rows if (text := measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in findings(row)]
-    failed = [(row.case, str(found)) for row, found in known if found.topic is Topic.RESULT and row.without_success]
-    yield from merged_lines(failed)
+    results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.without_success]
+    yield from merged_lines((case, str(finding)) for case, finding in results)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"limited by: {rows[0].bound.limit}"
-    doubts: list[str] = []
-    for topic in DOUBTS:  # the largest doubt first
-        doubts += merged_lines((row.case, str(found)) for row, found in known if found.topic is topic)
+    doubts: list[str] = []  # the largest first
+    for topic in (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, Topic.LEFT_OUT):
+        doubts += merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is topic)
     if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
         yield doubt
 

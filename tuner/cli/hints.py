@@ -60,13 +60,16 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
 
 
 def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
-    """Return a line for the cases whose largest rungs the trainer cannot run. Cases with one reason share a line."""
+    """Return lines that say up to which number of environments the trainer can run cases, where the ladder has more.
+
+    Cases with the same reason share a line.
+    """
     ends = ((case.name, bench.cut_for(case)) for case in cases)
     return export.merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 
-def complaint(outcome: CaseOutcome) -> str | None:
-    """Return what the user must fix where a case stopped early; None where there is nothing to fix."""
+def what_to_repair(outcome: CaseOutcome) -> str | None:
+    """Return what the user must repair before a case that stopped early can go on; None for nothing."""
     if outcome.why and outcome.stopped:  # its probes ran, and did not measure the objective
         return f"case {outcome.case.name}: {outcome.why}; name another objective, or let the trainer count its samples"
     if outcome.failure is None:
@@ -80,26 +83,26 @@ def complaint(outcome: CaseOutcome) -> str | None:
 def notes(rows: Iterable[export.CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
     return export.merged_lines(
-        (row.case, text) for row in rows if (text := _joined(map(str, export.beside_table(row))))
+        (row.case, text) for row in rows if (text := _as_sentences(map(str, export.beside_table(row))))
     )
 
 
-def _joined(texts: Iterable[str]) -> str:
-    """Return texts as sentences behind the name of a case, so the first has no capital; empty without a text."""
+def _as_sentences(texts: Iterable[str]) -> str:
+    """Return texts as sentences behind `case: `, so that the first begins small; empty without a text."""
     first, *more = [*texts] or [""]
     return ". ".join([first, *(f"{text[0].upper()}{text[1:]}" for text in more)])
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
-    """Yield whether larger values may be better, for each case whose best has a parameter's largest value.
+    """Yield a warning for each case whose best config has the largest value of a parameter: a larger one may be better.
 
     There is a sentence about the ladder, and one about all other parameters.
     """
     best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
         best = best_configs.get(case.name, {})
-        largest = [parameter for parameter in bench.space_for(case).parameters if _is_at_the_top(parameter, best)]
-        for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # there is one at most
+        largest = [parameter for parameter in bench.space_for(case).parameters if _has_largest(best, parameter)]
+        for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # one at most
             yield f"{case.name}: the best is at the largest rung, {top}; {_larger_rungs(bench, case, top)}"
         if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
             yield (
@@ -109,15 +112,14 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
 
 
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
-    """Return a sentence with the command that searches larger values, where the best has a parameter's largest one.
+    """Return which `tuner optimize` command searches larger values, where the best has the largest of a parameter.
 
-    It is for the best of a typed command. Returns None where no larger value can be searched: a rule of the space may
-    refuse the double of a size, such as a degree of parallelism above the number of cards, or a batch that no
-    accumulation balances.
+    It is for the study of a typed command. Returns None where no size is the largest one or may be doubled. A rule of
+    the space may forbid that, for example more cards for a model than there are.
     """
     config = row.best.config if row.best else {}
     space = bench.space_for(Case(name=row.case))
-    largest = [parameter.name for parameter in space.parameters if _is_at_the_top(parameter, config)]
+    largest = [parameter.name for parameter in space.parameters if _has_largest(config, parameter)]
     sizes: dict[str, int] = {}
     for parameter in largest:
         size = config[parameter]
@@ -131,10 +133,11 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
     return f"the best has the largest {' and '.join(sizes)}; to go on, optimize it with `{literal_line(options)}`"
 
 
-def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
-    """Return whether a config has the largest of a parameter's numbers, and a larger number makes sense.
+def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:
+    """Return whether a config has the largest value of a parameter, and a larger one would make sense.
 
-    It does not for the tuner's own patience, for a single rung, and for a switch: one of two values, such as 0 and 1.
+    It would not for words, for a switch with two values such as 0 and 1, for a ladder of a single rung, and for the
+    pruner's patience, which changes nothing about the training.
     """
     numbers = [value for value in parameter.values if not isinstance(value, str | bool)]
     has_words = len(numbers) < len(parameter.values)
@@ -145,10 +148,9 @@ def _is_at_the_top(parameter: Parameter, config: Mapping[str, Value]) -> bool:
 
 
 def _larger_rungs(bench: "Workbench", case: Case, top: int) -> str:
-    """Return in words whether a rung above `top`, the largest rung, may be better.
+    """Return in words whether a rung above `top`, the largest one, may be better, or is more than the trainer can run.
 
-    A trainer can know how many environments (`num_envs`) it runs at most. So it is asked only for a ladder of these;
-    about other parameters it knows no such number.
+    A trainer knows a limit only for the number of environments (`num_envs`), so it is not asked for other ladders.
     """
     space = bench.space_for(case)
     change = "larger `max`" if space.auto_bounds else "longer ladder"  # what the study file has to say
@@ -162,9 +164,9 @@ def _larger_rungs(bench: "Workbench", case: Case, top: int) -> str:
 
 
 def safe_rungs(study: export.StudyReader) -> list[str]:
-    """Return lines that say which rung is safe for every case of each method, and for all cases.
+    """Return lines that say with which rung every case of a method is known to run, and with which one all cases.
 
-    Groups with the same rung share a line. The list is empty for a study that does not search a ladder.
+    Groups of cases with the same rung share a line. The list is empty for a study that does not search a ladder.
     """
     ladder = export.ladder_of_study(study)
     if ladder not in study.fields.parameters:
@@ -186,9 +188,9 @@ def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable 
 
 
 def command_of_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:
-    """Return the command that prints the best configs as scripts; its options name the same database and devices.
+    """Return the words of the `tuner plan` command that prints the best configs as scripts.
 
-    With `--cases` and the name of a case after it, it prints that of the case alone.
+    Its options name the same study, database and devices. A caller may add `--cases` and the name of a case.
     """
     file = Path(study)
     folder = file.parent
@@ -200,7 +202,10 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
 
 
 def _database(storage: str | None, runs: Path) -> dict[str, object]:
-    """Return the options that name the same database; None for an option that the defaults or the environment set."""
+    """Return the options that another command needs to find the same database; None for each that it does not need.
+
+    It does not need the default of `--runs`, nor a `--storage` that an environment variable sets.
+    """
     is_needed = storage and storage != os.environ.get(STORAGE_VARIABLE)
     return {"storage": shown(storage) if storage and is_needed else None, "runs": None if runs == RUNS else runs}
 
@@ -223,17 +228,17 @@ def stopped(outcomes: Sequence[CaseOutcome], *, interrupted: bool) -> str:
 def progress_of_cases(
     cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[export.CaseSummary], devices: int
 ) -> str:
-    """Return a line that says what the probes of several cases took, and which of the cases still need probes.
+    """Return a line that says how long several cases were probed, and which of them still need probes.
 
-    `rows` have what all runs of the study took, this one included. The line is empty for a single case.
+    `rows` count all runs of the study, this one included. The line is empty for a single case.
     """
     if len(cases) < 2:
         return ""
     needs_no_more = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}
     done = {outcome.case.name for outcome in outcomes if outcome.ending in needs_no_more}
     left = [case.name for case in cases if case.name not in done]
-    rest = f"{len(left)} left: {', '.join(left)}" if left else "all are done"
+    to_do = f"{len(left)} left: {', '.join(left)}" if left else "all are done"
     wanted = {case.name for case in cases}
     begun = [row for row in rows if row.case in wanted]
     taken_s = sum(row.probe_s for row in begun)
-    return f"{len(begun)} of {len(cases)} cases in {export.in_use(taken_s, devices)}; {rest}"
+    return f"{len(begun)} of {len(cases)} cases in {export.in_use(taken_s, devices)}; {to_do}"

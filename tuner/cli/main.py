@@ -54,7 +54,7 @@ _PANELS = {
 }
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
 _OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "told", "verify", "race")
-"""The commands about a study that has results, which take the only such study where none is named."""
+"""The commands about the results of a study; without a --study, they take the only study that has results."""
 _OF_COMMANDS = ("optimize", "init", "doctor")
 """The commands that take a training command, after `--`."""
 _FORMER = {
@@ -63,11 +63,11 @@ _FORMER = {
     "try": {"--case": "--cases"},
     "scale": {"--case": "--cases", "--gpus": "--counts"},
 }
-"""The command → its options' names of older versions, which still work, and the present ones."""
+"""Command → an option's name in older versions, which still works → its present name."""
 
 
 class _OneCommand(TyperCommand):
-    """A command whose help shows no value for a switch."""
+    """A command whose help shows its switches without a value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, `--help` included."""
@@ -86,7 +86,10 @@ class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
     def __init__(self, name: str, **place: Any) -> None:
-        """Read a line of help from the source of the command; `place` says where the list of commands shows it."""
+        """Read the command's line of help from its source, which is quicker than an import.
+
+        `place` says where the list of commands shows it.
+        """
         file, _, self._function = _HOMES.get(name, f"{name}:{name}").partition(":")
         self._module = f"tuner.cli.{file}"
         source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
@@ -94,7 +97,7 @@ class Deferred(TyperCommand):
         super().__init__(name, help=docstring and docstring[1], **place)
 
     def load(self) -> Any:
-        """Return the command itself, after importing its file; its help has groups of options and an example."""
+        """Import the file of the command, and return the command with its groups of options and an example."""
         # the command, whose help is its docstring; the last paragraph of it is the example
         with ended_by_ctrl_c():
             imported = import_module(self._module)
@@ -119,9 +122,10 @@ class Deferred(TyperCommand):
         return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return a context of the command itself, with the options on the line.
+        """Return typer's context of the imported command, with the options of the line read.
 
-        Raises TunerError for an option of a training command that is typed without `--` before it.
+        Raises TunerError where the training command is typed without `--` before it, or the name of a study stands in
+        its place.
         """
         args = with_present_names(str(self.name), args)
         words = list(args)  # parsing takes words away
@@ -149,9 +153,10 @@ def _is_study(word: str) -> bool:
 
 
 def _with_its_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
-    """Call a command's function with the name or file by which its study is loaded, and return what it returns.
+    """Call a command's function after finding the study that its option `--study` means, and return what it returns.
 
-    A command about results takes the only study with results where none is named. Raises StudyError.
+    The function gets the name or the file by which `load` finds the study. A command about results takes the only study
+    with results where none is named. Raises StudyError.
     """
     study, runs = options["study"], options["runs"]
     if not study and command not in _OF_RESULTS:  # an empty text names none, either
@@ -230,7 +235,7 @@ def _of_every_command(version: Version = False) -> None:
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Let TERM, and the loss of the terminal, end a command as Ctrl-C does; a signal that is ignored stays ignored."""
+    """Let TERM and the loss of the terminal end a command as Ctrl-C does, unless they are ignored or handled."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         """Handle a signal as Python handles Ctrl-C."""

@@ -101,10 +101,10 @@ def optimize(
     wanted = Wanted.of(locals())
     console = options.open_console(quiet=quiet, stderr=as_json)
     is_changed = bool(settings) or max_seconds is not None
-    study = _study(console, command, study, wanted, is_changed=is_changed, launcher=launcher)
-    study = _with_changes(console, study, settings or [], max_seconds, cases or [], runs)
+    study = _study_to_search(console, command, study, wanted, is_changed=is_changed, launcher=launcher)
+    study = _changed_study_file(console, study, settings or [], max_seconds, cases or [], runs)
     devices = None if command else devices  # the study has those that the command has really used
-    # what each worker is told, also in a job of SLURM
+    # the options of each worker, also in a job of SLURM
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
     passed_on["prices"] = prices
     if launcher == "slurm":
@@ -121,20 +121,20 @@ def optimize(
     )
     url = database_url(storage, ready.bench.folder)
     searched = options.searched_study(ready.bench.spec, study)
-    to_train = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
+    print_best = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike
-    show = partial(_show, console, tables, screen, ready, url, to_train, result if command else None)
+    show = partial(_show_study, console, tables, screen, ready, url, print_best, result if command else None)
 
-    def show_and_tell() -> list[CaseSummary]:
-        """Return the summary of the study after showing it, and what a person is told who typed its command."""
+    def show_all() -> list[CaseSummary]:
+        """Return the summary of the study after showing it, and of a typed command also what was found for it."""
         rows = show()
         if command:
-            _tell(tables, ready, result(), storage=storage, runs=runs)
+            _show_outcome(tables, ready, result(), storage=storage, runs=runs)
         return rows
 
     if len(groups) > 1:
-        run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show_and_tell)
+        run_team(console, ready, url, groups, screen=screen, passed_on=passed_on, show=show_all)
         return
     with at_work(console, ready.bench, ready.cases, url, ready.prober, show=show, screen=screen) as job:
         outcomes = ready.run(job, budget, n_trials)
@@ -144,7 +144,7 @@ def optimize(
         tables.print(text)
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
-    rows = show_and_tell()
+    rows = show_all()
     if line := progress_of_cases(ready.cases, outcomes, rows, len(ready.bench.devices)):
         console.print(line)
     if cost := ready.simulated_cost():
@@ -154,13 +154,13 @@ def optimize(
     conclude(outcomes, rows, interrupted=interrupted)
 
 
-def _study(
+def _study_to_search(
     console: Console, command: list[str] | None, study: str | None, wanted: Wanted, *, is_changed: bool, launcher: str
 ) -> str:
-    """Return the name or file of the study that a person names, or that is made of a command.
+    """Return the name or file of the study to search: the one that is named, or one that is made from the command.
 
-    `wanted` are the options about a command; `is_changed`: whether any option changes a study. Raises StudyError for
-    both a command and a study, for neither, and for options that belong to the other one.
+    `wanted` are the options about a command; `is_changed`: whether an option changes a named study. Raises StudyError
+    for both a command and a study, for neither, and for options that belong to the other one.
     """
     if bool(command) == bool(study):  # both or neither
         raise StudyError("name a command, as in `tuner optimize -- python train.py --batch-size 32`, or a --study")
@@ -184,12 +184,13 @@ def _study(
     return study
 
 
-def _with_changes(
+def _changed_study_file(
     console: Console, study: str, settings: list[str], max_seconds: float | None, cases: list[str], runs: Path
 ) -> str:
-    """Return the study of this run: `study` itself, or with changes the file of a new study, which this writes.
+    """Return the study to search: `study` itself, or with `--set` or `--max-seconds` the file of a changed copy.
 
-    The new study is about the `cases` that were named, so that it resumes with these alone.
+    The file is written into `runs`. It has the `cases` that were named, so that a later call resumes it with these
+    alone.
     """
     if not settings and max_seconds is None:
         return study
@@ -204,8 +205,8 @@ def _with_changes(
     return str(beside_here(write_files(runs.resolve() / run.name, {STUDY_FILE: content})[0]))
 
 
-def _tell(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
-    """Print what the person who typed the command is told; the command line to copy goes out as it is."""
+def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: str | None, runs: Path) -> None:
+    """Print what was found for a typed command: its lines, what to search next, and the command line to copy."""
     rows = result.study.rows
     for line in result.lines or closing(ready.bench, ready.cases, rows):
         tables.print(line)
@@ -216,7 +217,7 @@ def _tell(tables: Console, ready: Search, result: Result, *, storage: str | None
         options.print_to_copy(result.command, tables)
 
 
-def _show(
+def _show_study(
     console: Console,
     tables: Console,
     screen: Screen | None,
@@ -225,10 +226,16 @@ def _show(
     command: list[str] | None,
     result: Callable[[], Result] | None,
 ) -> list[CaseSummary]:
-    """Return the summary of the study, a row per case, after showing, exporting and reporting it.
+    """Return the summary of the study, a row per case, after printing it, writing its tables and its report.
 
-    Tables go to the console `tables`, which also a quiet command has; all else to `console`. `command` prints the best
-    as scripts; None after a replay. `result` is that of a typed command, whose gain is left to `_tell`.
+    Args:
+        console: where lines appear; a quiet command prints none there.
+        tables: where tables appear, also those of a quiet command.
+        screen: gets the end of the study as an event; None for none.
+        ready: the study that was searched.
+        url: the URL of its database.
+        command: the words of the command that prints the best configs as scripts; None after a replay.
+        result: returns the result of a typed command, whose gain `_show_outcome` prints; None for a named study.
     """
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)

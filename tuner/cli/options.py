@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 def not_empty(text: Text | None) -> Text | None:
-    """Return an option as it is. Raises typer.BadParameter for an empty one, often that of an unset shell variable."""
+    """Return an option as it is. Raises typer.BadParameter for an empty one, such as `--cases "$UNSET_VARIABLE"`."""
     if text is not None and not "".join(text).strip(", "):
         raise typer.BadParameter("it is empty; leave the option out for the default")
     return text
@@ -41,12 +41,12 @@ def finite(number: float | None) -> float | None:
 
 
 def _folder(given: str | Path) -> Path:
-    """Return the path of a folder. An empty path is refused, because it would mean the working directory."""
+    """Return the path of a folder. Raises typer.BadParameter for an empty path, which would mean the working one."""
     return Path(not_empty(str(given)) or "")
 
 
 def studies(incomplete: str) -> list[str]:
-    """Return what Tab offers after `--study`: the names of studies that begin so. Otherwise the shell offers files."""
+    """Return what Tab offers after `--study`: studies whose names begin like `incomplete`, or else files."""
     return [name for name in names() if name.startswith(incomplete)]
 
 
@@ -101,9 +101,9 @@ TABLES = "tables"
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
-    """Return a study, after printing what stands in for it and which keys have no effect; `to_show`: see `load`.
+    """Return a study, after printing whether its fallback stands in for it, and which of its keys have no effect.
 
-    Raises StudyError.
+    `to_show`: see `load`. Raises StudyError.
     """
     spec = load(study, to_show=to_show)
     for line in stand_in(spec, study):
@@ -116,31 +116,34 @@ ShownStudy = tuple[StudySpec, Path, str]
 
 
 def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
-    """Return a study whose results are to be shown; its trainer is not started, and may be missing.
+    """Return a study whose results a command shows; its trainer is not started, and may be missing.
 
-    A study without its trainer has a fallback that stands in for it, unless the study has results of its own. This
-    prints what stands in, and which keys have no effect.
-    `file` is the name of the database in the study's folder, for where no `storage` is named. Raises StudyError.
+    Where the trainer is missing, the study's fallback stands in, unless the study has results of its own. This prints
+    what `load_shown` prints. `file` is the name of the database in the study's folder where no `storage` is named.
+    Raises StudyError.
     """
     if is_replay(study, runs):
         spec = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True)
         folder = (runs / study).resolve()
     else:
-        spec = _replaced_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
+        spec = _own_study_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
         folder = (runs / spec.name).resolve()
     return spec, folder, database_url(storage, folder, file)
 
 
 def need_own_study(study: str | None, storage: str | None, runs: Path) -> None:
-    """Raise StudyError where a fallback would stand in for a study that has results; its best needs its own trainer."""
-    if study and _replaced_with_results(study, storage, runs):
+    """Raise StudyError where a fallback would stand in for a study with results: its best needs its own trainer."""
+    if study and _own_study_with_results(study, storage, runs):
         raise StudyError(
             f"{study}: trainer.root is empty (is MIMICKIT_ROOT set?); its best configs need its own trainer"
         )
 
 
-def _replaced_with_results(study: str, storage: str | None, runs: Path) -> StudySpec | None:
-    """Return the study itself if a fallback stands in for it here, and the database has its results; otherwise None."""
+def _own_study_with_results(study: str, storage: str | None, runs: Path) -> StudySpec | None:
+    """Return the study in place of its fallback, if the database has its results; otherwise, or without fallback, None.
+
+    A study whose trainer is missing here is replaced by its fallback when it is loaded.
+    """
     if not stands_in(load(study, to_show=True), study):
         return None
     own = load(study, fall_back=False, to_show=True)
@@ -148,12 +151,12 @@ def _replaced_with_results(study: str, storage: str | None, runs: Path) -> Study
 
 
 def searched_study(spec: StudySpec, asked_for: str) -> str:
-    """Return the name of the study whose results a search for the requested study stores; its fallback has its own."""
+    """Return the name under which a search for a study stores its results: that of its fallback where it stands in."""
     return spec.name if stands_in(spec, asked_for) else asked_for
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
-    """Yield lines that say which fallback stands in for the requested study, and which keys have no effect."""
+    """Yield a line if `spec` is the fallback of the study `asked_for`, and one about keys that have no effect."""
     if stands_in(spec, asked_for):
         yield (
             f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
@@ -165,7 +168,7 @@ def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:
-    """Return options as words of a command line; an option that is None or empty is left out, a list repeats it."""
+    """Return name → value of options as words of a command line. None and empty values are left out, lists repeat."""
     words: list[str] = []
     for name, value in options.items():
         values = value if isinstance(value, list) else [value]
@@ -179,7 +182,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for 
 
 
 def plain(value: object) -> Any:
-    """Return a value, its dataclasses, paths and enums as values of JSON; infinity and NaN become None."""
+    """Return a value with its dataclasses, paths and enums as values of JSON; infinity and NaN become None."""
     return to_jsonable_python(value, inf_nan_mode="null")
 
 
@@ -189,11 +192,11 @@ def print_document(document: object) -> None:
 
 
 _UNBROKEN = re.compile(r"`[^`\n]+`| ± |(?<=\d) (?=(?:%|s|min|h|MiB|samples/s|iterations/s)(?!\w))|(?<=min) (?=\d)")
-"""Where no line is broken: in a command, before an error, and before a unit."""
+"""Where no line is broken: in a command between backticks, around `±`, and before a unit."""
 
 
-class _Plain(Console):
-    """Prints text as it is, breaks lines only between words, and lets no control character reach the output."""
+class _PlainConsole(Console):
+    """A console that prints text as it is, breaks lines only between words, and prints no control characters."""
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **how: Any) -> None:
         """Print texts, wrapped at words behind the indent of their line; with `soft_wrap`, lines stay whole."""
@@ -230,7 +233,7 @@ def wrapped(text: str, width: int, *, mark: str = "") -> str:
 
 
 def _wrapped_lines(line: str, width: int) -> list[str]:
-    """Return a line broken into lines that fit a width; the later ones are indented by four more."""
+    """Return a line broken between words into lines that fit a width; the later ones are indented by four more."""
     if len(line) <= width:
         return [line]
     # what stays on one line has NULs in place of its spaces meanwhile, because `textwrap` breaks at spaces alone
@@ -265,7 +268,7 @@ def open_console(*, quiet: bool = False, stderr: bool = False) -> Console:
     """
     if isinstance(sys.stdout, TextIOWrapper):  # not where tests replace it
         sys.stdout.reconfigure(errors="replace")
-    console = _Plain(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
+    console = _PlainConsole(highlight=False, markup=False, emoji=False, quiet=quiet, stderr=stderr)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 80
     console.width = max(console.width, 20)  # a narrower terminal breaks the lines itself; some say 0
@@ -287,7 +290,7 @@ def fall_silent(*streams: TextIO) -> None:
 
 
 def with_results(runs: Path, *, replays: bool = True) -> list[str]:
-    """Return the names of the folders with results, sorted; those of replays only where they are asked for."""
+    """Return the names of the folders in `runs` with results, sorted; those of replays only with `replays`."""
     folders = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}"))
     return [name for name in folders if replays or not is_replay(name, runs)]
 
@@ -304,7 +307,9 @@ def only_study(runs: Path, *, replays: bool) -> str:
 
 
 def findable(study: str, runs: Path, *, replays: bool) -> str:
-    """Return the name or the file by which a study is loaded; the name of a replay's folder stays as it is.
+    """Return the name or the file by which `load` finds the study that a user names.
+
+    The name of a replay's folder stays as it is: it has results, and no study file.
 
     Args:
         study: a study's name, the path of its file, or the name of a folder of results.

@@ -3,7 +3,7 @@
 import json
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -14,7 +14,7 @@ from tuner import export
 from tuner.cli import options
 from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench
-from tuner.cli.work import Cases, Settings, first_config, with_fixed_values
+from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
 from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.drafting.searches import Role
@@ -34,7 +34,7 @@ from tuner.trainers.typed_command import split_variables
 
 
 def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = None) -> str:
-    """Return shell commands that do what a probe with this plan does.
+    """Return a shell script that starts what a probe with this plan starts, with its files and variables.
 
     On several nodes, `srun` starts the command on each of them; the batch script runs on the first.
 
@@ -45,7 +45,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     """
     # folders and files
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
-    if typed is not None:  # it may have a folder of its own
+    if typed is not None:  # of these folders, it needs only those that it names
         folders = [folder for folder in folders if str(folder) in typed]
     lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
     for path, text in plan.files.items():
@@ -74,9 +74,8 @@ def _lines_that_write(text: str, file: str) -> list[str]:
 
     Lines of usual characters are a here-document, which is easy to read; any other text is a quoted word.
     """
-    *lines, rest = text.split("\n")
-    ends_with_line = not rest  # a here-document always does
-    if not ends_with_line or not all(map(str.isprintable, lines)):
+    *lines, after_last_break = text.split("\n")  # a here-document always ends with a line break
+    if after_last_break or not all(map(str.isprintable, lines)):
         return [f"printf %s {literal_word(text)} > {file}"]
     end = "END_OF_FILE"
     while end in lines:
@@ -97,7 +96,7 @@ Member = Annotated[
 
 
 class _Planned(NamedTuple):
-    """A config to print."""
+    """A config of a case whose script is printed."""
 
     case: Case
     config: Config
@@ -130,9 +129,8 @@ def plan(
     if member is not None and not best:
         raise StudyError("--trial is for the best config; give --best too")
     # which configs
-    open_bench = job_bench if launcher == "slurm" else open_workbench
     options.need_own_study(study if best else None, storage, runs)
-    bench = _with_fixed_values(open_bench(study, devices=devices, runs=runs), storage)
+    bench = _open_bench(job_bench if launcher == "slurm" else open_workbench, study, devices, storage, runs)
     chosen = chosen_cases(bench, cases)
     plans = _best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or [])
     planned = list(plans)
@@ -159,11 +157,13 @@ def plan(
         raise TrainerError("\n".join([f"no script for {len(errors)} of {number_of(len(chosen), 'case')}:", *errors]))
 
 
-def _with_fixed_values(bench: Workbench, storage: str | None) -> Workbench:
-    """Return the bench with the rungs and batch sizes that the study's database has for `auto`, if it has begun."""
-    if storage is None and not (bench.folder / DATABASE).is_file():
-        return bench
-    return with_fixed_values(bench, database_url(storage, bench.folder))
+def _open_bench(
+    open_bench: Callable[..., Workbench], study: str, devices: str | None, storage: str | None, runs: Path
+) -> Workbench:
+    """Return the workbench of a study, with the values that its database, if it has begun, has for `auto`."""
+    bench = open_bench(study, devices=devices, runs=runs)
+    has_begun = storage is not None or (bench.folder / DATABASE).is_file()
+    return with_stored_auto_values(bench, database_url(storage, bench.folder)) if has_begun else bench
 
 
 def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, member: int | None) -> Iterator[_Planned]:
@@ -185,7 +185,7 @@ def _best_plans(bench: Workbench, cases: Sequence[Case], storage: str | None, me
         if view is None or view.best is None:
             continue
         chosen = _member_of_front(case, view.front or [view.best], member)  # no front: a study of one objective
-        remarks = [*_front_lines(view, chosen), *_origin(bench, case, view, chosen)]
+        remarks = [*_front_lines(view, chosen), *_origin_lines(bench, case, view, chosen)]
         folder = best_folder(case.name, chosen.trial if view.front else None)
         measured_with = chosen.trials[-1].probe.host.get("cores", "")
         yield _Planned(case, chosen.config, folder, [f"{case.name}: {line}" for line in remarks], measured_with)
@@ -201,7 +201,7 @@ def _member_of_front(case: Case, members: Sequence[Standing], number: int | None
 
 
 def _predictions(bench: Workbench, case: Case, config: Config, storage: str | None) -> Iterator[str]:
-    """Yield what memory and samples/s a config is expected to have, from the study's probes or else without a run."""
+    """Yield what memory and samples/s a config is expected to have: by the study's probes, or else by its command."""
     url, name = database_url(storage, bench.folder), bench.spec.name
     view = None
     if export.has_study(url, name):
@@ -219,7 +219,7 @@ def _predictions(bench: Workbench, case: Case, config: Config, storage: str | No
 
 
 def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterator[str]:
-    """Yield what memory a config would take on a card, as its command shows it with tensors that have no data."""
+    """Yield what memory a config would take on a card, without a probe: by steps with tensors that have no data."""
     total_mib = bench.devices[0].mem_total_mib
     with tempfile.TemporaryDirectory(prefix="tuner-") as folder:
         try:
@@ -231,20 +231,21 @@ def _memory_without_run(bench: Workbench, case: Case, config: Config) -> Iterato
     low_mib, high_mib = LEAST_SHARE * memory_mib, LARGEST_SHARE * memory_mib
     yield (
         f"memory about {memory_mib:,.0f} MiB{share}, probably {low_mib:,.0f} to {high_mib:,.0f}: so near were 45 of 48 "
-        "trainings on an H200, by which this range was chosen; no probe has run, this is from its steps with tensors that have no data"
+        "trainings on an H200, by which this range was chosen; no probe has run, this is from its steps with tensors "
+        "that have no data"
     )
 
 
 def _front_lines(view: export.CaseView, chosen: Standing) -> Iterator[str]:
-    """Yield lines about all members of a Pareto front, so that the user can weigh the objectives; none without one."""
+    """Yield a line for each config of a Pareto front, so that the user can weigh the objectives; none without one."""
     if len(view.front) > 1:
         yield f"Pareto front of {', '.join(view.objectives)}:"
-        yield from (f"  {_measured(view, member)}: {export.in_words(member.config)}" for member in view.front)
+        yield from (f"  {_measured_values(view, member)}: {export.in_words(member.config)}" for member in view.front)
         yield f"the script is for trial #{chosen.trial}; --trial N prints another one"
 
 
-def _measured(view: export.CaseView, member: Standing) -> str:
-    """Return the trial of a config and the values of its objectives as text."""
+def _measured_values(view: export.CaseView, member: Standing) -> str:
+    """Return the trial of a config and the values of its objectives, each with its error, as text."""
     metrics = pooled(member.trials).metrics
     errors = (member.widened_error, *(metrics.get(f"{name}_se") for name in view.objectives[1:]))
     measured = zip(view.objectives, member.values, errors, strict=True)
@@ -253,9 +254,9 @@ def _measured(view: export.CaseView, member: Standing) -> str:
     return f"trial #{member.trial}: {values}{mean_of}"
 
 
-def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standing) -> Iterator[str]:
-    """Yield the trial of a best config and its values, and what would be different if it were launched here."""
-    yield _measured(view, member)
+def _origin_lines(bench: Workbench, case: Case, view: export.CaseView, member: Standing) -> Iterator[str]:
+    """Yield where a best config comes from: its trial, its values, and what is different from a launch here."""
+    yield _measured_values(view, member)
     for finding in export.findings(export.summary(view)):
         if finding.topic is export.Topic.CHOICE:
             yield str(finding)
@@ -271,7 +272,10 @@ def _origin(bench: Workbench, case: Case, view: export.CaseView, member: Standin
 
 
 def _is_launched_alike(bench: Workbench, case: Case, member: Standing) -> bool:
-    """Return whether the config would be launched now as it was when measured. True if that is unknown."""
+    """Return whether a config would be launched now as it was when it was measured; True where that is unknown.
+
+    Command, variables and files are compared by the digest of the plan, which each trial stores.
+    """
     trial = member.trials[-1]
     slot = _slot(bench, case, trial.config, f"plans/{case.name}")
     make_plan = bench.trainer.warm_plan if trial.warm else bench.trainer.plan
@@ -292,7 +296,7 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
 
 
 def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
-    """Return what a job asks for that runs some configs: no more nodes and cards than they need, and their cores."""
+    """Return the resources of a SLURM job that trains with these configs: the nodes, cards and cores that they need."""
     slots = [bench.slot(case_plan.case, case_plan.folder, case_plan.config) for case_plan in planned]
     asked = bench.spec.slurm
     if slots and NODES in bench.spec.space:  # otherwise all configs of the study have the same placement
@@ -307,9 +311,9 @@ def _job_of(bench: Workbench, planned: Sequence[_Planned]) -> SlurmSpec:
 
 
 def _cores(planned: _Planned, ranks: int) -> int | None:
-    """Return the cores that a config wants on a node: one for each of its ranks, and for each worker of their loaders.
+    """Return the cores that a config needs on a node: one for each of its `ranks`, and one for each loader worker.
 
-    These are at most those of the machine that has measured it. None where no parameter is a number of workers.
+    These are at most the cores of the machine that has measured it. None where no parameter is a number of workers.
     """
     values = (value for name, value in planned.config.items() if Role.WORKERS.has(name))
     workers = next((value for value in values if type(value) is int and value >= 0), None)  # True is no number

@@ -13,7 +13,7 @@ from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
 from tuner.cli.hints import recording_line, safe_rungs
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_fixed_values
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_stored_auto_values
 from tuner.errors import EmptyStoreError
 from tuner.export import CaseSummary, export_study, prepare_folder, prepare_results
 from tuner.export.recorded_table import Table, export_tables
@@ -55,7 +55,7 @@ def record(
     prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
-        bench = with_fixed_values(bench, url)  # those that an earlier call has recorded
+        bench = with_stored_auto_values(bench, url)  # those that an earlier call has recorded
         recordings = [plan_recording(bench, case, count) for case in chosen]
         recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]

@@ -53,14 +53,14 @@ def report(
     options.print_written(console, [path])
 
 
-Lines = Callable[[StudyFacts], Mapping[str, str]]
-"""Returns for each case the line to copy."""
+LinesToCopy = Callable[[StudyFacts], Mapping[str, str]]
+"""Returns case → the line to copy, which trains with its best config."""
 
 
 def _serve(
-    console: Console, url: str, port: int, facts_of: Callable[[StudyReader], StudyFacts], lines: Lines, study: str
+    console: Console, url: str, port: int, facts_of: Callable[[StudyReader], StudyFacts], lines: LinesToCopy, study: str
 ) -> NoReturn:
-    """Serve the report of a study, which follows it, until Ctrl-C."""
+    """Serve the report of a study until Ctrl-C. Its page shows what the study has at that moment."""
     from tuner.report.page import live_page, render  # noqa: PLC0415 - as below
 
     def page(reader: StudyReader, version: str) -> str:
@@ -75,35 +75,36 @@ def _serve(
 
 
 def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:
-    """Return case → its training command with the best values, or else the command that prints its script.
+    """Return case → the line that trains with its best config, or else the command that prints a script for that.
 
-    `command` prints the scripts of all cases; None, as after a replay, for no lines at all. Without a `bench`, no
-    training command is known.
+    Args:
+        command: the words of the command that prints the scripts of all cases; None after a replay, which has no lines.
+        bench: the study's workbench; None where no training command is known.
+        facts: the cases of the study.
     """
     if command is None:
         return {}
-    trainings = {case.summary.case: _training_line(bench, case.view) if bench else None for case in facts.cases}
-    return {name: line or literal_line([*command, "--cases", name]) for name, line in trainings.items()}
+    lines: dict[str, str] = {}
+    for case in facts.cases:
+        name = case.summary.case
+        lines[name] = (bench and _line_to_train(bench, case.view)) or literal_line([*command, "--cases", name])
+    return lines
 
 
-def _training_line(bench: Workbench, view: CaseView) -> str | None:
-    """Return one line to paste, which trains with the best values of a case; None where a script is needed instead.
+def _line_to_train(bench: Workbench, view: CaseView) -> str | None:
+    """Return one line for a shell that trains with a case's best config; None where only a script can do that.
 
-    It is the command that the user typed, with the best values. For a study that was not made from a typed command, it
-    is the command in the study file, unless that needs a port, an output folder or the names of devices. One line is
-    not enough for several nodes, for changed configuration files, or for a trainer other than `command`, which may
-    write files of its own. Without a best config there is no line either.
+    The line is the command that the user typed, or else the command in the study file, with the best values.
     """
-    trainer, best = bench.trainer, view.best
-    case = Case(name=view.name)
-    if best is None or not isinstance(trainer, CommandTrainer) or bench.spec.slurm.nodes > 1:
+    trainer, best, case = bench.trainer, view.best, Case(name=view.name)
+    if best is None or not isinstance(trainer, CommandTrainer):  # other trainers may need files
         return None
-    if trainer.copies(best.config):  # the training reads changed copies of its configuration files
+    if bench.spec.slurm.nodes > 1 or trainer.copies(best.config):  # `srun`, or changed copies of configuration files
         return None
     folder = best_folder(case.name)
     if line := typed_line(bench, case, best.config, folder):
         return line
-    # the study was not made from a typed command
+    # the study was not made from a typed command; a script finds a free port, and makes the folder
     variables = bench.spec.trainer.options.get("env") or {}
     if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
         return None
@@ -129,7 +130,7 @@ def write_report(
     *,
     trainable: Sequence[str] | None = None,
     form: str = "html",
-    lines: Lines,
+    lines: LinesToCopy,
 ) -> Path:
     """Return the path of a study's report, after writing it as `html` or `md`.
 

@@ -33,7 +33,7 @@ SHORT_NUMBERS = "k, M and G stand for a thousand, a million and a billion."
 
 
 def introduce(console: Console, results: Results, planned: Sequence[campaign.Run], left: int) -> None:
-    """Say what will be measured; `left` of the planned runs were not measured by an earlier call."""
+    """Print what will be measured; `left` of the planned runs are still to make, and earlier calls made the others."""
     for subject in results.subjects:
         console.print(comparing.about(subject))
     for line in comparing.topology(results.links):
@@ -46,7 +46,7 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
 
 
 def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> None:
-    """Print a line about a run that has just been measured."""
+    """Print a line for each measured point of a run that has just ended."""
     size = "" if run.size is None else f" {run.size:,}"
     route = comparing.over_route(run.teams[0].route)
     for point in points:
@@ -93,11 +93,11 @@ def show_comparison(console: Console, rows: Sequence[comparing.MachineRow], curr
 
 
 _ROW_HEADS = ("size", "scaling", "GPUs", "route")
-"""The headings of what a row is about."""
+"""The headings of the first columns, which say what a row has measured."""
 
 
 def _row_cells(row: scaling_table.ScalingRow) -> tuple[str, ...]:
-    """Return the cells below `_ROW_HEADS`: what a row is about."""
+    """Return the cells below `_ROW_HEADS`."""
     return ("" if row.size is None else f"{row.size:,}", row.scaling, str(row.gpus), row.route or "")
 
 
@@ -247,9 +247,10 @@ def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str,
 
 
 def _open_devices(bench: Workbench | None, devices: str | None, *, shared: bool) -> tuple[DeviceSource, int | None]:
-    """Return the devices to measure, opened, and how many of them a node has; None if all are of this machine.
+    """Return the devices to measure, and how many of them each node has; None if all are of this machine.
 
-    They are those of several nodes for a study that wants nodes. Otherwise `devices` names them, by default all.
+    For a study that runs on several nodes, they are the devices of these nodes. Otherwise `devices` names them, by
+    default all of this machine. Raises StudyError for `shared` cards on several nodes.
     """
     if bench is None or bench.spec.slurm.nodes <= 1:
         return open_devices(devices or "auto"), None
@@ -272,7 +273,7 @@ def _built_in(
 
 
 def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
-    """Return results that say what is measured on which machine, and have no measurement yet."""
+    """Return the results of a new call, which say what is measured on which machine, without a measurement yet."""
     return Results(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
         tuner=__version__,
@@ -285,7 +286,7 @@ def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *,
 
 
 def _counts(gpus: str | None, source: DeviceSource, per_node: int | None) -> tuple[int, ...]:
-    """Return the numbers of devices to measure: those of the option `gpus`, or by default the usual ones.
+    """Return the numbers of devices to measure: those of the option `--counts` (`gpus`), or the usual ones for None.
 
     Raises DeviceError where there are fewer devices, and where a number does not fill nodes of `per_node` cards.
     """
@@ -426,9 +427,10 @@ def decide(
 
 
 def _measured_speed_up(file: Path, cards: int) -> float:
-    """Return how many times as fast as one card `cards` cards are at the largest size in a file of `tuner scale`.
+    """Return how many times as fast as one card several `cards` are, by a file of results of `tuner scale`.
 
-    Of several routes between the cards, the fastest counts.
+    The largest size that was measured counts, and of several routes between the cards the fastest. Raises StudyError
+    where so many cards were not measured.
     """
     rows = [row for row in scaling_table.table(read(file)) if row.gpus == cards]
     if not rows:

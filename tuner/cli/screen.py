@@ -21,7 +21,7 @@ from tuner.running.event_lines import Lines, Searched, numbers, time_left
 
 
 class Bars(Progress):
-    """Takes events in, and shows a bar for each case that runs, and below them each probe."""
+    """Shows a bar for each case that is searched and what each probe does, by the events that it takes in."""
 
     def __init__(self, console: Console) -> None:
         """The bars appear on `console` once this is entered as a context."""
@@ -71,10 +71,10 @@ class Bars(Progress):
                 self._show_case(event)
             case events.ProbeStarted():
                 self._probed[worker] = event
-                self._tell_left(event, 0.0)
+                self._show_time_left(event, 0.0)
             case events.ProbeRunning() if started := self._probed.get(worker):
                 self._doing[worker] = (_phase(event), *_utilisation(event, self._devices.get(worker, ())))
-                self._tell_left(started, event.seconds)
+                self._show_time_left(started, event.seconds)
             case events.ProbeEnded():
                 self.forget(worker)
                 self._show_case(event)
@@ -87,7 +87,7 @@ class Bars(Progress):
                     self._show(None, completed=len(self._ended))
 
     def forget(self, worker: str) -> None:
-        """Forget what a worker probes: the worker has ended."""
+        """Show no probe of a worker any more, because the probe or the worker has ended."""
         self._probed.pop(worker, None)
         self._doing.pop(worker, None)
 
@@ -97,7 +97,7 @@ class Bars(Progress):
         self._show(event.case, completed=event.finished, total=event.target, text=best)
 
     def _best_of(self, event: events.CaseStarted | events.ProbeEnded) -> str:
-        """Return a case's best so far; of a speed its gain over the default, as the end tells it."""
+        """Return a case's best so far; of a speed also how many times the default's it is."""
         if (best := event.best) is None:
             return "no best yet"
         if (unit := SPEEDS.get(self._objective)) is None:
@@ -105,8 +105,8 @@ class Bars(Progress):
         times = "" if best.times is None else f" ({best.times:.3g} times)"
         return f"best {figure(best.value)} {unit}{times}"
 
-    def _tell_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
-        """Show how much longer the search of a case takes, and its best so far, `spent_s` seconds into the probe.
+    def _show_time_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
+        """Show on a case's bar how much longer its search takes, `spent_s` seconds into a probe, and its best so far.
 
         The best stands beside the time, or below it where there is no room.
         """
@@ -129,7 +129,7 @@ _CASES = "cases"
 
 
 def _beside(*texts: str, room: int) -> str:
-    """Return texts as one line, or one below the other where the line has more columns than there are."""
+    """Return texts as one line, or each on a line of its own where the line has no room."""
     line = "; ".join(texts)
     return line if len(line) <= room else "\n".join(texts)
 
@@ -142,7 +142,7 @@ def _phase(event: events.ProbeRunning) -> str:
 
 
 def _utilisation(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator[str]:
-    """Yield how busy the devices were since the last event: each of a few, the range of many; nothing where unknown."""
+    """Yield how busy the devices were since the last event: each of up to four, or the range of more; or nothing."""
     pairs = zip(devices, event.utilisation, strict=False)  # the shares of some probes are empty
     known = [(device, share) for device, share in pairs if share is not None]
     if len(known) > 4:  # the shares of more have no room in a line of 80 columns
@@ -153,7 +153,7 @@ def _utilisation(event: events.ProbeRunning, devices: Sequence[str]) -> Iterator
 
 
 class Screen:
-    """Shows what happens in a study; by itself it shows nothing."""
+    """Shows what happens in a study: the base of all screens, which shows nothing."""
 
     every_s: float | None = None
     """How many seconds apart a running probe is shown; None where it is not."""

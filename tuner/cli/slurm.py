@@ -32,15 +32,16 @@ from tuner.study import SlurmSpec, StudySpec
 class RunInJob:
     """Runs a command of `tuner` inside a SLURM job; submitit calls it there.
 
-    scancel and preemption send TERM: the command ends its probe, a worker reports the trial as interrupted, and ends.
-    Before the time limit SLURM sends USR2. The command ends in the same way, and with `requeue` the job begins anew.
+    `scancel` and preemption send the signal TERM: the command ends its probe, stores the trial as interrupted, and
+    ends. SLURM sends USR2 before the job's time limit: the command ends in the same way, and with `requeue` the job is
+    submitted again.
     """
 
     words: Sequence[str]
     requeue: bool
 
     def __call__(self) -> None:
-        """Run the command as a shell does, and end this process with its exit code; its errors are lines of the log."""
+        """Run the command, and end this process with its exit code; its errors are lines in the job's log."""
         from tuner.cli.main import main  # noqa: PLC0415 - this module is part of the command line
 
         is_out_of_time = False
@@ -150,7 +151,7 @@ def submit(
 
 
 def _check_reach(url: str, slurm: SlurmSpec) -> None:
-    """Raise StoreError where jobs may run on several nodes and only this host reaches the database."""
+    """Raise StoreError where jobs may run on several nodes, and programs on other nodes do not reach the database."""
     check_guarded(url)
     parsed = make_url(url)
     # only programs of this machine reach these hosts
@@ -166,7 +167,9 @@ def _check_reach(url: str, slurm: SlurmSpec) -> None:
 
 
 def job_bench(study: str, *, devices: str | None, runs: Path) -> Workbench:
-    """Open a study for the devices of a job, whatever this machine has; `devices` overrides the study file's.
+    """Return the workbench of a study on the devices of a SLURM job, whatever devices this machine has.
+
+    `devices` are used in place of the study file's.
 
     Raises StudyError where nothing says how many GPUs a job has, and the errors of `open_workbench`.
     """

@@ -1,4 +1,7 @@
-"""`tuner soak`: does the best config still run at hour three? `tuner failed`: it did not."""
+"""`tuner soak` runs the best config for minutes, to say whether memory lasts for hours; `tuner failed` says it did not.
+
+A soak is a long run of a config that provokes what needs most memory.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -84,7 +87,7 @@ def soak(
 
 
 def _cases_to_soak(console: Console, cases: Sequence[Case], url: str, bench: Workbench, study: str) -> list[Case]:
-    """Return the cases with a config to soak, after printing the others. Raises StoreError where there is none."""
+    """Return the cases with a config to soak, after naming those without. Raises StoreError where no case has one."""
     views = {view.name: view for view in open_reader(url, bench.spec.name).cases}
     training = WholeTraining.of(bench)
     ready = [case for case in cases if (view := views.get(case.name)) and may_be_soaked(view, training)]

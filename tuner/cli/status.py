@@ -73,7 +73,7 @@ def selected_cases(spec: StudySpec) -> list[Case] | None:
 
 
 def open_reader(url: str, study: str) -> StudyReader:
-    """Open a study to read it; a trial whose process is gone counts as interrupted. Raises StoreError."""
+    """Return a reader of a study; a running trial whose process is gone counts as interrupted. Raises StoreError."""
     engine = connect(url)
     with reading(engine) as connection:
         lives = lives_at(database_s(engine.url, connection.scalar))

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.hints import complaint, introduction
+from tuner.cli.hints import introduction, what_to_repair
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
 from tuner.errors import EmptyStoreError, StudyError, TunerError
@@ -44,9 +44,9 @@ def output_lines(log: Path) -> Iterator[str]:
 
 
 def complete_cases(context: typer.Context, incomplete: str) -> list[str]:
-    """Return what Tab offers after `--cases`: the trainable cases of the study that the line names.
+    """Return what Tab offers after `--cases`: the trainable cases of the study that `--study` names on the line.
 
-    Each stands after what the user has typed before the last comma.
+    Globs are separated by commas. So each case stands behind what the user has typed up to the last comma.
     """
     before, comma, begun = incomplete.rpartition(",")
     study = context.params.get("study")
@@ -89,7 +89,7 @@ Settings = Annotated[
 def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Config:
     """Return the config that a study probes first, changed by settings such as `num_envs=64`.
 
-    It is the first that fits a batch size or a ladder that is `auto`, and otherwise the default.
+    A search with a batch size or a ladder of `auto` begins with a config that shows memory, any other with its default.
     Raises StudyError for a setting outside the space.
     """
     space = bench.space_for(case)
@@ -103,7 +103,7 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
 
 
 def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
-    """Return the config `first`, changed by the settings; parameters that only the change makes necessary are added.
+    """Return the config `first`, changed by settings. A parameter that only they bring into use has its first value.
 
     Raises StudyError for a setting outside the space.
     """
@@ -114,7 +114,7 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
         raise StudyError(f"--set {twice[0]} is given more than once; name one value")
 
     def pick(parameter: Parameter) -> Value:
-        """Return the value of the settings, else that of the first config, else the default."""
+        """Return a parameter's value: that of the settings, or else of the config `first`, or else its first value."""
         return wanted.get(parameter.name, first.get(parameter.name, parameter.values[0]))
 
     config = space.draw(pick)
@@ -131,32 +131,33 @@ def _setting(text: str, space: Space) -> tuple[str, Value]:
     if not equals:
         raise StudyError(f"--set {text}: write {text}=VALUE")
     for value in space.values(name):  # none for an unknown name
-        if _is_meant(value, given):
+        if _names_value(given, value):
             return name, value
     if name not in space.names:
         raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
     raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(value_text, space.values(name)))}")
 
 
-def _is_meant(value: Value, given: str) -> bool:
-    """Return whether a text means a value; a number may be written in any form, such as 1e-4, and `True` as `true`."""
+def _names_value(text: str, value: Value) -> bool:
+    """Return whether a text names a value; a number may be written in any form, such as 1e-4, and `True` as `true`."""
     if isinstance(value, bool):
-        return value_text(value) == given.lower()
+        return value_text(value) == text.lower()
     if isinstance(value, str):
-        return value == given
+        return value == text
     try:
-        return float(given) == value
+        return float(text) == value
     except ValueError:
         return False
 
 
-def with_fixed_values(bench: Workbench, url: str) -> Workbench:
-    """Return the bench with the rungs and batch sizes that an earlier search has found for each case with `auto`.
+def with_stored_auto_values(bench: Workbench, url: str) -> Workbench:
+    """Return a workbench with the values that earlier probes have given to parameters that the study writes as `auto`.
 
-    Where the database has no such study, the bench stays as it is.
+    These are the rungs of a ladder or a batch size, for each case in the database. Without them, a config would have to
+    wait for new probes. The workbench stays as it is where the database does not contain the study.
     """
     rungs, batches = dict(bench.rungs), dict(bench.batches)
-    with suppress(EmptyStoreError):
+    with suppress(EmptyStoreError):  # the study has not begun
         for case in StudyReader(connect(url), bench.spec.name).cases:
             if case.facts.rungs:
                 rungs[case.name] = case.facts.rungs
@@ -183,7 +184,7 @@ def at_work(
     screen: Screen | None = None,
     led: bool = False,
 ) -> Iterator[Job]:
-    """Yield the job of a study, after showing what it will do; close everything afterwards.
+    """Yield the job that runs a study's probes, after printing what it will do; close everything afterwards.
 
     Args:
         console: where the lines appear.
@@ -191,9 +192,10 @@ def at_work(
         cases: the cases that are worked on.
         url: the URL of the database.
         prober: runs the probes; None for that of the bench.
-        show: shows and writes what was measured; called when an error ends the job after at least one probe.
+        show: shows and writes what was measured. It is called only when an error ends the job after a probe; otherwise
+            the caller shows the results.
         screen: shows the progress; None for the console.
-        led: whether another process leads this one: then it ends when its standard input closes.
+        led: whether another process has started this one as a worker: then it ends when its standard input closes.
 
     Raises:
         OutputError: where the study's folder cannot be used.
@@ -236,25 +238,25 @@ def conclude(outcomes: Sequence[CaseOutcome], rows: Iterable[CaseSummary] = (), 
     """
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if complaints := [text for outcome in outcomes if (text := complaint(outcome))]:
-        raise TunerError("\n".join(complaints))
+    if repairs := [text for outcome in outcomes if (text := what_to_repair(outcome))]:
+        raise TunerError("\n".join(repairs))
     worked_on = {outcome.case.name for outcome in outcomes}
     own_rows = [row for row in rows if row.case in worked_on]
-    has_best = any(row.best for row in own_rows)
     has_failed = any(row.without_success for row in own_rows)  # false before any trial has ended
-    if has_failed and not has_best:
+    if has_failed and not any(row.best for row in own_rows):
         raise typer.Exit(EXIT_WITHOUT_BEST)
 
 
 @contextmanager
 def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C, TERM or loss of the terminal sets; a second Ctrl-C ends at once.
+    """Yield an event that is set when the command should stop: by Ctrl-C, TERM or the loss of the terminal.
 
-    Where the command is `led` by another process, the end of the standard input sets the event, too.
+    A second Ctrl-C ends the command at once. A worker that another process has started (`led`) should also stop when
+    its standard input closes, because that process has died.
     """
     asked = threading.Event()
     if led:
-        threading.Thread(target=_wait_for_the_end, args=(sys.stdin.fileno(), asked), daemon=True).start()
+        threading.Thread(target=_set_at_the_end, args=(sys.stdin.fileno(), asked), daemon=True).start()
 
     def ask(number: int, frame: FrameType | None) -> None:
         """Handle the first signal: set the event, and let Ctrl-C end the program from now on."""
@@ -275,8 +277,8 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
             signal.signal(number, handler)
 
 
-def _wait_for_the_end(descriptor: int, asked: threading.Event) -> None:
-    """Set the event when the descriptor's other end closes, as it does when the leading process dies."""
+def _set_at_the_end(descriptor: int, asked: threading.Event) -> None:
+    """Wait until the other end of a descriptor is closed, and set the event: the process that leads has died."""
     while os.read(descriptor, 1024):  # it waits; nothing to read means that the other end is closed
         pass
     asked.set()

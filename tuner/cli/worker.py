@@ -1,4 +1,7 @@
-"""A study opened for a search, `tuner worker`, and the team of workers of `tuner optimize --workers`."""
+"""`tuner worker`, and the team of workers of `tuner optimize --workers`.
+
+A worker is a process that probes on devices of its own. All workers of a study share its database.
+"""
 
 import os
 import sys
@@ -39,12 +42,12 @@ Replay = Annotated[
 def devices_of_workers(
     study: str, devices: str | None, *, replay: Path | None, workers: int | None, per_trial: int | None
 ) -> list[str]:
-    """Return the devices of each worker, as `--devices` names them; empty where the command works without workers.
+    """Return the devices of each worker, as `--devices` names them; empty for a command that asks for no workers.
 
     Args:
         study: the study.
         devices: the devices that the command names; None for the study's.
-        replay: a table instead of devices: then each worker's devices are an empty text.
+        replay: a recorded table in place of devices; then each worker's devices are an empty text.
         workers: the number of workers; None for as many as the cards allow.
         per_trial: the cards of each worker; None for those that the study wants.
 
@@ -78,8 +81,17 @@ def run_team(
 ) -> None:
     """Run one worker for each group of devices until all have ended; then show the study and end the command.
 
-    What the workers do appears on `screen`, by default the console. The options `passed_on` are those of each worker.
-    Raises TunerError with the errors of workers that the user can fix.
+    Args:
+        console: where lines appear.
+        search: the study.
+        url: the URL of its database.
+        groups: the devices of each worker.
+        screen: shows what the workers do; None for the console.
+        passed_on: the options of each worker.
+        show: shows the results of the study, and returns a summary of each case.
+
+    Raises:
+        TunerError: with the errors of workers that the user can fix.
     """
     bench = search.bench
     check_guarded(url)
@@ -108,9 +120,9 @@ def run_team(
 
 
 def _worker_plans(url: str, groups: Sequence[str], passed_on: Mapping[str, object], *, pin: bool) -> list[WorkerPlan]:
-    """Return how to start a worker for each group of devices; with `pin`, each on the cores near its cards.
+    """Return how to start a worker for each group of devices; with `pin`, each on the CPU cores near its cards.
 
-    A worker ends together with this process, which leads it.
+    `--led` makes a worker end together with this process.
     """
     cores_of_groups = _cores(groups) if pin else [[] for _ in groups]
     plans: list[WorkerPlan] = []
@@ -123,9 +135,9 @@ def _worker_plans(url: str, groups: Sequence[str], passed_on: Mapping[str, objec
 
 
 def _cores(groups: Sequence[str]) -> list[list[int]]:
-    """Return the cores of each worker, near its cards. Raises DeviceError when a card does not answer.
+    """Return the CPU cores of each worker, near its cards. Raises DeviceError when a card does not answer.
 
-    No worker has cores of its own where one has no NVIDIA card: only NVML says which cores are near.
+    Only NVML says which cores are near. So no worker gets cores of its own where one of them has no NVIDIA card.
     """
     open_groups = [open_devices(group).devices for group in groups]
     uuids_of_groups = [[card.uuid for card in group if card.uuid and card.maker == NVIDIA] for group in open_groups]
@@ -153,7 +165,7 @@ class _TeamView:
             self._errors.setdefault(worker, []).append(text)
 
     def ended(self, worker: str, end: Exit) -> None:
-        """Say how a worker ended, if it died; keep its errors where the user can fix them, which is exit code 2."""
+        """Say so if a worker died; if it ended by an error that the user can fix (exit code 2), keep the error."""
         self._screen.forget(worker)
         errors = "\n".join(self._errors.pop(worker, []))
         if end.died:  # by a signal, or by an error of tuner itself

@@ -1,6 +1,7 @@
 """Counting inside a training: what its processes told, merged over ranks, and which training they run."""
 
 from tuner.count.launching import counting, has_started
-from tuner.count.merging import ENVIRONMENTS, Merger
+from tuner.count.merging import Merger
 from tuner.count.process_counts import Flag, ProcessCounts, as_parameter
 from tuner.count.signature import PARTS, Signature, TrainingCounts, differences
+from tuner.count.witness import ENVIRONMENTS

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+BASE_STEP = 3
+"""Counts begin at this step. The module is found at the first step, and its inputs are understood at the second."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flag:
@@ -165,6 +168,11 @@ class ProcessCounts:
         value_before = number(point_before, name)
         share = (step - point_before["steps"]) / (point["steps"] - point_before["steps"])
         return value_before + (value - value_before) * share
+
+
+def growth(processes: Sequence[ProcessCounts], name: str, step: float) -> float:
+    """Return by how much a count of some processes has grown from the base step to a step."""
+    return sum(process.total(name, step) - process.total(name, BASE_STEP) for process in processes)
 
 
 def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 PARTS = {
     "batch": "samples per optimizer step",
@@ -43,8 +44,7 @@ class Signature:
     """The loss of each of the first steps, the mean over ranks; empty where it cannot be read."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """A part of a training that a config changes."""
 
     part: str
@@ -62,18 +62,23 @@ class Difference:
 
 
 def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
-    """Return how a config changes the person's own training, without the parts that are free.
+    """Return how a config changes the person's own training, without the differences in parts that may change.
 
     Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. Where
-    the batch is free, so are learning rate and weight decay of a config with another batch: the script scales them.
+    the batch may change, so may learning rate and weight decay of a config with another batch: the script scales them.
+
+    Args:
+        own: The person's own training.
+        changed: The training with the config.
+        free: The parts, out of `PARTS`, that may change.
     """
-    found = tuple(_differences_but_loss(own, changed))
-    if not found and (loss_difference := _loss_difference(own, changed)):
-        found = (loss_difference,)
+    known = list(_differences_but_loss(own, changed))
+    if not known and (loss_difference := _loss_difference(own, changed)):
+        known.append(loss_difference)
     has_other_batch = _batch_difference(own, changed) is not None
     scales_settings = "batch" in free and has_other_batch and own.optimizer == changed.optimizer
     free_parts = {*free, "optimizer"} if scales_settings else free
-    return tuple(difference for difference in found if difference.part not in free_parts)
+    return tuple(difference for difference in known if difference.part not in free_parts)
 
 
 def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Difference]:
@@ -91,7 +96,10 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
 
 
 def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
-    """Return how the numbers of samples differ that a step takes, or else a batch norm; None if they do not."""
+    """Return the difference in the samples of a step, or else in those over which a batch norm takes its means.
+
+    None where both are equal or unknown.
+    """
     for what, own_samples, changed_samples in (
         ("", own.samples_per_step, changed.samples_per_step),
         ("samples over which a batch norm takes its means", own.normed, changed.normed),

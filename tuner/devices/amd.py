@@ -65,7 +65,9 @@ class Amd(Driver):
 
 
 def visible_names(names: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return the names of the cards that ROCm and HIP show, in their order. `names` are all cards of the machine.
+    """Return the names of the cards that ROCm, and HIP among these, show to a trainer, in their order.
+
+    `names` are all cards of the machine.
 
     `environment` are the variables that choose; None for those of this process.
     Raises DeviceError for a variable that names an unknown card.
@@ -139,6 +141,7 @@ class AmdSource:
         )
 
     def _ask(self, place: int, call: Callable[..., Any]) -> Any:
+        """Return what a function of AMD SMI says about the card at a place; None where it does not support the call."""
         return self._amd.ask(f"cuda:{place}", call, self._handles[place])
 
 

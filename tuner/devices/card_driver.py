@@ -23,6 +23,7 @@ class Calls:
     """
 
     def __init__(self, name: str) -> None:
+        """Start the thread, and give it a name."""
         self._requests: _Requests = SimpleQueue()
         self._overdue: tuple[Future[Any], str] | None = None
         """The answer of the last call that took too long, and the `what` of that call."""

@@ -1,4 +1,8 @@
-"""The cards of this machine outside a probe: who uses them, when they are free, which cores are near."""
+"""The NVIDIA cards of this machine outside a probe: who uses them, when they are free, which cores are near.
+
+A probe is one measured run of a trainer; in a session, one started trainer serves several probes. What a card is used
+for already when a study opens does not count as busy, so later states are compared with that at the opening.
+"""
 
 import math
 import os
@@ -30,19 +34,20 @@ def near_cores(nvml: Nvml, uuids: Sequence[str]) -> frozenset[int]:
 
 
 def disjoint_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) -> list[list[int]]:
-    """Return disjoint cores for each worker, near its cards where possible. Pure.
+    """Return the cores to which each worker is pinned: disjoint, and near its cards where possible. Pure.
 
-    `nearby` holds the cores near each worker's cards; an empty set stands for all allowed cores. Workers that are near
-    the same cores get equal parts of them, one block after the other: two workers near cores 0 to 3 get [0, 1] and
-    [2, 3]. A list is empty where fewer cores are allowed than there are workers; that worker is not pinned.
+    `allowed` are the cores that this process may use. `nearby` holds the cores near each worker's cards; an empty set
+    stands for all allowed cores. Workers that are near the same cores get equal parts of them, one block after the
+    other: two workers near cores 0 to 3 get [0, 1] and [2, 3]. A list is empty where fewer cores are allowed than there
+    are workers; that worker is not pinned.
     """
     free = sorted(allowed)
     wanted = [set(cores) & set(free) or set(free) for cores in nearby]
     shares: list[list[int]] = []
     for worker, cores in enumerate(wanted):
-        later_sharers = [others for others in wanted[worker + 1 :] if cores & others]
+        sharers = 1 + sum(bool(cores & later) for later in wanted[worker + 1 :])  # this worker, and later ones
         candidates = [core for core in free if core in cores]
-        shares.append(candidates[: len(candidates) // (1 + len(later_sharers))])
+        shares.append(candidates[: len(candidates) // sharers])
         free = [core for core in free if core not in shares[-1]]
     return shares
 
@@ -70,8 +75,7 @@ class Occupancy:
     """The processes that compute on the card. Empty inside a container that hides other processes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clocks:
+class Clocks(NamedTuple):
     """How fast a card's multiprocessors run at one moment."""
 
     device: Device
@@ -105,6 +109,7 @@ class Cards:
     """
 
     def __init__(self, devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> None:
+        """Find the cards in the driver that `connect` starts."""
         self._devices = [device for device in devices if device.uuid is not None and device.maker == NVIDIA]
         if self._devices:
             self._nvml = connect()
@@ -146,6 +151,7 @@ class Cards:
         )
 
     def _ask(self, device: Device, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function of NVML says about a card; None where the card does not support it."""
         return self._nvml.ask(device.name, call, self._handles[device.name], *arguments)
 
 
@@ -174,7 +180,7 @@ class Obstacle(NamedTuple):
 
 
 RULES = ("foreign process", "memory", "utilisation")
-"""What a free card keeps. The first one that is broken tells a person most."""
+"""What a free card keeps. The first rule that is broken tells a person most."""
 
 
 def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:
@@ -211,7 +217,7 @@ def _obstacles_of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]
 
 
 def has_leaked(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
-    """Return whether the memory use of any card has grown by more than `LEAK_MIB`."""
+    """Return whether a session leaks: the memory use of a card has grown by more than `LEAK_MIB` since `before`."""
     return any(
         card.mem_used_mib is not None
         and earlier.mem_used_mib is not None
@@ -230,11 +236,19 @@ def wait_until_idle(
     interrupted: Callable[[], bool],
     survivors: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
-    """Wait until the cards that `read` returns are free, and return None; or why they are not free after `limit_s`.
+    """Wait until the devices are free for a probe, and return None; or why they are not free after `limit_s`.
 
-    `survivors` names the processes of an earlier probe that are still alive; None without any. While there are some, no
-    device is free, not even CPU ranks. Otherwise CPU ranks are always free. The function does not wait when the cards
-    are free already, or when a card is lost.
+    CPU ranks are free as soon as no process of an earlier probe is alive. The function does not wait when a card is
+    lost, because that does not help.
+
+    Args:
+        read: Returns how the cards are used now; empty for CPU ranks.
+        at_open: How they were used when the study opened.
+        limit_s: The longest wait in seconds.
+        clock: Times the wait.
+        sleep: Waits some seconds of that clock.
+        interrupted: Returns whether the user wants to stop.
+        survivors: Names the processes of an earlier probe that are still alive; None without any.
     """
     end_s = clock.now() + limit_s
     try:
@@ -252,7 +266,7 @@ def wait_until_idle(
 def _why_not_free(
     read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], survivors: str | None
 ) -> Failure | None:
-    """Return why the cards are not free now; None if they are free. Raises DeviceLostError."""
+    """Return why the devices are not free now; None if they are. Raises DeviceLostError. See `wait_until_idle`."""
     own = [Obstacle("own process", f"{survivors} of an earlier probe cannot be killed")] if survivors else []
     try:
         found = [*own, *obstacles(read(), at_open)]

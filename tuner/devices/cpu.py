@@ -1,4 +1,8 @@
-"""Ranks on the CPU: which share of the machine's processors they and others use, within the limits of cgroups."""
+"""Ranks on the CPU: which share of the machine's processors they and others use, within the limits of cgroups.
+
+A rank is a process of the training that has a share of the work; processes below it, such as those of its data loader,
+are its helpers. The team is the workers of one search on this machine, each of which runs probes of its own.
+"""
 
 import heapq
 import math
@@ -64,18 +68,17 @@ def _limit(folder: Path, files: Sequence[str]) -> Iterator[list[int]]:
             yield numbers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CpuTime:
+class CpuTime(NamedTuple):
     """The CPU time that one process has used so far, in seconds."""
 
-    own_s: float
+    own_s: float = 0.0
     """The user and system time of the process itself."""
     reaped_s: float = 0.0
     """The time of its children that have ended and that it has waited for (getrusage(2), RUSAGE_CHILDREN)."""
 
     @property
     def total_s(self) -> float:
-        """Both together."""
+        """The time of the process and of its ended children."""
         return self.own_s + self.reaped_s
 
 
@@ -91,11 +94,10 @@ class ProcessUsage(NamedTuple):
 
 Times = Mapping[int, CpuTime]
 """The CPU time of each process, by pid."""
-_NOTHING = CpuTime(own_s=0.0)
 
 
 def find_ranks(tree: Sequence[ProcessUsage], count: int) -> list[int]:
-    """Return the pids of the `count` processes that used the most CPU time, the oldest process first."""
+    """Return the pids of the ranks, the oldest process first: the `count` processes that used the most CPU time."""
     busiest = heapq.nlargest(count, tree, key=lambda process: process.cpu_s)
     return [process.pid for process in sorted(busiest, key=lambda process: (process.created_s, process.pid))]
 
@@ -126,8 +128,11 @@ def spent_s(before: Times, after: Times) -> float:
         before: pid → the CPU time of the process in the first measurement.
         after: the same of the second measurement.
     """
-    own_s = sum(max(0.0, time.own_s - before.get(pid, _NOTHING).own_s) for pid, time in after.items())
-    newly_reaped_s = sum(time.reaped_s - before.get(pid, _NOTHING).reaped_s for pid, time in after.items())
+    own_s = newly_reaped_s = 0.0
+    for pid, now in after.items():
+        earlier = before.get(pid, CpuTime())
+        own_s += max(0.0, now.own_s - earlier.own_s)
+        newly_reaped_s += now.reaped_s - earlier.reaped_s
     used_before_s = sum(time.total_s for pid, time in before.items() if pid not in after)  # by those that have ended
     return own_s + max(0.0, newly_reaped_s - used_before_s)
 
@@ -142,10 +147,11 @@ class ProcessMemory(NamedTuple):
 
 @dataclass(slots=True)
 class DataPeak:
-    """The peak of a process's data memory, as RLIMIT_DATA counts it, estimated from peaks that the kernel keeps.
+    """The peak of a process's data memory, as RLIMIT_DATA counts it (setrlimit(2)): what it has allocated for itself.
 
-    The kernel keeps the peaks of resident and of mapped memory. Each gives an estimate that may be too large, because
-    files in memory count as resident, and reserved space as mapped. So the smaller estimate counts.
+    The kernel limits the data memory but keeps no peak of it, so the peak is estimated. The kernel keeps the peaks of
+    resident and of mapped memory. Each gives an estimate that may be too large, because files in memory count as
+    resident, and reserved space as mapped. So the smaller estimate counts.
     """
 
     by_resident_mib: float = 0.0
@@ -158,9 +164,11 @@ class DataPeak:
     """Data less resident, and data less mapped memory, in the last readings: a start maps libraries, and they stay."""
 
     def updated_mib(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
-        """Take a new reading of data, resident and mapped memory into account, and return the peak of the data.
+        """Take a new reading of data, resident and mapped memory into account, and return the peak of the data in MiB.
 
-        The data at a peak of resident or mapped memory is that peak plus the smallest gap of the last readings.
+        How much data there was at the peak of resident memory is unknown. It is taken to be that peak plus the gap by
+        which data exceeds resident memory, the smallest of the last readings. Mapped memory gives a second estimate in
+        the same way.
         """
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
         self.gaps_mib.append((data_mib - (resident.now_mib or 0.0), data_mib - (mapped.now_mib or 0.0)))
@@ -178,10 +186,12 @@ Peaks = dict[int, DataPeak]
 
 
 def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
-    """Return the data memory of a process, as RLIMIT_DATA counts it; None when it has ended.
+    """Return the data memory of a process, see `DataPeak`, by /proc/PID/status (proc(5)); None when it has ended.
 
-    The kernel keeps no peak of it (proc(5), /proc/PID/status), but those of resident and of mapped memory. `peaks`
-    estimates the peak from these.
+    Args:
+        pid: The process.
+        peaks: The estimated peaks so far, which are brought up to date.
+        root: The root folder, below which `proc` lies.
     """
     with suppress(OSError, ValueError, KeyError):
         status = (root / f"proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
@@ -229,8 +239,8 @@ class ProcessTree:
     def largest(self, peaks: Peaks) -> list[int]:
         """Return the pids of the processes with the most data memory, as many as there are ranks; update `peaks`.
 
-        Each process has a limit of its own, so the largest run out first. They need not be the ranks of `ranks`, which
-        are told by their CPU time: at first that may be the process that starts them.
+        Where memory is limited, each process has a limit of its own, so the largest run out first. They need not be
+        those of `ranks`, which are told by their CPU time: at first that may be the process that starts them.
         """
         data_mib = {pid: memory.now_mib or 0.0 for pid in self._processes if (memory := data_memory(pid, peaks))}
         return sorted(heapq.nlargest(self._count, data_mib, key=data_mib.__getitem__))
@@ -246,7 +256,8 @@ class ProcessTree:
     def memory_mib(self, rank: int) -> float | None:
         """Return the resident memory of a rank and its helper processes; None when the rank has ended.
 
-        Memory that helpers share with other processes counts in parts (proc(5), Pss), as of the last search.
+        Of memory that helpers share with other processes, each sharer counts its part (proc(5), Pss). The helpers'
+        memory is that of the last search.
         """
         with suppress(psutil.Error):
             own_mib = mib(self._processes[rank].memory_info().rss)
@@ -267,13 +278,6 @@ TEAM = "TUNER_TEAM"
 """The environment variable with the pid of the process that leads the workers of a search on this machine."""
 
 
-def _team_of(variables: Mapping[str, str] = os.environ) -> psutil.Process | None:
-    """Return the process that leads this worker and its siblings; None where nobody leads it."""
-    with suppress(psutil.Error, ValueError):
-        return psutil.Process(int(variables.get(TEAM, "")))
-    return None
-
-
 class OtherPrograms:
     """Measures how busy other programs keep this machine: all but the trainer, the tuner, and its team of workers."""
 
@@ -290,7 +294,9 @@ class OtherPrograms:
             busy_s: replaces `machine_busy_s`.
             team: the leader of a team of workers, below which all their probes run; None asks the environment.
         """
-        team = team or _team_of()
+        if team is None:
+            with suppress(psutil.Error, ValueError):
+                team = psutil.Process(int(os.environ.get(TEAM, "")))
         self._team = ProcessTree(team, count=0) if team else None
         self._team_before: tuple[float, Times] = -math.inf, {}
         """When the team's processes were looked up last, and their CPU time in the last call."""
@@ -303,7 +309,11 @@ class OtherPrograms:
     def share_pct(self, t_s: float, trainer_s: float) -> float | None:
         """Return the percentage of all processors that others have used since the last call; None where it is unknown.
 
-        `trainer_s` is the CPU time that the trainer has used since then. A short interval may give less than 0.
+        A short interval may give less than 0.
+
+        Args:
+            t_s: The time now.
+            trainer_s: The CPU time in seconds that the trainer has used since the last call.
         """
         before_s, machine_before_s, tuner_before_s = self._before
         machine_now_s, tuner_now_s = self._busy_s(), time.process_time()
@@ -311,6 +321,7 @@ class OtherPrograms:
         self._before = t_s, machine_now_s, tuner_now_s
         if not self._is_whole_machine or t_s <= before_s:  # the first call has no interval
             return None
+        # the tuner and its trainer belong to the team, if there is one
         known_s = trainer_s + tuner_now_s - tuner_before_s if team_s is None else team_s
         others_s = machine_now_s - machine_before_s - known_s
         return 100.0 * others_s / (self.cores * (t_s - before_s))
@@ -347,6 +358,7 @@ def _usage(process: psutil.Process) -> ProcessUsage | None:
 
 
 def _cpu_time(process: psutil.Process) -> CpuTime:
+    """Return the CPU time that a process has used so far. Raises psutil.Error when it has ended."""
     times = process.cpu_times()
     return CpuTime(own_s=times.user + times.system, reaped_s=times.children_user + times.children_system)
 
@@ -374,7 +386,7 @@ class Delays:
     """Measures how long others make the ranks of a training wait for a processor."""
 
     def __init__(self, read: Callable[[int], Mapping[str, ThreadTimes]] = thread_times) -> None:
-        """`read` returns the times of a process's threads."""
+        """Begin before the first measurement. `read` returns the times of a process's threads."""
         self._read = read
         self._before: tuple[float, dict[int, Mapping[str, ThreadTimes]]] = -math.inf, {}
         """When threads were read last, and their times then, by process."""
@@ -388,9 +400,10 @@ class Delays:
     def shares_pct(
         self, t_s: float, owners: Mapping[int, int], *, trainer_s: float, others_s: float | None
     ) -> Mapping[int, float]:
-        """Return rank → the percentage of the time in which other programs made it wait; new once in a second.
+        """Return rank → the percentage of the time in which other programs made it wait.
 
         Of a rank's threads, the longest wait counts. For the part of a wait that other programs cause, see `_caused_s`.
+        Threads are read once a second; calls in between return the last answer.
 
         Args:
             t_s: the time now.
@@ -405,13 +418,13 @@ class Delays:
             return self._shares
         now = {pid: self._read(pid) for pid in owners}
         shares: dict[int, float] = {}
-        known = now.keys() & before.keys() if others_s is not None else set[int]()
-        for pid in known:
+        read_twice = now.keys() & before.keys() if others_s is not None else set[int]()  # others unknown: no shares
+        for pid in read_twice:
             waits_s = [
                 _caused_s(before[pid].get(thread, ThreadTimes()), times, self._trainer_s, self._others_s)
                 for thread, times in now[pid].items()
             ]
-            # at most 99 %: clocks that are read one after the other may show more than there is
+            # at most 99 %: clocks that are read one after the other may show a longer wait than the time between
             share_pct = min(99.0, 100.0 * max(waits_s, default=0.0) / (t_s - before_s))
             shares[owners[pid]] = max(share_pct, shares.get(owners[pid], 0.0))
         self._before, self._shares, self._trainer_s, self._others_s = (t_s, now), shares, 0.0, 0.0
@@ -452,7 +465,17 @@ class CpuSource:
         read_threads: Callable[[int], Mapping[str, ThreadTimes]] = thread_times,
         rapl: Rapl | None = None,
     ) -> None:
-        """`memory_mib`: the limit of each process's data memory. With a limit, only data memory is measured."""
+        """Prepare to measure ranks.
+
+        Args:
+            ranks: The number of ranks.
+            cores: The cores that all ranks together may use; None for those that this process may use.
+            open_process: Returns the process with an id.
+            other_programs: Measures how busy other programs are; None for the usual way.
+            memory_mib: The limit of each process's data memory. With a limit, only data memory is measured.
+            read_threads: Returns the times of a process's threads.
+            rapl: Reads the processors' counters of energy; None for those of this machine.
+        """
         self._is_limited = memory_mib is not None
         model, total_mib = cpu_model(), memory_mib or mib(usable_memory())
         self.devices = tuple(Device(name=f"cpu:{rank}", model=model, mem_total_mib=total_mib) for rank in range(ranks))
@@ -539,7 +562,7 @@ class CpuSource:
 
 
 def _of_rank(rank: int, owners: dict[int, int], times: Times) -> Times:
-    """Return the times of the processes that work for a rank."""
+    """Return the times of the processes that work for a rank. `owners`: process → the rank that it works for."""
     return {pid: time for pid, time in times.items() if owners.get(pid) == rank}
 
 

@@ -83,7 +83,9 @@ VISIBLE_CARDS = "CUDA_VISIBLE_DEVICES"
 """The environment variable with the cards that CUDA shows to a process."""
 
 Connect = Callable[[], Nvml]
+"""Starts NVIDIA's driver. Raises NoDriverError where there is none."""
 CudaOrder = Callable[[Sequence[str]], Sequence[str]]
+"""Takes the UUIDs of all cards; returns those that CUDA shows, in CUDA's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +113,19 @@ def open_devices(
 ) -> DeviceSource:
     """Return the devices that a study names: `auto`, `auto:CARDS`, `cpu`, `cpu:RANKS`, or CUDA indices such as `0,1`.
 
-    `memory_mib`: the memory of each device, where the trainer gets less than the device has.
-
     `auto` opens every card that CUDA shows, `auto:2` the first two, or as many as there are. Where there is no NVIDIA
     driver, these are AMD's cards that ROCm shows. Without a card both open two CPU ranks.
 
-    Raises DeviceError when `spec` has another form, when a card does not exist, when there are more than
-    `MOST_RANKS_PER_CORE` ranks per core, or when the driver does not answer.
+    Args:
+        spec: What the study names.
+        connect: Starts NVIDIA's driver.
+        cuda_order: Returns the cards that CUDA shows.
+        memory_mib: The memory of each device, where the trainer gets less than the device has.
+        connect_amd: Starts AMD's driver.
+
+    Raises:
+        DeviceError: `spec` has another form, a card does not exist, there are more than `MOST_RANKS_PER_CORE` ranks per
+            core, or the driver does not answer.
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
         return _open_cpu(int(cpu[1] or 2), memory_mib)
@@ -163,10 +171,10 @@ def _visible_cards(
         missing_drivers.append(str(error))
 
 
-def without_cards(connect: Connect = Nvml, connect_amd: Callable[[], Amd] = Amd) -> list[str]:
-    """Return why no card is visible: a driver shows none, or else each maker's reason for having no driver."""
+def without_cards(connect: Connect) -> list[str]:
+    """Return in sentences why no card is visible: a driver shows none, or each maker's driver is missing."""
     missing_drivers = list[str]()
-    has_driver = bool(list(_visible_cards(connect, lambda uuids: uuids, connect_amd, missing_drivers)))
+    has_driver = bool(list(_visible_cards(connect, lambda uuids: uuids, Amd, missing_drivers)))
     return ["there is a driver, and it shows no card"] if has_driver else missing_drivers
 
 

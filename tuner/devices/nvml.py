@@ -1,4 +1,7 @@
-"""Reads NVIDIA GPUs through NVML and its profiling metrics (GPM)."""
+"""Reads NVIDIA GPUs through NVML, NVIDIA's management library, and its profiling metrics (GPM).
+
+GPM gives means over an interval between two of NVML's own samples, such as how busy the multiprocessors (SM) were.
+"""
 
 import math
 import weakref
@@ -12,8 +15,8 @@ from tuner.devices.card_driver import Driver
 from tuner.probe import Device, DeviceSample, mib
 
 
-def has_gpm(handle: Any, nvml: ModuleType = pynvml) -> bool:
-    """Return whether this card has GPM. Raises NVMLError when the driver itself has no GPM."""
+def has_gpm(handle: Any, nvml: ModuleType) -> bool:
+    """Return whether the card with this handle has GPM. Raises NVMLError when the driver itself has no GPM."""
     return bool(nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
 
 
@@ -31,9 +34,9 @@ class GpmReader:
     }
     """Field of `DeviceSample` → GPM's metric, in percent of the card's maximum."""
 
-    def __init__(self, handle: Any, nvml: ModuleType = pynvml) -> None:
-        self._handle = handle
-        self._nvml = nvml
+    def __init__(self, handle: Any, nvml: ModuleType) -> None:
+        """Prepare to measure the card with this handle; `nvml` is NVML's library."""
+        self._handle, self._nvml = handle, nvml
         self._samples: list[Any] = []
         """NVML's samples at the start and at the end of an interval."""
         finalizer = weakref.finalize(self, _free, nvml, self._samples)
@@ -46,13 +49,14 @@ class GpmReader:
         for slot, metric in zip(self._request.metrics, self.METRICS.values(), strict=False):  # NVML has more slots
             slot.metricId = metric
         self._started = False
+        """Whether an interval has begun."""
 
     def restart(self) -> None:
         """Forget the last measurement, so that the next one begins a new interval."""
         self._started = False
 
     def read(self) -> dict[str, float | None]:
-        """Return the means since the last call, None where unknown. The first call only begins an interval."""
+        """Return field of `DeviceSample` → its mean since the last call. The first call only begins an interval."""
         older, newer = self._samples
         self._nvml.nvmlGpmSampleGet(self._handle, newer)
         self._samples.reverse()  # only after the sample succeeded: a failed sample leaves the interval unchanged
@@ -65,12 +69,13 @@ class GpmReader:
 
 
 def _value(slot: Any) -> float | None:
-    """Return the value of a metric; None where it is unknown."""
+    """Return the value that NVML has put into the slot of a metric; None where it is unknown."""
     is_known = slot.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(slot.value)
     return slot.value if is_known else None
 
 
 def _free(nvml: ModuleType, samples: list[Any]) -> None:
+    """Free NVML's samples."""
     while samples:
         nvml.nvmlGpmSampleFree(samples.pop())
 
@@ -180,6 +185,7 @@ class _Card:
         self._gpm = self._ask(GpmReader, library) if self._ask(has_gpm, library) else None  # only newer cards have it
 
     def restart(self) -> None:
+        """Begin a new interval of GPM."""
         if self._gpm is not None:
             self._gpm.restart()
 
@@ -203,4 +209,5 @@ class _Card:
         )
 
     def _ask(self, call: Callable[..., _Answer], *arguments: Any) -> _Answer | None:
+        """Return what a function of NVML says about this card; None where it does not support the call."""
         return self._nvml.ask(self._name, call, self._handle, *arguments)

@@ -1,4 +1,8 @@
-"""Checks, before anything is measured, whether the power limits that a study sets can be set here."""
+"""The power of devices: whether the limits that a study sets can be set here, and the energy counters of processors.
+
+The kernel shows a counter for each part of a processor (RAPL, `Documentation/power/powercap` of Linux): it grows by the
+energy that the part has used. A zone is the folder of one such part.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -61,16 +65,17 @@ def _refusal(device: Device, why: str) -> StudyError:
 
 
 COUNTERS = "/sys/class/powercap"
-"""Where the kernel shows the counters."""
+"""Where the kernel shows the counters of energy."""
 
 
 class Rapl:
-    """The counters of all processor packages together. Memory and other devices are not in them.
+    """The energy of all processor packages together. Memory and other devices are not in it.
 
     Most kernels let only root read them (CVE-2020-8694).
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
+        """Find the counters. `root`: the folder in which `sys` lies."""
         zones = [zone for zone in sorted((root / COUNTERS.lstrip("/")).glob("intel-rapl:*")) if _is_package(zone)]
         self._counters = [_Counter(zone) for zone in zones]
 
@@ -90,12 +95,12 @@ def _is_package(zone: Path) -> bool:
 
 
 class _Counter:
-    """One counter, which begins again at 0 when it has reached its largest value."""
+    """The counter of one package, which begins again at 0 when it has reached its largest value."""
 
     def __init__(self, zone: Path) -> None:
         self._zone = zone
         self._before = self._read("energy_uj")
-        """The last reading."""
+        """The last reading in microjoules; None where it cannot be read."""
         self._total = 0
         """The microjoules since the beginning."""
 
@@ -112,6 +117,7 @@ class _Counter:
         return self._total
 
     def _read(self, name: str) -> int | None:
+        """Return the number in a file of the counter; None where it cannot be read."""
         with suppress(OSError, ValueError):
             return int((self._zone / name).read_text(encoding="ascii"))
         return None

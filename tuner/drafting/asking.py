@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
-from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, nothing_known, proposed, with_sizes
+from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, no_proposal, proposed, with_sizes
 from tuner.errors import StudyError
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
 from tuner.trainers.config_files import is_named, named_files
@@ -25,15 +25,15 @@ def searches(
     ask: Callable[[str], str] | None = None,
     most: Callable[[SearchedFlag], int | None] = lambda _: None,
 ) -> tuple[SearchedFlag, ...]:
-    """Return what is searched: what options ask for, or else what is proposed, with the changes of a person.
+    """Return the flags to search: those that options name, or else those that are proposed, as a person changes them.
 
     Args:
         known: what is known of the command.
-        asked: the options, such as `num_workers=0,2,4`.
+        asked: the options `--search`, such as `num_workers=0,2,4`.
         say: shows a line.
         ask: shows a question, and returns the line that a person types; None where nobody is asked. Then precision
             stays as it is, unless `known` allows it to vary: it may change what is learnt.
-        most: returns the size up to which a flag's values grow; None where they do not.
+        most: returns the size up to which the values of a flag may grow during the search; None where they may not.
 
     Raises:
         StudyError: for an option that cannot be used, and where there is nothing to search.
@@ -48,12 +48,12 @@ def searches(
     else:
         chosen = [search for search in proposed(known) if known.free_precision or not search.is_precision]
         if not chosen and not known.launch:  # a launch has a space of its own
-            raise StudyError(nothing_known(known))
+            raise StudyError(no_proposal(known))
     return balanced(known, chosen)
 
 
 def check_searches(asked: Sequence[str], known: Known) -> None:
-    """Raise StudyError for a `--search` that no study of a command can hold, whatever a run would show."""
+    """Raise StudyError for a `--search` that is wrong whatever flags the script has: it needs no run to be refused."""
     for text in asked:
         flag, equals, values = text.partition("=")
         flag = flag.lstrip("-")
@@ -65,7 +65,7 @@ def check_searches(asked: Sequence[str], known: Known) -> None:
             _check_file(text, known.words)
         if values and ".." not in values:
             setting = known.setting(flag)
-            _named_values(flag, values, setting and _typed_value(setting.value))  # for its errors
+            _named_values(flag, values, setting and _value_of_text(setting.value))  # raises for a value that is wrong
 
 
 def _check_file(text: str, words: Sequence[str]) -> None:
@@ -83,59 +83,62 @@ def _check_file(text: str, words: Sequence[str]) -> None:
 
 
 def _most_alike(name: str, names: Iterable[str]) -> str:
-    """Return a question for the name that is most like a misspelt one; empty where none is like it."""
+    """Return the question whether the user meant the known name that is most like theirs; empty where none is alike."""
     alike = get_close_matches(name, names, n=1)
     return f"did you mean {alike[0]}?" if alike else ""
 
 
 def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[SearchedFlag]:
-    """Return the searches whose placeholders are typed in the command: even its first run needs a value for them.
+    """Return the searched flags whose placeholders, such as `{lr}`, are typed: even the first run needs their values.
 
-    Raises StudyError for a `--search` that no study of a command can hold, whatever a run would show.
+    Raises the errors of `check_searches`.
     """
     check_searches(asked, known)
     return [_search_of(text, known) for text in asked if _has_placeholder(known, text.partition("=")[0].lstrip("-"))]
 
 
 def _search_of(text: str, known: Known) -> SearchedFlag:
-    """Return the search of a text: `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` or `amp=true,false`.
+    """Return the flag and the values that a `--search` names.
+
+    Its forms are `num_envs=256..65536`, `num_workers=0,2,4`, `batch_size` and `amp=true,false`.
 
     The value that the command has already is always among the values. Raises StudyError for a flag that the script does
     not have, and for values that it cannot have.
     """
     _, equals, values = text.partition("=")
-    flag, in_script, setting = _named(text, known)
+    flag, in_script, setting = _named_flag(text, known)
     # `batch_size`
     if not equals:
         return _with_usual_values(flag, setting, known)
     # `amp=true,false`, of a flag that the command has without a value or not at all
     if setting is None and _are_switch_values(values):
         as_in_script = as_switch(in_script, known) if in_script else None
-        plain = SearchedFlag(flag=flag, values=(False, True), typed=f"--{flag}" in known.words, is_switch=True)
+        plain = SearchedFlag(flag=flag, values=(False, True), current=f"--{flag}" in known.words, is_switch=True)
         return as_in_script or plain
     current = _value_in_use(in_script, setting)
     # `num_envs=256..65536`
     if ".." in values:
         own_size = {current} if isinstance(current, int) and current > 0 else set[int]()
-        sizes = tuple(sorted({*_doubled(flag, values), *own_size}))
-        return SearchedFlag(flag=flag, values=sizes, typed=current, auto=as_parameter(flag) == LADDER)
+        sizes = tuple(sorted({*_doublings_between(flag, values), *own_size}))
+        return SearchedFlag(flag=flag, values=sizes, current=current, auto=as_parameter(flag) == LADDER)
     # `num_workers=0,2,4`
     named = _named_values(flag, values, current)
     all_values = named if current is None or current in named else (current, *named)
-    return SearchedFlag(flag=flag, values=all_values, typed=current)
+    return SearchedFlag(flag=flag, values=all_values, current=current)
 
 
-class _Named(NamedTuple):
-    """The flag of a `--search`, as the script and the command have it."""
+class _NamedFlag(NamedTuple):
+    """The flag that a `--search` names."""
 
     flag: str
+    """Its name as the script spells it, or else as the person does."""
     in_script: Flag | None
-    """None where the command has the flag's placeholder, and for a flag that the script is not known to have."""
+    """The script's own flag; None where the script is not known to have it, or the command has its placeholder."""
     setting: Setting | None
-    """What the command has for it; None for nothing."""
+    """The value that the command gives it; None where the command does not name it."""
 
 
-def _named(text: str, known: Known) -> _Named:
+def _named_flag(text: str, known: Known) -> _NamedFlag:
     """Return the flag that a `--search` names. Raises StudyError for a flag that the script does not have."""
     flag = text.partition("=")[0].lstrip("-")
     has_placeholder = _has_placeholder(known, flag)
@@ -147,17 +150,17 @@ def _named(text: str, known: Known) -> _Named:
         names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
         read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
         raise StudyError(f"--search {text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
-    return _Named(in_script.names[0] if in_script else flag, in_script, setting)
+    return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 
 def check_names(asked: Sequence[str], known: Known) -> None:
     """Raise StudyError for a `--search` of a flag that the script does not have."""
     for text in asked:
-        _named(text, known)
+        _named_flag(text, known)
 
 
 def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> SearchedFlag:
-    """Return the search of a flag over values that suit it, around its number in the command.
+    """Return a flag that a `--search` names without values, with values around its number in the command.
 
     Raises StudyError where the command has no number for it.
     """
@@ -177,18 +180,18 @@ def _are_switch_values(values: str) -> bool:
 
 
 def _value_in_use(in_script: Flag | None, setting: Setting | None) -> Value | None:
-    """Return the value of a flag that a command uses: the typed one, or else that of its script; None if unknown.
+    """Return the value of a flag that a command uses: the typed one, or else the script's default; None if unknown.
 
-    `in_script` is the flag of the script, and `setting` what the command has for it; a placeholder is no value.
+    A typed placeholder is no value.
     """
     if setting:
         is_placeholder = setting.value == f"{{{setting.parameter}}}"
-        return None if is_placeholder else _typed_value(setting.value)
-    return _typed_value(in_script.value) if in_script and in_script.value else None
+        return None if is_placeholder else _value_of_text(setting.value)
+    return _value_of_text(in_script.value) if in_script and in_script.value else None
 
 
-def _doubled(flag: str, values: str) -> tuple[int, ...]:
-    """Return the doublings from the first of two bounds to the last. Raises StudyError for anything else."""
+def _doublings_between(flag: str, values: str) -> tuple[int, ...]:
+    """Return the doublings between the bounds in a text such as `8..1024`. Raises StudyError for any other text."""
     bounds = re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", values)
     if not bounds:
         raise StudyError(
@@ -208,9 +211,9 @@ def _has_placeholder(known: Known, flag: str) -> bool:
 def _chosen_by_person(
     known: Known, say: Callable[[str], None], ask: Callable[[str], str], most: Callable[[SearchedFlag], int | None]
 ) -> list[SearchedFlag]:
-    """Return the proposed searches with the changes of a person, who also says whether the precision may vary.
+    """Return the proposed flags as a person changes them, who is also asked whether the precision may vary.
 
-    The question is asked again after an answer that cannot be used. The parameters are those of `searches`.
+    The question is asked again after an answer that cannot be used. `say`, `ask` and `most`: see `searches`.
     """
     by_name = {search.parameter: search for search in proposed(known)}
     shown = {name: search for name, search in by_name.items() if not search.is_precision}
@@ -222,7 +225,7 @@ def _chosen_by_person(
         example = f"{longest.flag}={','.join(map(value_text, longest.values))}"
         question = f"Search these? [Enter = yes, or e.g. `{example}`; `FLAG=` leaves one out] "
     else:
-        say(nothing_known(known))
+        say(no_proposal(known))
         question = "Which flag? [e.g. `num-workers=0,4,8`] "
     chosen: dict[str, SearchedFlag] = {}
     while not chosen:
@@ -239,7 +242,7 @@ def _chosen_by_person(
 
 
 def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
-    """Return parameter → search after the changes that a person types: `FLAG=8,16` sets one, `FLAG=` leaves one out.
+    """Return parameter → its search after the changes that a person types: `FLAG=8,16` sets one, `FLAG=` removes one.
 
     Raises StudyError for a text that cannot be used, and where nothing is left.
     """
@@ -251,7 +254,7 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
         search = _search_of(text, known)
         chosen[search.parameter] = search
     if not chosen:
-        raise StudyError(nothing_known(known))
+        raise StudyError(no_proposal(known))
     return chosen
 
 
@@ -286,20 +289,20 @@ def search_lines(
         yield f"  precision is kept, because it may change training results; to search it as well: {options}"
 
 
-def _typed_value(text: str) -> Value:
-    """Return the value of a typed text: a number, if a study can hold it, and otherwise the text."""
+def _value_of_text(text: str) -> Value:
+    """Return the value that a text in the command stands for: a number, if a study can hold it, or else the text."""
     number = _number(text)
     return text if number is None or _complaint("", [number]) else number
 
 
 def _named_values(flag: str, text: str, current: Value | None) -> tuple[Value, ...]:
-    """Return the values that stand in a text with commas between, each once.
+    """Return the values of a flag that a `--search` lists with commas between, each once.
 
     `current` is the flag's value in the command; None where it is unknown. Raises StudyError for a value that the flag
     cannot have.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
-    values = tuple(dict.fromkeys(_value(flag, word, current) for word in words))
+    values = tuple(dict.fromkeys(_value_of_word(flag, word, current) for word in words))
     if complaint := _complaint(flag, values):
         raise StudyError(complaint)
     return values
@@ -314,7 +317,7 @@ def _complaint(flag: str, values: Sequence[Value]) -> str | None:
     return None
 
 
-def _value(flag: str, word: str, current: Value | None) -> Value:
+def _value_of_word(flag: str, word: str, current: Value | None) -> Value:
     """Return the value of a flag that a word names: a number, or else the word itself.
 
     `current` is the flag's value in the command; None where it is unknown. Raises StudyError for a word that is not a

@@ -1,8 +1,7 @@
-"""The settings of a typed command, such as `--batch-size 32`, and placeholders in the place of their values."""
+"""The settings in a command as a person typed it, such as `--batch-size 32`, and placeholders for their values."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -13,9 +12,9 @@ from tuner.trainers.template import LAUNCHERS, fill, placeholders, program_place
 RANKS = ("nproc_per_node", "num_processes", "devices", "num_devices", "gpus", "num_gpus", "n_gpus", "ngpus")
 """The flags with a number of ranks."""
 WORLD = "world_size"
-"""The number of ranks, or of machines: it is taken for that of ranks only where the command says the same elsewhere."""
+"""A flag with the number of ranks, or of machines: it counts as that of ranks only where another flag agrees."""
 TOTAL_RANKS = ("num_processes",)
-"""Those of `RANKS` that count the ranks of all nodes; the others count those of a node."""
+"""Those of `RANKS` that count the ranks of all machines; the others count those of each machine."""
 NODES = ("nnodes", "num_nodes", "num_machines")
 """The flags with the number of machines."""
 PORTS = ("master_port", "main_process_port")
@@ -27,9 +26,8 @@ _SWITCH = "{flag:"
 """The begin of a placeholder for a flag without a value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """One value in a command line."""
+class Setting(NamedTuple):
+    """A name and its value in a command line, as `--batch-size 32`."""
 
     name: str
     """The flag's name as typed, without leading dashes."""
@@ -37,7 +35,7 @@ class Setting:
     word: int = -1
     """The position of the word that holds the value; -1 for a variable before the command."""
     full: str = ""
-    """The long name of a flag that is typed in short, where the script's help says it."""
+    """The long name of a flag that is typed in short, such as `workers` for `-j`; empty where it is unknown."""
 
     @property
     def parameter(self) -> str:
@@ -57,9 +55,12 @@ class Setting:
 def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection[str] = ()) -> list[Setting]:
     """Return the settings of a command line: `--name value`, `--name=value` and `name=value`.
 
-    `flags` are those of the script. They say which flag `-b` is, and that the word after a switch is no value.
-    A flag that a later config file replaces is no setting. `names` are known to be settings: then two words such as
-    `data_num_workers 2` behind the program are one, too, unless the command has a flag of that name.
+    Args:
+        words: the words of the command.
+        flags: the flags of the script. They say which flag `-b` is, and that the word after a switch is no value. A
+            flag whose value a later configuration file replaces is no setting.
+        names: names that are settings even as two words without dashes behind the program, such as
+            `data_num_workers 2`, unless the command has a flag of that name.
     """
     flag_of = {name: flag for flag in flags for name in flag.names}
     program = program_place(words) or 0
@@ -119,11 +120,12 @@ _FACTS = {
 
 
 class WordChange(NamedTuple):
-    """Words of a command that probes have in another form, or in addition."""
+    """Words of a command that a probe replaces or adds."""
 
     typed: str
-    """Empty where the words are added."""
+    """The words as typed; empty where words are added."""
     instead: str
+    """The words that a probe has, with placeholders."""
 
     def is_named_in(self, text: str) -> bool:
         """Return whether a text, such as an error, has the name of the changed flag."""
@@ -137,31 +139,31 @@ class WordChange(NamedTuple):
         return f"{f'replaces {self.typed} by' if self.typed else 'adds'} {self.instead}{meaning}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Template:
-    """A command line with placeholders, and what was put in its place."""
+class Template(NamedTuple):
+    """A command line with placeholders, as the study file has it."""
 
     words: tuple[str, ...]
-    replaced: tuple[tuple[str, str], ...]
-    """Pairs of what was typed and what the study file has instead."""
-
-    @property
-    def changes(self) -> list[WordChange]:
-        """What is replaced or added."""
-        return [WordChange(typed, instead) for typed, instead in self.replaced]
+    changes: tuple[WordChange, ...]
+    """What differs from the typed command."""
 
 
 def template(
     words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = (), flags: Sequence[Flag] = ()
 ) -> Template:
-    """Return a command line with placeholders. Words that stay have their braces doubled; see `literal_text`.
+    """Return a command line with placeholders for what is searched, and for what the tuner decides for each probe.
 
-    `searched` maps a flag, spelled as the user or the script names it, to its placeholder: `{num_workers}`, or
-    `{flag:amp}` for a flag without a value. A flag is appended if the command lacks it and neither the command nor one
-    of `variables`, the values of its environment variables, holds the placeholder. `flags` are those of the script.
+    A searched flag that the command lacks is appended, unless its placeholder is typed somewhere. Words that stay have
+    their braces doubled; see `literal_text`.
+
+    Args:
+        words: the words of the command, as typed.
+        searched: flag, spelled as the user or the script names it → its placeholder: `{num_workers}`, or `{flag:amp}`
+            for a flag without a value.
+        variables: the values of the environment variables before the command, which may have placeholders.
+        flags: those of the script.
     """
     literal = [literal_text(word, searched) for word in words]
-    replaced: list[tuple[str, str]] = []
+    changes: list[WordChange] = []
     # the values of settings
     typed = settings(words, flags, searched)
     for setting in typed:
@@ -172,7 +174,7 @@ def template(
         name = literal[setting.word].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty
         literal[setting.word] = name + placeholder
         flag_before = "" if name else f"{words[setting.word - 1]} "
-        replaced.append((f"{flag_before}{words[setting.word]}", f"{flag_before}{literal[setting.word]}"))
+        changes.append(WordChange(f"{flag_before}{words[setting.word]}", f"{flag_before}{literal[setting.word]}"))
     # switches, and flags that the command lacks
     texts = (*words, *variables)
     for flag, placeholder in searched.items():
@@ -180,12 +182,12 @@ def template(
         has_placeholder = any(placeholder in text for text in texts)
         if f"--{flag}" in words and placeholder.startswith(_SWITCH):
             literal[words.index(f"--{flag}")] = placeholder
-            replaced.append((f"--{flag}", placeholder))
+            changes.append(WordChange(f"--{flag}", placeholder))
         elif not is_typed and not has_placeholder:
             added = _words_of_added(_spelling(flag, words, flags), placeholder, words, flags)
             literal += added
-            replaced.append(("", " ".join(added)))
-    return Template(words=tuple(_with_port(literal, replaced)), replaced=tuple(replaced))
+            changes.append(WordChange("", " ".join(added)))
+    return Template(tuple(_with_port(literal, changes)), tuple(changes))
 
 
 def command_with_values(
@@ -197,13 +199,14 @@ def command_with_values(
 ) -> tuple[str, ...] | None:
     """Return the command that a person typed, with the values of a config in place of the typed ones.
 
-    All other words stay as typed. A flag that was not typed is added only if the config changes its value.
+    All other words stay as typed. A flag that was not typed is added only if the config changes its value. The words
+    and their template are compared from left to right.
 
     Args:
         words: the words as typed.
         literal: the words of its template, which may have more: added flags, and a port for a launcher.
         values: parameter → its value in the config.
-        own: parameter → the value that the command has without a change; a flag is added only for another value.
+        own: parameter → the value that the command uses by itself, such as a flag's default.
         facts: the values of placeholders that are typed, such as `{out_dir}`.
 
     Returns:
@@ -220,9 +223,9 @@ def command_with_values(
             value = template_left.pop(0) if template_left else ""
             names_of_value = placeholders([value])
             is_fact = bool(names_of_value & LAUNCH_FACTS) and value != "{port}"
-            if not names_of_value or is_fact:  # the tuner adds no such pair
+            if not names_of_value or is_fact:  # the tuner adds no such pair, so the template was changed by hand
                 return None
-            if names_of_value <= changed.keys():  # not a port: a person's training has the launcher's usual one
+            if names_of_value <= changed.keys():  # never for `{port}`: a training can use the launcher's usual port
                 line += [word, value]
         else:
             typed = literal_text(typed_left.pop(0), {})
@@ -234,7 +237,7 @@ def command_with_values(
 
 
 def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag]) -> list[str]:
-    """Return the words for a flag that the command lacks, in the form that its other flags or the script have."""
+    """Return the words that add a flag to a command, in the form of its other flags, such as `--flag=value`."""
     if placeholder.startswith(_SWITCH):
         return [placeholder]
     script_words = words[program_place(words) or 0 :]
@@ -248,7 +251,7 @@ def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_
 
 
 def _spelling(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
-    """Return a flag as the script spells it; an unknown flag gets dashes where the typed flags have dashes."""
+    """Return a flag as it is added to a command: as the script spells it, or else like the flags that are typed."""
     if any(flag in known.names for known in flags):
         return flag
     names = [setting.name for setting in settings(words[program_place(words) or 0 :])]
@@ -259,8 +262,8 @@ def _spelling(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
 def literal_text(text: str, searched: Mapping[str, str]) -> str:
     """Return a text with doubled braces, so that they are literal in a template: `{x}` becomes `{{x}}`.
 
-    The braces of placeholders stay: those in `searched`, and facts of a launch such as `{out_dir}`. Behind a dollar
-    they are doubled, too, so that nothing of a text refers to a variable.
+    The placeholders in `searched` keep their braces, and so do facts of a launch such as `{out_dir}`. But behind a
+    dollar all braces are doubled, so that a typed `${x}` is no reference to a variable of the study.
     """
     kept = {*searched.values(), *(f"{{{name}}}" for name in LAUNCH_FACTS)}
     pieces = re.split(rf"(?<!\$)({'|'.join(map(re.escape, sorted(kept)))})", text)
@@ -268,7 +271,7 @@ def literal_text(text: str, searched: Mapping[str, str]) -> str:
 
 
 def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
-    """Return the placeholder for a value that the tuner decides, such as `{out_dir}`; None for a value that stays."""
+    """Return the placeholder for a value that the tuner sets in each probe, such as `{out_dir}`; None for any other."""
     name, value = setting.parameter, setting.value
     folders = (
         *("out_dir", "output_dir", "log_dir", "logdir", "logging_dir", "save_dir", "default_root_dir", "dir"),
@@ -300,10 +303,10 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
     return fact
 
 
-def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequence[str]:
-    """Return words that name a port where a launcher would use its usual one, on which two probes would meet.
+def _with_port(words: Sequence[str], changes: list[WordChange]) -> Sequence[str]:
+    """Return a command with a port of its own for its launcher, so that two probes at once do not share the usual port.
 
-    What is added is noted in `replaced`.
+    What is added is appended to `changes`. A command that says where its ranks meet stays as it is.
     """
     names = {setting.parameter for setting in settings(words)} | {word.lstrip("-").partition("=")[0] for word in words}
     if names & {*PORTS, "rdzv_endpoint", "rdzv-endpoint", "standalone"}:  # the command says where its ranks meet
@@ -316,7 +319,7 @@ def _with_port(words: Sequence[str], replaced: list[tuple[str, str]]) -> Sequenc
             flag = "--main_process_port"
         else:  # no launcher
             continue
-        replaced.append(("", f"{flag} {{port}}"))
+        changes.append(WordChange("", f"{flag} {{port}}"))
         return [*words[: place + 1], flag, "{port}", *words[place + 1 :]]
     return words
 
@@ -327,9 +330,9 @@ def _is_flag(word: str) -> bool:
 
 
 def deaf_script(words: Sequence[str]) -> str | None:
-    """Return the shell script that a command starts, if it reads no flags, so that added flags would change nothing.
+    """Return the shell script that a command starts, if it ignores its arguments: then added flags change nothing.
 
-    Returns None for a script that cannot be read.
+    Returns None for any other command, and for a script that cannot be read.
     """
     script = words[0]
     if PurePath(words[0]).name in {"sh", "bash", "zsh", "dash"}:  # `bash -e train.sh`

@@ -1,4 +1,4 @@
-"""What a command has printed, and why it cannot be understood: what the user is told, and can do."""
+"""Why the first run of a command does not show its progress, and what the user can do, by what it has printed."""
 
 import re
 from collections import deque
@@ -11,9 +11,6 @@ OTHER_WAYS = (
     "report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
-WAYS = f"give a longer start with --seconds 300, {OTHER_WAYS}"
-STEPS_OF_PROBE = 12
-"""A probe needs about this many steps: counts begin at the third, and `drafting.writing` asks for eight iterations."""
 _TERMINAL = re.compile(
     r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
     r"|/dev/tty"
@@ -21,14 +18,14 @@ _TERMINAL = re.compile(
 
 
 class Output:
-    """What a command has printed: the last lines, and the crash that they show."""
+    """Keeps the last lines that a command has printed, and the crash that they show."""
 
     def __init__(self) -> None:
         self.texts: deque[str] = deque(maxlen=2000)
         self.evidence = probe.Evidence()
 
     def feed(self, lines: Iterable[probe.OutputLine]) -> None:
-        """Take the printed ones of some lines into account."""
+        """Take lines into account; those that are messages to the tuner are left out."""
         for line in lines:
             if line.stream == "console":
                 self.texts.append(line.text)
@@ -49,9 +46,15 @@ class Output:
 def complaint(
     output: Output, exit_code: int | None, seconds: float, plan: probe.ProbePlan, *, is_counting: bool, steps: int
 ) -> str:
-    """Return why a command cannot be understood, and what the user can do.
+    """Return why a first run did not show the progress of its command, and what the user can do.
 
-    `is_counting`: its Python counts inside, and no optimizer has made a step; `steps`: those that were counted.
+    Args:
+        output: what the command has printed.
+        exit_code: its exit code; None where it was ended while it ran.
+        seconds: how long it was watched.
+        plan: how it was started.
+        is_counting: whether its Python counts steps inside, and no optimizer has made one.
+        steps: the optimizer steps that were counted.
     """
     took = probe.duration(seconds)
     if terminal := next((text for text in output.texts if _TERMINAL.search(text)), None):
@@ -67,17 +70,19 @@ def complaint(
     elif output.crash:
         why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
     elif exit_code == 0:
-        made = f" and {probe.number_of(steps, 'optimizer step')}"
-        seen = made if steps else ", before three iterations were seen"
-        need = f"a probe needs about {STEPS_OF_PROBE}"
-        why = f"the command ended by itself after {took}{seen}; {need}, so let it train for longer"
+        made = f" and {probe.number_of(steps, 'optimizer step')}" if steps else ", before three iterations were seen"
+        # counts begin at the third step, and `drafting.writing` asks for eight iterations of a probe
+        why = f"the command ended by itself after {took}{made}; a probe needs about 12, so let it train for longer"
     else:
         why = _no_progress(output, seconds, is_counting=is_counting)
     return f"{why} (all its output is in {plan.slot.console})"
 
 
 def _no_progress(output: Output, seconds: float, *, is_counting: bool) -> str:
-    """Return what is known of a command that goes on without progress, and what the user can do."""
+    """Return why a command that still runs shows no progress, and what the user can do.
+
+    `is_counting`: whether its Python counts steps inside, and no optimizer has made one.
+    """
     took = probe.duration(seconds)
     last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
     if is_counting:
@@ -87,7 +92,8 @@ def _no_progress(output: Output, seconds: float, *, is_counting: bool) -> str:
             f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun with "
             f"--seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
         )
+    remedies = f"give a longer start with --seconds 300, {OTHER_WAYS}"
     if not last_lines:
-        return f"the command printed nothing in {took}; {WAYS}"
+        return f"the command printed nothing in {took}; {remedies}"
     count = probe.number_of(len(output.texts), "line")
-    return f"nothing in {count} of {took} counts iterations; the last lines: {last_lines}; {WAYS}"
+    return f"nothing in {count} of {took} counts iterations; the last lines: {last_lines}; {remedies}"

@@ -1,4 +1,4 @@
-"""A command line as a study: what it searches, and on which devices."""
+"""A draft: the study of a command line before it runs, with what it searches and on which devices."""
 
 import math
 import os
@@ -20,26 +20,28 @@ from tuner.trainers.typed_command import TypedCommand
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """A command line as a study: what can be said before it runs."""
+    """The study of a command line, as far as it is known before the command runs."""
 
     command: TypedCommand
     searches: tuple[SearchedFlag, ...]
+    """The flags that are searched, or computed from searched ones."""
     devices: str
     """The devices to watch, as a study names them."""
     likely: tuple[str, ...]
-    """The presets of the libraries that the script imports, or the preset that the user names."""
+    """The names of presets: that which the user names, or else those of the libraries that the script imports."""
     python: str = ""
     """The Python of the environment that has the command's program; empty for programs of the system."""
     precision: tuple[SearchedFlag, ...] = ()
-    """The flags of the precision that nobody has confirmed, and that are not searched."""
+    """The flags of the precision that could be searched and are not, because nobody has allowed it."""
     flags: tuple[Flag, ...] = ()
     """The flags of the command's script, as far as they are known."""
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables of the study, with placeholders: typed placeholders stay, and searched variables get them.
+        """The environment variables of the study: those of the preset and those typed before the command.
 
-        A variable is not searched where a word of the command is a setting of the same name.
+        A searched variable has its placeholder as its value, unless the command has a setting of the same name: then
+        that is searched.
         """
         of_preset = PRESETS[self.likely[0]].env if self.likely else {}
         placeholders = {search.flag: search.placeholder for search in self.searches}
@@ -67,9 +69,9 @@ class Draft:
 
     @property
     def config(self) -> Config:
-        """The config with which the command is watched: its own values.
+        """The config with which the command is watched: the values that it uses by itself.
 
-        Without workers of the loader, it has no parameter that needs them.
+        With 0 workers of the data loader, it has no parameter that needs them.
         """
         config = {search.parameter: search.first for search in self.searched}
         if self._workers_parameter and not config[self._workers_parameter]:
@@ -78,22 +80,22 @@ class Draft:
 
     @property
     def trainer(self) -> dict[str, Any]:
-        """The trainer of the study before its progress is known."""
+        """The section `trainer` of the study file for the first run, which shows how the progress is followed."""
         options = {"command": self.template.words, "env": self.env, "computed": self.computed, "files": self.files}
         options["count"] = "inside"
         return {"name": "command", "python": self.python, "options": options}
 
     @property
     def unset(self) -> dict[str, Value]:
-        """The searched flags that the command does not name, with the values that the script has without them."""
+        """Searched parameter whose flag is not typed → the script's default, with which the flag is left out."""
         names = [search.flag for search in self.searched]
         typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
         typed |= {as_parameter(name) for name in self.command.env}
         unset: dict[str, Value] = {}
         for search in self.searched:
             is_flag_with_value = not search.is_switch and not search.file
-            if is_flag_with_value and search.parameter not in typed and search.typed is not None:
-                unset[search.parameter] = search.typed
+            if is_flag_with_value and search.parameter not in typed and search.current is not None:
+                unset[search.parameter] = search.current
         return unset
 
     @property
@@ -116,23 +118,23 @@ class Draft:
         return all(search.keeps_iterations for search in self.searches)
 
     def space(self) -> dict[str, dict[str, Any]]:
-        """Return the study's space."""
-        return {search.parameter: self._values(search) for search in self.searched}
+        """Return the section `space` of the study file."""
+        return {search.parameter: self._space_entry(search) for search in self.searched}
 
     @property
     def _workers_parameter(self) -> str:
-        """The parameter with the number of the loader's workers, if 0 is among its values; otherwise empty."""
+        """The parameter with the number of the data loader's workers, if 0 is among its values; otherwise empty."""
         with_zero = [search for search in self.searched if Role.WORKERS.has(search.flag) and 0 in search.values]
         return with_zero[0].parameter if with_zero else ""
 
     def _needs_workers(self, parameter: str) -> bool:
-        """Return whether a parameter has an effect only beside workers of the loader, and some configs have none."""
+        """Return whether a parameter has an effect only with workers of the data loader, and some configs have none."""
         return bool(self._workers_parameter) and Role.OF_WORKERS.has(parameter)
 
-    def _values(self, search: SearchedFlag) -> dict[str, Any]:
-        """Return the values of a flag as the space of a study has them."""
+    def _space_entry(self, search: SearchedFlag) -> dict[str, Any]:
+        """Return the values of a flag, with growth and condition, as the space of a study file has them."""
         if search.auto:
-            own = {"own": search.typed} if isinstance(search.typed, int) else {}
+            own = {"own": search.current} if isinstance(search.current, int) else {}
             return {"ladder": "auto", "min": search.values[0], "max": search.values[-1], **own}
         limit = growth_limit(search)
         growth = {"grow": limit} if limit else {}
@@ -141,10 +143,10 @@ class Draft:
 
 
 def growth_limit(search: SearchedFlag) -> int | None:
-    """Return the size up to which the values of a flag may grow during a search: four times the largest, or its `most`.
+    """Return the size up to which a search may double a flag's largest value: four times that value, or its `most`.
 
-    Returns None for values that a person has chosen, for a single value, where a value is not a size, and where none
-    may be larger.
+    Returns None where the values may not grow: where a person has chosen them, for a single value, where a value is not
+    a size, and where the largest is `most` already.
     """
     sizes = [value for value in search.values if isinstance(value, int) and not isinstance(value, bool)]
     are_sizes_alone = len(sizes) == len(search.values)
@@ -168,8 +170,8 @@ def draft(
         command: the command.
         devices: the devices to watch; None for as many as the command has ranks.
         preset: the preset that the user names; None for those of the libraries that the script imports.
-        python: the Python of the trainer's environment; None for that beside the program.
-        placed: the flags whose placeholders are typed; they alone are searched so far.
+        python: the Python of the trainer's environment; None for that of the environment of the command's program.
+        placed: the flags whose placeholders are typed in the command; they alone are searched so far.
 
     Raises:
         DeviceError: for unknown devices.
@@ -179,43 +181,37 @@ def draft(
         searches=tuple(placed),
         devices=devices or _devices(command_lines.ranks(command.words)),
         likely=(preset,) if preset else command.presets,
-        python=python or python_beside(command.words[0]),
+        python=python or environment_python(command.words[0]),
     )
 
 
 def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known) -> Draft:
-    """Return a draft that searches these flags. Raises StudyError for a flag that a shell script would not read."""
+    """Return a draft that searches these flags. Raises StudyError for a flag that its script ignores."""
     chosen = {search.flag for search in searches}
     precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
-    _check_added(drafted.command.words, drafted.template)
-    return drafted
-
-
-def _check_added(words: Sequence[str], template: command_lines.Template) -> None:
-    """Raise StudyError where flags would be added to a shell script that reads none."""
-    added = [instead for typed, instead in template.replaced if not typed]
-    if added and (script := command_lines.deaf_script(words)):
+    added = [change.instead for change in drafted.template.changes if not change.typed]
+    if added and (script := command_lines.deaf_script(drafted.command.words)):
         raise StudyError(
             f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
             f'such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in the script'
         )
+    return drafted
 
 
-def python_beside(program: str) -> str:
-    """Return the Python of the venv or conda environment in which PATH finds a program; empty for other programs.
+def environment_python(program: str) -> str:
+    """Return the path of the Python in the virtual environment that a program such as `torchrun` belongs to.
 
-    The study file names this Python. So a search finds the program, such as `torchrun`, in the same environment, even
-    when it is started from a shell in which the environment is not active.
+    The study file names this Python, so that a search finds the program even from a shell in which the environment is
+    not active. Returns an empty text for a program outside of the environments of venv and conda.
     """
     path = shutil.which(program)
-    if path is None or os.sep in program:  # a path such as ./train.sh is not looked for in PATH
+    if path is None or os.sep in program:  # a program named by its path, such as ./train.sh, is found anyway
         return ""
     folder = Path(path).parent
-    marks = [folder.parent / name for name in ("pyvenv.cfg", "conda-meta")]  # of venv, and of conda
+    is_environment = any((folder.parent / name).exists() for name in ("pyvenv.cfg", "conda-meta"))  # of venv, of conda
     python = folder / "python"
-    is_environment = python.exists() and any(mark.exists() for mark in marks)
-    return str(python.absolute()) if is_environment else ""
+    return str(python.absolute()) if is_environment and python.exists() else ""
 
 
 def _devices(count: int | None) -> str:

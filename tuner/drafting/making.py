@@ -15,7 +15,7 @@ from tuner.drafting.asking import check_names, search_lines, searches, searches_
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
-from tuner.drafting.searches import Known, SearchedFlag, nothing_varies
+from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import StudyError
@@ -33,7 +33,7 @@ ELSEWHERE = ("srun", "docker", "podman")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What the options say about the study of a command."""
+    """The options of `tuner init` and `tuner optimize` about the study of a command."""
 
     search: list[str] | None = None
     name: str | None = None
@@ -62,23 +62,26 @@ class Wanted:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Wanted":
-        """Return what options say, a name → its value; options about anything else are left out."""
+        """Return the options about a study's command among all `options` of a call: name → value."""
         return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
 
     @property
     def free(self) -> list[str]:
-        """The parts of the training that may change; a precision that is searched by name may."""
+        """The parts of the training that configs may change: `batch`, `precision`, or both.
+
+        The precision may change, too, where `--search` names a flag of it.
+        """
         searched = " ".join(self.search or ())
         names_precision = any(word in searched for word in ("dtype", "precision", "amp", "bf16", "tf32", "fp16"))
         is_free = {"batch": self.free_batch, "precision": self.free_precision or names_precision}
         return [part for part in is_free if is_free[part]]
 
     def file(self, name: str) -> Path:
-        """Return the study file."""
+        """Return the path of the study file of a study called `name`."""
         return self.out or STUDIES / f"{name}.yaml"
 
     def check_free(self, file: Path) -> None:
-        """Raise StudyError where another file is in the way."""
+        """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
             raise StudyError(f"{file} exists; give --force to overwrite it, or another --name")
 
@@ -92,9 +95,9 @@ def make_study(
     ask: Callable[[str], str] | None = None,
     to_search: bool = False,
 ) -> str:
-    """Return how other commands name the new study of a command: its name, or its file at another place.
+    """Make the study file of a command after a first run, and return how other commands name the study.
 
-    The command is watched, and the file is written.
+    That is its name, or the path of its file where this is not in the usual folder.
 
     Args:
         command: the words as typed.
@@ -102,11 +105,12 @@ def make_study(
         say: shows a line.
         warn: shows a line that must not be missed.
         ask: shows a question, and returns what the person types; None where nobody is asked.
-        to_search: whether a search follows. Then a file that was made from the same command is taken as it is.
+        to_search: whether a search follows. Then a file that was made from the same command is used as it is, and a
+            study in which nothing varies is refused.
 
     Raises:
-        StudyError: where another file is in the way or, `to_search`, its space is not the one that the options name, or
-            nothing may vary.
+        StudyError: where another file is in the way; with `to_search`, where the file of this command has another space
+            than the options name, or nothing may vary.
         TrainerError: where the command cannot be understood.
         DeviceError: where devices cannot be read.
     """
@@ -168,7 +172,7 @@ def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
 
 
 def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
-    """Show the parameters that the launches of a study add to those that its file names itself."""
+    """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
     named_in_file = read_mapping(file).get("space", {})
     for parameter, values in spec.space.items():
@@ -177,7 +181,10 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
 
 
 def _check_same_options(file: Path, wanted: Wanted) -> None:
-    """Raise StudyError where options name a space or devices, and the command's study file was made with other ones."""
+    """Raise StudyError where the options name another space or other devices than the study file was made with.
+
+    Without options about them, any file of the command will do.
+    """
     if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
     spec = load(str(file), to_show=True)
@@ -210,7 +217,7 @@ def _watched_text(
     ask: Callable[[str], str] | None,
     to_search: bool,
 ) -> str:
-    """Return the text of the study file of a command, after watching it; its output goes to `folder`.
+    """Watch a command, ask what to search, and return the text of its study file. Its output goes to `folder`.
 
     The other parameters and the errors are those of `make_study`.
     """
@@ -231,7 +238,7 @@ def _watched_text(
         say(line)
 
     def most(search: SearchedFlag) -> int | None:
-        """Return the size up to which the values of a flag grow, by how the devices were used."""
+        """Return the size up to which a search may double the values of a flag; None where it may not."""
         (with_more,) = with_more_values([search], watched.uses)
         return growth_limit(with_more)
 
@@ -242,7 +249,7 @@ def _watched_text(
     chosen = with_more_values(searches(known, wanted.search or (), say=say, ask=ask, most=most), watched.uses)
     drafted = with_searches(drafted, chosen, known)
     if to_search and not (drafted.varies or known.launch):
-        raise StudyError(nothing_varies(drafted.searched, known))
+        raise StudyError(no_variation(drafted.searched, known))
     text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
     if not ask:  # a person who was asked has seen them
         lines = search_lines(drafted.searches, free=wanted.free_batch, most=growth_limit, precision=drafted.precision)

@@ -1,4 +1,7 @@
-"""Says what a search has found for a command: its speed beside the user's own, what changes, and the line to copy."""
+"""Says what a search has found for a typed command: its own speed, the best config's, and the line to copy.
+
+The command's own config has the values that were typed. The line to copy is the command with the best config's values.
+"""
 
 import os
 import shutil
@@ -10,23 +13,11 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tuner import export
 from tuner.count import TrainingCounts, differences
 from tuner.devices.found import VISIBLE_CARDS, cards_to_name
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
-from tuner.export import (
-    SPEEDS,
-    BestGain,
-    CaseView,
-    doubts,
-    failed_configs,
-    figure,
-    gain,
-    in_words,
-    result,
-    summary,
-    with_error,
-)
 from tuner.probe import Quantity, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
@@ -39,7 +30,7 @@ from tuner.trainers.typed_command import typed_command
 
 
 class CommandOutcome(NamedTuple):
-    """What the search for a typed command has found."""
+    """What the search for a typed command has found, in words."""
 
     lines: tuple[str, ...] = ()
     """Lines for the person who typed the command."""
@@ -47,46 +38,49 @@ class CommandOutcome(NamedTuple):
     """The command line with the best values, in shell quoting; None where the typed command stays as it is."""
 
 
-def outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return what the search has found for a typed command, after writing the files that the line to copy needs."""
-    failed = failed_configs(view, bench.folder)
-    found = _outcome_of(bench, view, command)
-    return found._replace(lines=(*found.lines, failed)) if failed else found
+def outcome_of(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
+    """Return what the search has found for a typed command, after writing the files that the line to copy needs.
+
+    `view` is what is stored about the command's case. The last line says how many configs failed, if any did.
+    """
+    failed = export.failed_configs(view, bench.folder)
+    outcome = _outcome_without_failures(bench, view, command)
+    return outcome._replace(lines=(*outcome.lines, failed)) if failed else outcome
 
 
-def _outcome_of(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return the same without the configs that failed."""
+def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
+    """Return what `outcome_of` returns, without the line about configs that failed."""
     best, trainer = view.best, bench.trainer
     if best is None:
-        return CommandOutcome((str(result(summary(view))),))
+        return CommandOutcome((str(export.result(export.summary(view))),))
     if not isinstance(trainer, CommandTrainer):
         return CommandOutcome()
     own_values = bench.space_for(Case(name=view.name)).own or {}
     own = next((config for config in view.configs if config.launch == launch_digest(own_values)), None)
     own_line = f"your command: {_speed(own, view)}{_of_peak(own)}"
-    # it stays as it is: nothing is faster, or nobody knows what is
+    # the command stays as it is: nothing is faster, or nobody knows what is
     is_own_best = own is not None and own.launch == best.launch
-    has_speeds = view.objective in SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
+    has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
         doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
-    # it may become the best: both speeds, what changes, one doubt, and the line to copy
-    gained = gain(view, own) if own else None
-    faster = f", {_gain(gained)}" if gained and gained.times else ""
+    # another config may replace it: both speeds, what changes, one doubt, and the line to copy
+    gained = export.gain(view, own) if own else None
+    faster = f", {_gain_in_words(gained)}" if gained and gained.times else ""
     changes = _changed_values(bench, trainer, view, own_values)
     same = _compared_trainings(own, best) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}"
     incomparable = view.unlike_best(own) or view.failed_again
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(doubts(view, own), 1)]
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), 1)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 
 
-def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, own: Config) -> Iterator[str]:
-    """Yield a line for each value that the best config changes; `own` are the values of the typed command."""
+def _changed_values(bench: Workbench, trainer: CommandTrainer, view: export.CaseView, own: Config) -> Iterator[str]:
+    """Yield a line for each value in which the best config differs from `own`, the values of the typed command."""
     ranks = len(bench.devices)
     best = view.best.config if view.best else {}
     before, after = trainer.with_computed(own, ranks), trainer.with_computed(best, ranks)
@@ -94,7 +88,7 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
     consequences |= dict.fromkeys(after.keys() - best.keys(), "; the total batch stays")  # these are computed
     typed = {parameter.name: parameter.own for parameter in bench.space_for(Case(name=view.name)).parameters}
     for name in {**before, **after}:
-        if name not in before:  # the own config does not use it, although the command may name it
+        if name not in before:  # its condition is not met by the own config, although the command may name it
             if after[name] != typed.get(name):
                 yield f"  {name}: {after[name]} (not used before)"
         elif name not in after:
@@ -103,8 +97,8 @@ def _changed_values(bench: Workbench, trainer: CommandTrainer, view: CaseView, o
             yield f"  {name}: {before[name]} → {after[name]}{consequences.get(name, '')}"
 
 
-def _make_line_to_copy(bench: Workbench, view: CaseView, command: Sequence[str]) -> CommandOutcome:
-    """Return the line to copy, after writing the files that it needs; no line where the template was changed."""
+def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequence[str]) -> CommandOutcome:
+    """Return the line to copy, after writing the files that it needs; none where the study's command was changed."""
     trainer, case = bench.trainer, Case(name=view.name)
     best = view.best.config if view.best else {}
     folder = best_folder(case.name)
@@ -131,16 +125,19 @@ def best_folder(case: str, member: int | None = None) -> str:
 
 
 def typed_line(bench: Workbench, case: Case, config: Config, folder: str) -> str | None:
-    """Return the command that a person typed, with the values of a config; None for a study of another origin."""
+    """Return the line to copy for a config of a study; None where the study was not made from a typed command.
+
+    The other parameters and cases are those of `line_to_copy`.
+    """
     command = command_of_file(find(bench.asked_for))
     return line_to_copy(bench, case, config, command, folder) if command else None
 
 
 def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence[str], folder: str) -> str | None:
-    """Return a typed command with the values of a config.
+    """Return a typed command with the values of a config, as a line for a shell.
 
     `folder` is that of its output, below the study's folder. None where the trainer takes no command, and where the
-    study's template was changed by hand, so that it no longer belongs to the command.
+    command in the study file was changed by hand, so that it no longer belongs to the typed one.
     """
     trainer = bench.trainer
     if not isinstance(trainer, CommandTrainer):
@@ -174,11 +171,11 @@ def command_line(
     cards: str = "",
     path_folder: Path | None = None,
 ) -> str | None:
-    """Return a typed command with the values of a config in shell quoting: a shell starts what was measured.
+    """Return a typed command with the values of a config, quoted so that a shell starts exactly what was measured.
 
     Args:
         command: the words as typed.
-        template: the study's command.
+        template: the command in the study file, with placeholders.
         values: parameter → its value in the config.
         own: parameter → the value with which the command was typed.
         copies: a file as the command names it → the file to take.
@@ -213,7 +210,7 @@ def _training(config: Standing) -> TrainingCounts | None:
 
 
 def _time_shares(config: Standing) -> Iterator[str]:
-    """Yield one line with what the time of a config goes to; none where that was not counted inside."""
+    """Yield a line with the shares of a training's time that go to data, evaluation and saves; none where uncounted."""
     training = _training(config)
     if training is None or training.shares is None:
         return
@@ -224,9 +221,9 @@ def _time_shares(config: Standing) -> Iterator[str]:
 
 
 def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
-    """Yield one line on whether the best config trains the same as the command, by the counts of the first steps.
+    """Yield a line that says whether the best config learns the same as the command, by counts of the first steps.
 
-    There is none where one of the two was not counted inside.
+    There is none where one of the two was not counted inside the training.
     """
     before, after = _training(own), _training(best)
     if before is None or after is None:
@@ -241,7 +238,7 @@ def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
     yield f"  the same training: {samples}{parameters}"
 
 
-def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
+def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:
     """Return in words why the command stays as it is: speeds are unknown, or no other config is better."""
     reasons = [reason for config in view.configs if (reason := view.unlike_best(config))]
     if reasons:
@@ -251,46 +248,46 @@ def _why_it_stays(own: Standing | None, best: Standing, view: CaseView) -> str:
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
     elif len(view.configs) == 1:
         why = "each other config failed" if view.failures else "no other config was measured"
-    elif view.objective in SPEEDS:
+    elif view.objective in export.SPEEDS:
         why = _unclear_rival(own, view) or "no other config is better"
     else:
         why = f"no other config is better by {view.objective}, and speeds are unknown"
     return f"{why}; your command stays as it is"
 
 
-def _unclear_rival(own: Standing, view: CaseView) -> str | None:
+def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
     """Return in words that another config measured more, but not by more than the errors; None where none did."""
-    rival = view.chosen.instead_of if view.chosen else None
+    rival = view.chosen.instead_of if view.chosen else None  # it measured more than the own config, which was chosen
     if rival is None:
         return None
     times = Quantity(rival.value, rival.widened_error).over(Quantity(own.value, own.widened_error))
     changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
-    speed = f"{with_error(times.value, times.error, 2)} times as many"
-    return f"which config is faster is unknown: {in_words(changed)} made {speed}, which the errors do not tell from 1"
+    made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
+    return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
 
 
-def _gain(gained: BestGain) -> str:
-    """Return a gain in words: that of the whole training, where the pauses of both configs are known."""
+def _gain_in_words(gained: export.BestGain) -> str:
+    """Return how many times as fast the best is, in words, and whether this is about the training with its pauses."""
     over = " over the whole training" if gained.overall else ""
-    return f"{with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"
+    return f"{export.with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"
 
 
-def _speed(config: Standing | None, view: CaseView) -> str:
+def _speed(config: Standing | None, view: export.CaseView) -> str:
     """Return a config's speed with its error, or else its objective; `not measured` for None."""
     if config is None:
         return "not measured"
-    if view.objective in SPEEDS:
-        return f"{with_error(config.value, config.widened_error)} {SPEEDS[view.objective]}{_readings(config)}"
-    speed = "" if config.samples_per_s is None else f", {figure(config.samples_per_s)} samples/s"
-    return f"{config.value:.1f} {view.objective}{speed}{_readings(config)}"
+    if unit := export.SPEEDS.get(view.objective):
+        return f"{export.with_error(config.value, config.widened_error)} {unit}{_mean_note(config)}"
+    speed = "" if config.samples_per_s is None else f", {export.figure(config.samples_per_s)} samples/s"
+    return f"{config.value:.1f} {view.objective}{speed}{_mean_note(config)}"
 
 
-def _readings(config: Standing) -> str:
-    """Return how many measurements a config's mean is of, for the end of its speed; empty for a single one."""
+def _mean_note(config: Standing) -> str:
+    """Return ` (mean of 3)` for a config that was measured three times; empty for one that was measured once."""
     return f" (mean of {config.readings})" if config.readings > 1 else ""
 
 
 def _of_peak(config: Standing | None) -> str:
-    """Return which share of the cards' peak a config uses, for the end of its speed; empty where it is unknown."""
+    """Return `, 41 % of the card's bf16 peak` for a config that reaches this share; empty where it is unknown."""
     share_pct = over(fmean, (trial.probe.mfu_pct for trial in config.trials)) if config else None
     return "" if share_pct is None else f", {share_pct:.3g} % of the card's bf16 peak"

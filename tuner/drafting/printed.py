@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, record
 from tuner.probe.progress_files import COUNTED
@@ -10,28 +10,28 @@ from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """How a trainer's lines show its progress. What they do not say by themselves is unknown."""
+class PrintedProgress(NamedTuple):
+    """How the lines that a command prints, or its calls of `report`, show its progress."""
 
-    preset: str | None = None
-    """The preset that matches; None for a plain form, and where the trainer calls `report`."""
-    patterns: tuple[str, ...] = ()
-    """Empty where the trainer calls `report`."""
     reports: tuple[Progress, ...]
+    """The iterations that the lines report."""
+    preset: str | None = None
+    """The preset of a known trainer whose patterns match; None for a plain form, and for calls of `report`."""
+    patterns: tuple[str, ...] = ()
+    """The regular expressions that match the lines; empty for calls of `report`."""
     lines: tuple[str, ...] = ()
     """The last lines that complete an iteration."""
     contradiction: str = ""
-    """Why the counts may be wrong, as a probe says it, too."""
+    """Why the counts may be wrong, in words; empty where nothing speaks against them."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the lines have a plain form: nothing is known of the trainer."""
+        """Whether the lines match no preset, but a usual form such as `step 12`: nothing is known of the trainer."""
         return self.preset is None and bool(self.patterns)
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the lines say the samples, and nothing speaks against them. A plain form never says them."""
+        """Whether the lines say how many samples were used, and nothing speaks against it. A plain form never does."""
         return not self.contradiction and self.reports[-1].samples is not None
 
     @property
@@ -43,13 +43,13 @@ class Found:
 
 
 class PrintedLines:
-    """Follows the lines of a command, in each way in which they may show its progress."""
+    """Reads the lines of a command in all ways in which they may show its progress, and finds the first that does."""
 
     def __init__(self, likely: Iterable[str] = ()) -> None:
-        """`likely` names presets that go before the others; then come those of several patterns, which are surest."""
+        """`likely` names the presets to prefer. Presets of several patterns, which rarely match by chance, follow."""
         surest_first = sorted(PRESETS, key=lambda name: len(PRESETS[name].progress) == 1)
         presets = dict.fromkeys((*likely, *surest_first))
-        self._ways = [  # the first that shows progress counts
+        self._ways = [  # the best first
             _Way(None, ()),
             *(_Way(name, PRESETS[name].progress) for name in presets),
             *(_Way(None, (form,)) for form in FORMS),
@@ -62,16 +62,16 @@ class PrintedLines:
                 way.feed(line)
 
     @property
-    def found(self) -> Found | None:
+    def progress(self) -> PrintedProgress | None:
         """How the lines so far show progress; None where they show fewer than three growing iterations."""
-        return next(filter(None, (way.found for way in self._ways)), None)
+        return next(filter(None, (way.progress for way in self._ways)), None)
 
 
 class _Way:
-    """One way to read the lines."""
+    """One way to read the lines of a command: by a preset, by a plain form, or as calls of `report`."""
 
     def __init__(self, preset: str | None, patterns: tuple[str, ...]) -> None:
-        """Without `patterns`, the trainer's own reports are read instead of printed lines."""
+        """Without `patterns`, calls of `report` are read instead of printed lines."""
         self._preset, self._patterns = preset, patterns
         self._reader = ProgressReader(LinePatterns(patterns=patterns), 0.0)
         self._reports: list[Progress] = []
@@ -87,11 +87,11 @@ class _Way:
             self._lines.append(line.text.strip())
 
     @property
-    def found(self) -> Found | None:
+    def progress(self) -> PrintedProgress | None:
         """How these lines show progress; None where they show fewer than three growing iterations."""
         if len({report.t_s for report in self._reports}) < 3:  # numbered lines at one moment are a list, as of layers
             return None
-        return Found(
+        return PrintedProgress(
             preset=self._preset,
             patterns=self._patterns,
             reports=tuple(self._reports),

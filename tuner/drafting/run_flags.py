@@ -11,14 +11,17 @@ from tuner.count import Flag, ProcessCounts
 from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
-from tuner.drafting.watching import Used, Watched
+from tuner.drafting.watching import DeviceUse, Watched
 from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
 from tuner.trainers.config_files import is_named
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
-    """Return what is known of a command that was watched. A typed flag goes before the setting in a file."""
+    """Return what the first run has shown about a command: its flags with their values, its training, its cores.
+
+    A value in a configuration file counts only where no flag of the same name is typed.
+    """
     known = Known(
         words=drafted.command.words,
         env=drafted.command.env,
@@ -35,7 +38,10 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
 
 
 def launch_shown_by(known: Known) -> str | None:
-    """Return the launch that the flags of a command or of its script show, if it can vary anything; otherwise None."""
+    """Return the ready-made space that suits a command, by the flags of the command or its script.
+
+    Returns None where none suits, or none finds anything in the command that it could vary.
+    """
     names = [name for flag in known.flags for name in flag.names]
     names += [word for word in known.words if word.startswith("--")]
     launch = shown_launch(names)
@@ -43,18 +49,18 @@ def launch_shown_by(known: Known) -> str | None:
         return None
     try:
         with_launches({"launch": launch, "trainer": {"name": "command", "options": {"command": list(known.words)}}})
-    except ValueError:  # it finds nothing in the command that it could vary
+    except ValueError:  # it finds nothing to vary
         return None
     return launch
 
 
 def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: TypedCommand) -> Known:
-    """Return what is known, with the flags of the script; those of its launchers do not count.
+    """Return what is known of a command, with the flags of its script, and whether these are all (`knows_all`).
 
-    1. The flags are those that a training process has parsed, or else the first process of the script.
-    2. A script that takes its flags from its globals has these.
-    3. Otherwise none are added. All are known then, namely none, if the processes have trained, and the script has
-       surely not read the words of its command line by itself.
+    1. They are those that a training process has parsed, or else the first process of the script, and no launcher.
+    2. A script such as nanoGPT's, whose flags replace its global variables, has these.
+    3. Otherwise no flag is known. Then the script surely has none if it has trained, and never read the words of its
+       command line.
     """
     name = PurePath(command.script).name
     of_script = [process for process in processes if process.argv and PurePath(process.argv[0]).name == name]
@@ -89,18 +95,18 @@ def _global_settings(command: TypedCommand) -> Iterator[Flag]:
     A word without dashes is such a file, as in `train.py config/train_gpt2.py`. The script takes the words in their
     order, so that a file replaces what the options before it say.
     """
-    flags = _in_order(command.source)
+    flags = _flags_in_order(command.source)
     for word in command.words:
         name, equals, value = word.lstrip("-").partition("=")
         if word.startswith("--") and equals and name in flags:
             flags[name] = replace(flags[name], value=value, typed=True)
         elif word.endswith(".py") and not word.startswith("-") and word != command.script:
-            flags |= {name: flag for name, flag in _in_order(text_of(word)).items() if name in flags}
+            flags |= {name: flag for name, flag in _flags_in_order(text_of(word)).items() if name in flags}
     yield from flags.values()
 
 
-def _in_order(source: str) -> dict[str, Flag]:
-    """Return the settings at the top of a source, as flags of a script that takes them in their order, by name."""
+def _flags_in_order(source: str) -> dict[str, Flag]:
+    """Return name → setting at the top of a script, as a flag that a later word of the command may replace."""
     return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in _constants(source)}
 
 
@@ -118,20 +124,20 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
                     yield name, int(number) if number.is_integer() else number
 
 
-def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> list[SearchedFlag]:
-    """Return the flags with values that are worth a probe by how the devices were used.
+def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:
+    """Return flags with larger values added, where the devices had room for them in the first run.
 
-    Sizes that may grow double; the first that would need more than all memory is still among them. Where all devices
-    are less than half busy, two and four times as many workers may help, within `most`. Then the flags of the loader
+    Sizes are doubled until one would need more than all memory; that one is still added. Where all devices are less
+    than half busy, two and four times as many loader workers may help, within `most`. Then the flags of the data loader
     come first, because a search tries the first flags first.
     """
     waits = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]
-    # how many times the typed size the fullest card has room for; 0 on the CPU
+    # how many times what it uses now the fullest card could hold; 0 on the CPU
     room = min((total / peak for total, peak in memory_mib if total and peak), default=0.0)
 
     def with_larger(search: SearchedFlag) -> SearchedFlag:
-        """Return a flag with more values where larger ones may gain."""
+        """Return a flag with larger values added, if it may grow and the devices have room for them."""
         if not search.grows:
             return search
         sizes: list[int] = [value for value in search.values if isinstance(value, int)]
@@ -139,9 +145,10 @@ def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[Used]) -> 
         if Role.WORKERS.has(search.flag):
             if waits:
                 sizes += [size for size in (2 * largest, 4 * largest) if size <= (search.most or 0)]
-        elif isinstance(typed := search.typed, int):
-            doublings_of_typed = (typed << power for power in range(12))
-            sizes += [size for size in doublings_of_typed if largest < size <= 2 * room * typed]
+        elif isinstance(current := search.current, int):
+            doublings = (current << power for power in range(12))
+            # what fits is `room * current`; the next doubling shows where memory ends
+            sizes += [size for size in doublings if largest < size <= 2 * room * current]
         return replace(search, values=tuple(dict.fromkeys(sizes)))
 
     in_order = sorted(searches, key=lambda search: not search.is_of_loader) if waits else searches

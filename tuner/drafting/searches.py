@@ -4,7 +4,7 @@ Names of flags only order the proposals; what is counted inside a training decid
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import prod
@@ -13,11 +13,6 @@ from pathlib import PurePath
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
 from tuner.study import Value, launches, value_text
-
-_COARSE = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
-"""A usual word for a precision → the word for a mixed one."""
-_OPPOSITE = {"True": "False", "true": "false", "1": "0", "on": "off", "yes": "no"}
-"""A usual word for on → the word for off."""
 
 
 class Role(StrEnum):
@@ -61,13 +56,6 @@ def snake(flag: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", as_parameter(name)).lower()
 
 
-WORKERS_PER_CORE = 8
-"""More workers than cores gain while they wait for data: 16 gained most on two cores where each record took 5 ms
-(benchmarks/results/alternatives.md)."""
-MOST_WORKERS = 64
-"""Each worker is a process with memory of its own, and takes time to start (chosen)."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchedFlag:
     """A flag that is searched, or that is computed from such flags."""
@@ -75,20 +63,20 @@ class SearchedFlag:
     flag: str
     """The flag as the command or the script spells it, without leading dashes."""
     values: tuple[Value, ...]
-    typed: Value | None
-    """The value in the command, or else the script's own default; None where nobody says it."""
+    current: Value | None
+    """The value that the typed command uses: the typed one, or else the script's default; None where it is unknown."""
     auto: bool = False
-    """Whether the tuner makes the rungs between the first and the last value."""
+    """Whether the tuner itself chooses the values between the first and the last, by the memory that they need."""
     is_switch: bool = False
     """Whether the flag has no value: it is there or not."""
     computed: str = ""
     """The arithmetic of a flag that follows from another one; it is not searched itself."""
     grows: bool = False
-    """Whether larger values may follow from what is watched: the values are not those of a person."""
+    """Whether larger values may be added by how the command uses the devices; never to values that a person names."""
     most: int | None = None
-    """The largest value that may follow; None for any."""
+    """The largest value that may be added; None for any."""
     is_balanced: bool = False
-    """Whether another flag follows this one, so that the total batch stays."""
+    """Whether another flag is computed from this one, so that the total batch stays."""
 
     @property
     def parameter(self) -> str:
@@ -102,18 +90,18 @@ class SearchedFlag:
 
     @property
     def placeholder(self) -> str:
-        """What stands for the flag's value in the command, or for a switch itself."""
+        """What stands in the command for the flag's value; for a switch, in place of the flag itself."""
         return f"{{flag:{self.flag}}}" if self.is_switch else f"{{{self.parameter}}}"
 
     @property
     def first(self) -> Value:
-        """The value with which the command is watched: the typed one, or else the first."""
-        return self.values[0] if self.typed is None else self.typed
+        """The value with which the command is watched: its current one, or else the first."""
+        return self.values[0] if self.current is None else self.current
 
     @property
     def ordered(self) -> tuple[Value, ...]:
-        """The values with the typed one first: a study takes the first value as the default."""
-        return tuple(sorted(self.values, key=lambda value: value != self.typed))
+        """The values with the current one first: a study takes the first value as the default."""
+        return tuple(sorted(self.values, key=lambda value: value != self.current))
 
     @property
     def varies(self) -> bool:
@@ -128,7 +116,10 @@ class SearchedFlag:
 
     @property
     def keeps_iterations(self) -> bool:
-        """Whether an iteration has the same samples with each value. A number of an unknown flag may be a size."""
+        """Whether an iteration has the same number of samples with each value of the flag.
+
+        A number may be a size, unless the flag is known to be about speed or loading.
+        """
         if self.computed:
             return False
         if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or Role.SPEED.has(self.flag):
@@ -180,8 +171,8 @@ class Known:
     """Whether the precision may vary, which may change what is learnt."""
 
     @property
-    def typed(self) -> dict[str, Setting]:
-        """Parameter → its setting in the command."""
+    def typed_settings(self) -> dict[str, Setting]:
+        """Parameter → its setting in the command line."""
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
 
     def setting(self, flag: str) -> Setting | None:
@@ -193,9 +184,9 @@ class Known:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether a loader setting may gain anything: a loader is counted, and 2 % of the time waits for its data.
+        """Whether a setting of the data loader may gain anything: the training waits for data 2 % of its time or more.
 
-        True where nothing was counted.
+        False for a training without a loader; True where this was not counted.
         """
         if self.training is None or self.training.shares is None:
             return True
@@ -209,19 +200,19 @@ class Known:
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether the model takes means over a batch: then parts of a batch may not have other sizes."""
+        """Whether the model normalises over a batch: then a smaller part of a batch would change what is learnt."""
         return bool(self.training and self.training.signature.normed)
 
     @property
-    def all(self) -> list[Flag]:
-        """The flags of the command and of its script that no launch decides, each with the value in use."""
+    def all_flags(self) -> list[Flag]:
+        """The flags of the command and of its script, each with the value in use, but for those of `launch`."""
         of_script = {flag.parameter: flag for flag in self.flags}
         flags: list[Flag] = []
-        for setting in self.typed.values():
+        for setting in self.typed_settings.values():
             typed = Flag(names=(setting.full or setting.name,), value=setting.value)
             # what the script says of the flag, with the name and the value as typed
             flags.append(replace(of_script.get(typed.parameter, typed), names=typed.names, value=typed.value))
-        flags += [flag for flag in self.flags if flag.parameter not in self.typed]
+        flags += [flag for flag in self.flags if flag.parameter not in self.typed_settings]
         decided = launches()[self.launch].parameters if self.launch else frozenset[str]()
         return [flag for flag in flags if flag.parameter not in decided]
 
@@ -229,45 +220,45 @@ class Known:
 def proposed(known: Known) -> list[SearchedFlag]:
     """Return the flags that are worth a search, precision included, in the order in which a search tries them.
 
-    Sizes that change what is learnt keep their values, unless they are free.
+    Sizes that change what is learnt have their current value alone, unless `known.free_batch` lets them vary.
     """
     # sizes, the loader's workers, and a degree of parallelism
     searched = [_searched_size(flag, known) for flag in _sizes(known)]
-    worker_flags = (flag for flag in known.all if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
+    worker_flags = (flag for flag in known.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
     workers = next(worker_flags, None) if known.waits_for_data else None
     if workers:
         searched.append(_workers(workers, known.cores))
-    searched += _degree(known)
+    if degree := _degree(known):
+        searched.append(degree)
     # switches, and what counts only beside workers
-    for flag in known.all:
-        name = flag.names[0]
-        if Role.CARD.has(name) and not known.on_gpu:
-            continue
-        switch = as_switch(flag, known) if _is_worth(flag, known) else None
-        if switch:
-            searched.append(switch)
-        elif workers and Role.OF_WORKERS.has(name):
-            searched += _of_loader(flag, known)
+    for flag in known.all_flags:
+        search = as_switch(flag, known) if _is_worth_switching(flag, known) else None
+        if search is None and workers and Role.OF_WORKERS.has(flag.names[0]):
+            search = _loader_setting(flag, known)
+        if search:
+            searched.append(search)
     return sorted(searched, key=_search_order)
 
 
-def _is_worth(flag: Flag, known: Known) -> bool:
-    """Return whether a switch is worth a search."""
+def _is_worth_switching(flag: Flag, known: Known) -> bool:
+    """Return whether the other value of a switch, such as of `--compile`, may gain speed."""
     name = flag.names[0]
+    if Role.CARD.has(name) and not known.on_gpu:
+        return False
     if Role.SPEED.has(name):
         return known.waits_for_data or "pin" not in name  # pinned memory helps loading alone
     return Role.PRECISION.has(name) or (flag.is_on and Role.MEMORY.has(name))
 
 
 def _search_order(search: SearchedFlag) -> int:
-    """Return the key by which flags are sorted: a search tries the values of the first flags first."""
+    """Return the place of a flag in a search, which tries the first flags first: 0, 1 or 2."""
     if search.is_precision:  # it usually gains most
         return 0
     return 2 if "compile" in search.parameter else 1  # a model that is compiled starts late
 
 
 def _sizes(known: Known) -> list[Flag]:
-    """Return the flags with sizes of batches and of environments that may be searched; none where a launch decides.
+    """Return the flags with sizes of batches or environments that are worth a search; none where a launch has its own.
 
     1. They are the typed flags with a usual name.
     2. Without one, they are the typed flags that look like a batch, such as `frames_per_batch`.
@@ -277,8 +268,8 @@ def _sizes(known: Known) -> list[Flag]:
     """
     if known.launch:
         return []
-    numbers = [flag for flag in known.all if flag.number]  # not 0: the script computes such a size later
-    typed = [flag for flag in numbers if flag.parameter in known.typed]
+    numbers = [flag for flag in known.all_flags if flag.number]  # not 0: the script computes such a size later
+    typed = [flag for flag in numbers if flag.parameter in known.typed_settings]
     sizes = [flag for flag in typed if _is_usual_size(flag)]
     if not sizes:
         sizes = [flag for flag in typed if Role.SOME_BATCH.has(flag.names[0])]
@@ -294,9 +285,10 @@ def _is_usual_size(flag: Flag) -> bool:
 
 
 def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
-    """Return a size as it is searched.
+    """Return a size with the values that are searched.
 
-    Where several batches make a step of the optimizer, the batch may vary although it is not free: the step stays.
+    Usually a size varies only if `known.free_batch` lets it, because it changes what is learnt. But where the optimizer
+    adds up the gradients of several batches for each step, another batch size with fewer batches learns the same.
     """
     batches = known.micro_batches
     is_batch_of_several = batches > 1 and not Role.ENVIRONMENTS.has(flag.names[0])
@@ -305,66 +297,65 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     return replace(with_sizes(flag, free=False), values=balanced_sizes(flag.number or 1, batches), is_balanced=True)
 
 
-def _degree(known: Known) -> list[SearchedFlag]:
-    """Return the first degree of parallelism that may vary beside the others, alone in a list; [] where none may.
+def _degree(known: Known) -> SearchedFlag | None:
+    """Return the first degree of parallelism that may vary while the others stay; None where none may.
 
     The product of all degrees divides the ranks: of 8 ranks with 2 for the layers, 1, 2 or 4 may share the tensors.
     """
     ranks = known.training.ranks if known.training else 1
-    degrees = [flag for flag in known.all if Role.DEGREE.has(flag.names[0]) and flag.number]
+    degrees = [flag for flag in known.all_flags if Role.DEGREE.has(flag.names[0]) and flag.number]
     for flag in degrees:
-        others_product = prod(other.number or 1 for other in degrees if other is not flag)
-        left_ranks = ranks // others_product
+        product_of_others = prod(degree.number or 1 for degree in degrees if degree is not flag)
+        left_ranks = ranks // product_of_others
         divisors = tuple(number for number in range(1, left_ranks + 1) if left_ranks % number == 0)
         if len(divisors) > 1 and flag.number in divisors:
-            return [SearchedFlag(flag=flag.names[0], values=divisors, typed=flag.number)]
-    return []
+            return SearchedFlag(flag=flag.names[0], values=divisors, current=flag.number)
+    return None
 
 
 def with_sizes(flag: Flag, free: bool) -> SearchedFlag:
-    """Return a size as it is searched: with fractions and multiples of its value, or with that alone if not `free`."""
-    typed = flag.number or 0
+    """Return a size with fractions and multiples of its current value, or with that value alone if it is not `free`."""
+    current = flag.number or 0
     if not free:
-        return SearchedFlag(flag=flag.names[0], values=(typed,), typed=typed)
+        return SearchedFlag(flag=flag.names[0], values=(current,), current=current)
     is_batch = not Role.ENVIRONMENTS.has(flag.names[0])
     factors = (1 / 2, 1, 2, 4, 8) if is_batch else (1 / 4, 1 / 2, 1, 2, 4, 8, 16)
-    values = tuple(dict.fromkeys(max(1, int(typed * factor)) for factor in factors))
-    return SearchedFlag(flag=flag.names[0], values=values, typed=typed, grows=True)
+    values = tuple(dict.fromkeys(max(1, int(current * factor)) for factor in factors))
+    return SearchedFlag(flag=flag.names[0], values=values, current=current, grows=True)
 
 
 def _workers(flag: Flag, cores: int) -> SearchedFlag:
-    """Return the number of loader workers as it is searched: with usual numbers up to that of the cores."""
-    typed = flag.number or 0
-    most = max(cores, typed, 2)
-    usual = [number for number in (0, 2, 4, 8, 16) if number <= most]
-    values = tuple(sorted({typed, *usual}))
-    return SearchedFlag(
-        flag=flag.names[0], values=values, typed=typed, grows=True, most=min(MOST_WORKERS, WORKERS_PER_CORE * cores)
-    )
+    """Return the number of the loader's workers with usual numbers up to that of the cores, beside its current one."""
+    current = flag.number or 0
+    usual = [number for number in (0, 2, 4, 8, 16) if number <= max(cores, current, 2)]
+    values = tuple(sorted({current, *usual}))
+    # more workers than cores gain while they wait for data: 16 gained most on two cores where each record took 5 ms
+    # (benchmarks/results/alternatives.md); each is a process, which takes memory and time to start (64 is chosen)
+    most = min(8 * cores, 64)
+    return SearchedFlag(flag=flag.names[0], values=values, current=current, grows=True, most=most)
 
 
-def _of_loader(flag: Flag, known: Known) -> Iterator[SearchedFlag]:
-    """Yield a setting of the loader as it is searched; nothing for a switch that is neither on nor off."""
+def _loader_setting(flag: Flag, known: Known) -> SearchedFlag | None:
+    """Return `persistent_workers` or `prefetch_factor` with its values; None for one that is neither on nor off."""
     if "persistent" in flag.parameter:
-        if switch := as_switch(flag, known):
-            yield switch
-    else:
-        typed = flag.number or 2  # the default of torch's prefetch_factor
-        yield SearchedFlag(flag=flag.names[0], values=tuple(sorted({typed, 2, 4, 8})), typed=typed)
+        return as_switch(flag, known)
+    current = flag.number or 2  # the default of torch's prefetch_factor
+    return SearchedFlag(flag=flag.names[0], values=tuple(sorted({current, 2, 4, 8})), current=current)
 
 
 def as_switch(flag: Flag, known: Known) -> SearchedFlag | None:
-    """Return a flag of few values as it is searched; None for any other flag.
+    """Return a flag that has few values, with all of them; None for any other flag.
 
-    It is a switch, which is there or not, or a flag with the opposite of its value, or with its choices.
+    A switch such as `--amp` is in the command or not. A flag such as `--amp true` has the opposite as its second value,
+    and a flag with few choices has all of them.
     """
     name = flag.names[0]
     is_typed = f"--{name}" in known.words
     has_no_value = flag.is_switch or is_typed
     if has_no_value and flag.off and flag.is_on and not flag.typed:  # on by default: `--no-amp` turns it off
-        return SearchedFlag(flag=flag.off[0], values=(False, True), typed=False, is_switch=True)
-    if has_no_value and flag.parameter not in known.typed:  # `--amp 1` has a value after all
-        return SearchedFlag(flag=name, values=(False, True), typed=is_typed, is_switch=True)
+        return SearchedFlag(flag=flag.off[0], values=(False, True), current=False, is_switch=True)
+    if has_no_value and flag.parameter not in known.typed_settings:  # `--amp 1` has a value after all
+        return SearchedFlag(flag=name, values=(False, True), current=is_typed, is_switch=True)
     return _with_other_values(flag)
 
 
@@ -376,37 +367,40 @@ def _with_other_values(flag: Flag) -> SearchedFlag | None:
     name, value = flag.names[0], flag.value
     if not value:
         return None
-    second = (_OPPOSITE | {off: on for on, off in _OPPOSITE.items()}).get(value)
+    pairs = (("True", "False"), ("true", "false"), ("1", "0"), ("on", "off"), ("yes", "no"))
+    second = next((off if value == on else on for on, off in pairs if value in {on, off}), None)
     if Role.PRECISION.has(name):
+        mixed = {"float32": "bfloat16", "fp32": "bf16", "32": "bf16-mixed", "32-true": "bf16-mixed", "no": "bf16"}
         of_choices = (choice for choice in flag.choices if re.search(r"bf16|bfloat16", choice))
-        second = next(of_choices, _COARSE.get(value)) or second
+        second = next(of_choices, mixed.get(value)) or second
     is_allowed = second is not None and (not flag.choices or second in flag.choices)
     values = tuple(dict.fromkeys((value, second) if second and is_allowed else (value, *flag.choices)))
-    return SearchedFlag(flag=name, values=values, typed=value) if 2 <= len(values) <= 4 else None
+    return SearchedFlag(flag=name, values=values, current=value) if 2 <= len(values) <= 4 else None
 
 
 def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag, ...]:
-    """Return the chosen flags, with a batch that grows as a computed flag of accumulation shrinks: the total stays.
+    """Return the chosen flags, with a larger batch balanced by fewer batches a step, so that the same is learnt.
 
-    A batch of 8 with 4 batches a step becomes 8, 16 or 32 with 4, 2 or 1. The flags are returned as they are:
+    A step of the optimizer adds up (accumulates) the gradients of several batches. A batch of 8 with 4 batches a step
+    becomes 8, 16 or 32 with 4, 2 or 1: the flag of accumulation is computed. The flags are returned as they are:
 
     1. where no such pair of flags is known, or where the sizes of batches are free;
     2. where a person has named sizes that do not all divide the total batch;
-    3. where the batch grows by itself, or the accumulation is searched, too.
+    3. where larger batches may be added later, or the accumulation is searched, too.
     """
-    flag = next((flag for flag in known.all if Role.ACCUMULATION.has(flag.names[0])), None)
+    flag = next((flag for flag in known.all_flags if Role.ACCUMULATION.has(flag.names[0])), None)
     batch = next((search for search in chosen if Role.BATCH.has(search.flag)), None)
     steps = (flag.number or 1) if flag else 1
     # 1
     if known.free_batch or known.has_batch_norm:
         return tuple(chosen)
-    if flag is None or batch is None or not isinstance(batch.typed, int) or steps < 2:
+    if flag is None or batch is None or not isinstance(batch.current, int) or steps < 2:
         return tuple(chosen)
-    total = batch.typed * steps
+    total = batch.current * steps
     sizes = batch.values
     is_named_by_person = batch.varies and not batch.is_balanced
     if not is_named_by_person:
-        sizes = _sizes_of_total(batch.typed, steps, known)
+        sizes = _sizes_of_total(batch.current, steps, known)
     # 2
     if not all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes):
         return tuple(chosen)
@@ -414,16 +408,16 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
     if batch.grows or any(search.parameter == flag.parameter for search in chosen):
         return tuple(chosen)
     computed = f"{total} / {{{batch.parameter}}}"  # the batches of a step, for each size
-    accumulation = SearchedFlag(flag=flag.names[0], values=(steps,), typed=steps, computed=computed)
+    accumulation = SearchedFlag(flag=flag.names[0], values=(steps,), current=steps, computed=computed)
     balanced_batch = replace(batch, values=sizes, is_balanced=True)
     return (*(balanced_batch if search is batch else search for search in chosen), accumulation)
 
 
 def _sizes_of_total(batch: int, steps: int, known: Known) -> tuple[int, ...]:
-    """Return the sizes of a batch with which a step of the optimizer keeps its total of `steps` batches.
+    """Return the sizes that a batch may have if a step of the optimizer keeps its total, now `steps` batches.
 
-    Some scripts divide `steps` by their ranks. Then the number of batches must be a multiple of the ranks: a batch of 8
-    with 12 steps on 2 ranks may be 8, 16 or 48, with 12, 6 or 2 steps.
+    Some scripts divide the number of batches among their ranks. Then it must stay a multiple of the ranks: a batch of 8
+    with 12 batches a step on 2 ranks may become 16 with 6, or 48 with 2.
     """
     data_ranks = known.training.data_ranks if known.training else 1
     is_divided = steps == data_ranks * known.micro_batches  # each rank was seen to take its share
@@ -441,9 +435,9 @@ def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*doublings, batch * steps)))
 
 
-def nothing_known(known: Known) -> str:
-    """Return what to do about a command without a flag that is known to be worth a search."""
-    typed = list(known.typed.values())
+def no_proposal(known: Known) -> str:
+    """Return in words that no flag is known to be worth a search, and how to name one."""
+    typed = list(known.typed_settings.values())
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
     example = "batch_size=32..512"
     if numbers:
@@ -459,7 +453,7 @@ def nothing_known(known: Known) -> str:
     return f'{hint}; values in {files[0]}: see "A config file" in docs/trainers.md' if files else hint
 
 
-def nothing_varies(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
+def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
     """Return why nothing can be searched, and what would change that; `kept_flags` would change what is learnt."""
     kept = " and ".join(search.flag for search in kept_flags)
     free = "--free-batch lets it vary"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
@@ -12,7 +13,7 @@ from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.command_lines import WordChange
 from tuner.drafting.complaint import Output, complaint
 from tuner.drafting.draft import Draft
-from tuner.drafting.printed import Found, PrintedLines
+from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
 from tuner.probe.output import record
@@ -22,15 +23,8 @@ from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.template import missing_script
 
-START_FACTOR = 5
-"""Before the first optimizer step, a command that counts inside is watched this many times as long as usual."""
-LONGEST_START_S = 300.0
-"""It is watched no longer than this by itself, in seconds: first steps came after up to 90 s on a busy machine with two
-cores, and large models load three times as long (chosen)."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Used:
+class DeviceUse(NamedTuple):
     """How a command used one device while it was watched."""
 
     device: probe.Device
@@ -44,12 +38,12 @@ class Used:
 class Watched:
     """What a command printed and how it used the devices."""
 
-    found: Found | None = None
-    """How its lines show the progress; None where steps and samples are counted inside."""
+    printed: PrintedProgress | None = None
+    """How its lines show the progress; None where steps and samples are counted inside the training."""
     training: TrainingCounts | None = None
-    """What was counted inside; None where nothing was."""
+    """What was counted inside the training; None where nothing was."""
     uncounted: str | None = None
-    """Why nothing was counted inside."""
+    """Why nothing was counted inside; None where something was."""
     reports: tuple[probe.Progress, ...] = ()
     """Its iterations: counted inside, or printed."""
     processes: tuple[ProcessCounts, ...] = ()
@@ -57,7 +51,7 @@ class Watched:
     samples: tuple[probe.DeviceSample, ...] = ()
     seconds: float = 0.0
     """How long it was watched."""
-    uses: tuple[Used, ...] = ()
+    uses: tuple[DeviceUse, ...] = ()
     """How it used the devices."""
     devices: str = ""
     """The devices that it used, as a study names them."""
@@ -71,11 +65,12 @@ class Watched:
 
 
 def longest_start_s(limit_s: float) -> float:
-    """Return how long a command that counts inside is watched before its first step, in seconds.
+    """Return for how many seconds a command whose steps are counted inside is watched before its first step.
 
-    `limit_s` is the usual limit; a longer one that a person names stays as it is.
+    `limit_s` is the usual time to watch a command, in seconds. A large one that a person names stays as it is.
     """
-    return max(limit_s, min(START_FACTOR * limit_s, LONGEST_START_S))
+    # first steps came after up to 90 s on a busy machine with two cores, and large models load three times as long
+    return max(limit_s, min(5 * limit_s, 300.0))
 
 
 def watch(
@@ -89,19 +84,19 @@ def watch(
     changes: Sequence[WordChange] = (),
     check: Callable[[Sequence[ProcessCounts]], None] = lambda _: None,
 ) -> Watched:
-    """Return what a plan does, which runs until its progress is understood, and is then ended with all processes.
+    """Run a command until its progress is understood, end it with all its processes, and return what it did.
 
     Args:
         plan: how to start the command.
         launch: starts it.
         recorder: measures the devices.
         clock: says the time.
-        limit_s: the usual time without progress. It is longer before the first step of a training that counts inside
-            (`longest_start_s`), and three times as long from that step on.
+        limit_s: the seconds after which a command without progress is ended. Where steps are counted inside the
+            training, it may take longer until the first one (`longest_start_s`), and three times as long from then on.
         likely: presets that are tried first.
-        changes: the words of the command that are not as typed.
-        check: takes what the command's processes have told at the first step of an optimizer: then no other parser
-            follows. Its errors end the run.
+        changes: the words of the command that are not as typed: an error about one of them says so.
+        check: is called once, at the first step of an optimizer, with what is known of the command's processes: by then
+            they have parsed their flags. Its errors end the run.
 
     Raises:
         TrainerError: says what to do where the command fails, prints nothing, or shows no progress in time.
@@ -116,16 +111,19 @@ def watch(
         output.feed(new)
         counted.feed(new)
         printed.feed(new)
-        if counted.is_enough or counted.steps:  # printed lines do not matter where steps are counted
+        if counted.is_enough or counted.is_stepping:  # printed lines do not matter where steps are counted
             return counted.is_enough
-        found = printed.found
-        return found is not None and _is_enough(found)
+        if (progress := printed.progress) is None:
+            return False
+        # six iterations over five seconds; over ten, where a preset may still match
+        reports, least_s = progress.reports, 10.0 if progress.is_plain else 5.0
+        return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
     def longest_s() -> float:
-        """Return how long the command is watched by what is known now."""
-        if counted.steps:  # slow steps need longer
+        """Return after how many seconds the command is ended, by what is known now."""
+        if counted.is_stepping:  # slow steps need longer
             return (counted.begun_s or 0.0) + 3.0 * limit_s
-        may_step = counted.begun_s is None and printed.found is None and output.crash is None
+        may_step = counted.begun_s is None and printed.progress is None and output.crash is None
         return longest_start_s(limit_s) if may_step and has_started(plan.slot.counts) else limit_s
 
     try:
@@ -145,9 +143,9 @@ def watch(
     seconds = clock.now() - origin_s
     processes = tuple(read_processes(plan.slot.counts))
     training = counted.training if counted.reports else None
-    found = printed.found
+    progress = printed.progress
     has_failed = exit_code not in {None, 0}  # None: it was ended while it ran
-    if has_failed or (found is None and training is None):
+    if has_failed or (progress is None and training is None):
         steps = max((process.steps for process in processes), default=0)
         is_counting = counted.begun_s is None and has_started(plan.slot.counts)
         why = complaint(output, exit_code, seconds, plan, is_counting=is_counting, steps=steps)
@@ -155,10 +153,10 @@ def watch(
         instead = f"; to start a probe, the tuner {' and '.join(named)}" if named else ""
         raise TrainerError(f"{why}{instead}")
     return Watched(
-        found=None if training else found,
+        printed=None if training else progress,
         training=training,
         uncounted=None if training else counted.why or _why_uncounted(processes),
-        reports=tuple(counted.reports if training else found.reports if found else ()),
+        reports=tuple(counted.reports if training else progress.reports if progress else ()),
         processes=processes,
         samples=tuple(recorder.samples()),
         seconds=seconds,
@@ -166,7 +164,7 @@ def watch(
 
 
 class CountedLines:
-    """What was counted inside a training while it is watched."""
+    """Reads the messages of a training whose steps and samples are counted inside it."""
 
     def __init__(self, origin_s: float) -> None:
         """`origin_s` is when the training was started."""
@@ -174,12 +172,12 @@ class CountedLines:
         self.reports: list[probe.Progress] = []
         self.training: TrainingCounts | None = None
         self.why: str | None = None
-        """Why samples are not counted."""
+        """Why samples are not counted; None where nothing has said so."""
         self.begun_s: float | None = None
-        """When it was told that an optimizer has made a step, in seconds since the start; None before that."""
+        """The seconds from the start until an optimizer was known to have made a step; None before that."""
 
     def feed(self, lines: Iterable[probe.OutputLine]) -> None:
-        """Take the messages among some lines into account."""
+        """Take lines into account; those that the command has printed are left out."""
         for line in lines:
             if line.stream == "console":
                 continue
@@ -192,8 +190,8 @@ class CountedLines:
                 self.reports.append(report)
 
     @property
-    def steps(self) -> bool:
-        """Whether an optimizer steps and its samples may be counted."""
+    def is_stepping(self) -> bool:
+        """Whether an optimizer steps, and nothing keeps its samples from being counted."""
         return self.begun_s is not None and self.why is None
 
     @property
@@ -209,12 +207,6 @@ def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
         return "no Python process of the command let the counting in, as with `python -I` or in a container"
     off = next((process.off[0] for process in processes if process.off), None)
     return off or "no optimizer of torch has made enough steps"
-
-
-def _is_enough(printed: Found) -> bool:
-    """Return whether six iterations over five seconds were printed; over ten, where a preset may still match."""
-    reports, least_s = printed.reports, 10.0 if printed.is_plain else 5.0
-    return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
 
 def first_run(
@@ -251,23 +243,23 @@ def first_run(
             check=check,
         ),
     )
-    uses = tuple(used(watched.reports, watched.samples, source.devices))
+    uses = tuple(device_uses(watched.reports, watched.samples, source.devices))
     ranks = watched.training.ranks if watched.training else None
     return replace(watched, uses=uses, devices=devices_of(drafted.devices, ranks, uses))
 
 
-def used(
+def device_uses(
     reports: Sequence[probe.Progress], samples: Sequence[probe.DeviceSample], devices: Sequence[probe.Device]
-) -> list[Used]:
-    """Return how a command used each device, from its first iteration on; from its start where there is only one."""
+) -> list[DeviceUse]:
+    """Return how a command used each device, from its first iteration on, or from its start if it has only one."""
     begin_s = reports[0].t_s if len(reports) > 1 else 0.0
     return [
-        _used(device, [sample for sample in samples if sample.device == place], begin_s)
+        _device_use(device, [sample for sample in samples if sample.device == place], begin_s)
         for place, device in enumerate(devices)
     ]
 
 
-def _used(device: probe.Device, samples: Sequence[probe.DeviceSample], begin_s: float) -> Used:
+def _device_use(device: probe.Device, samples: Sequence[probe.DeviceSample], begin_s: float) -> DeviceUse:
     """Return how a command used one device: its share of busy time from `begin_s` on, and its memory from the start."""
     shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
     memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
@@ -277,10 +269,10 @@ def _used(device: probe.Device, samples: Sequence[probe.DeviceSample], begin_s: 
         worked = (util_pct or 0.0) > 0 or grew
     else:
         worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less
-    return Used(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
+    return DeviceUse(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
 
 
-def devices_of(watched: str, ranks: int | None, uses: Sequence[Used]) -> str:
+def devices_of(watched: str, ranks: int | None, uses: Sequence[DeviceUse]) -> str:
     """Return the devices that a command has used, as a study names them.
 
     Args:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
@@ -15,8 +14,8 @@ from ruamel.yaml.representer import SafeRepresenter
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.command_lines import deaf_script, nodes
 from tuner.drafting.draft import Draft
-from tuner.drafting.printed import Found
-from tuner.drafting.watching import Used, Watched
+from tuner.drafting.printed import PrintedProgress
+from tuner.drafting.watching import DeviceUse, Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import literal_line, literal_words, with_launches
@@ -25,22 +24,24 @@ from tuner.trainers.presets import PRESETS
 BUSY = "min_avg_util"
 """The objective where no speed is known: how busy the least busy device is."""
 _MADE = "# Made by `tuner init` from: "
+"""The beginning of the first line of a study file that was made from a command."""
 _ASKED = "# Its space was asked for: "
+"""The beginning of the second line, with the options that named the space."""
 
 
-def samples_in_words(printed: Found) -> str:
-    """Return what is known of the samples of a command whose lines are read, as a line for the person."""
+def samples_in_words(printed: PrintedProgress) -> str:
+    """Return how many samples a command has printed, in words, or why that is unknown."""
     if printed.counts_samples:
         return f"{printed.reports[-1].samples} in all, counted by the command"
     return f"unknown: {printed.contradiction or 'no printed line says them'}"
 
 
 def first_run_lines(watched: Watched) -> Iterator[str]:
-    """Yield what was understood of a command that was watched."""
+    """Yield what the first run of a command has shown, as lines for the person."""
     yield f"understood after {duration(watched.seconds)}:"
     if watched.training:
         yield f"  samples: {counted_in_words(watched.training)}"
-    elif printed := watched.found:
+    elif printed := watched.printed:
         yield f"  not counted inside the training: {watched.uncounted}"
         yield f"  progress by {printed.by}; last line: {printed.lines[-1][-120:]}"
         yield f"  samples: {samples_in_words(printed)}"
@@ -79,33 +80,37 @@ def study_text(
         StudyError: where `needs_speed`, and no speed could be compared.
     """
     objective = _objective_of(draft, watched)
-    if needs_speed and objective == BUSY and watched.found:
+    if needs_speed and objective == BUSY and watched.printed:
         raise StudyError(
-            f"samples are unknown: {_unknown_samples(watched.found)}; so no config could be called faster. "
+            f"samples are unknown: {_unknown_samples(watched.printed)}; so no config could be called faster. "
             "`tuner init` writes a study of this command, to which you can add them; without them, it looks for busy "
             "devices"
         )
     # the trainer, as `trainer: options:`
-    lines = _begin(name, draft)
-    lines += _lines_of_counts(watched.training, free) if watched.training else _lines_of_progress(watched)
+    lines = _first_lines(name, draft)
+    if watched.training:
+        lines += _count_lines(watched.training, free)
+    elif watched.printed:
+        lines += _progress_lines(watched.printed, watched.uncounted)
     if draft.unset:
         lines.append(f"    unset: {yaml(draft.unset)}  # the flag is left out at this value")
     if draft.files:
         lines.append(f"    files: {yaml(draft.files)}  # a probe gets a changed copy")
-    lines += _env(draft.env, preset=watched.found.preset if watched.found else None)
-    lines += _learning(draft)
+    lines += _env_lines(draft.env, preset=watched.printed.preset if watched.printed else None)
+    lines += _learning_lines(draft)
     # where it runs, and what is searched
     lines.append(f"devices: {yaml(watched.devices)}  # {_shares_of_use(watched.uses)}")
     if (node_count := nodes(draft.command.words)) > 1:
         lines.append(f"slurm: {{nodes: {node_count}}}  # of a probe; this run was watched on one")
     if launch:
         lines.append(f"launch: {launch}  # a ready-made space, beside the parameters here")
-    lines += _objective(objective)
+    lines += _objective_lines(objective)
     if parameters := draft.space():
         lines.append("space:")
-        lines += [
-            f"  {parameter}: {yaml(values)}{_comment_if_kept(values)}" for parameter, values in parameters.items()
-        ]
+        for parameter, values in parameters.items():
+            is_kept = len(values.get("choices", ())) == 1
+            comment = "  # kept: other values change what is learnt" if is_kept else ""
+            lines.append(f"  {parameter}: {yaml(values)}{comment}")
     # how long a probe takes
     later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     lines.append(f"# The first iteration came after {watched.reports[0].t_s:.0f} s{later}.")
@@ -133,8 +138,8 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
     node_count = nodes(draft.command.words)
     return "\n".join(
         [
-            *_begin(name, draft),
-            *_env(draft.env, preset=None),
+            *_first_lines(name, draft),
+            *_env_lines(draft.env, preset=None),
             f"launch: {yaml(list(launches))}  # ready-made spaces; docs/launches.md",
             f"devices: {yaml(draft.devices)}",
             *([f"slurm: {{nodes: {node_count}}}  # of a probe"] if node_count > 1 else []),
@@ -143,7 +148,7 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
     )
 
 
-def _begin(name: str, draft: Draft) -> list[str]:
+def _first_lines(name: str, draft: Draft) -> list[str]:
     """Return the first lines of a study file, up to and with the command."""
     return [
         origin_line(draft.command.typed),
@@ -169,8 +174,11 @@ def counted_in_words(training: TrainingCounts) -> str:
     return f"{step}counted inside the training{separator}{remark}"
 
 
-def _lines_of_counts(training: TrainingCounts, free: Collection[str]) -> list[str]:
-    """Return the lines of the study file for a command whose steps are counted inside; `free` parts may change."""
+def _count_lines(training: TrainingCounts, free: Collection[str]) -> list[str]:
+    """Return the lines of the study file that have the samples of a training counted inside it.
+
+    They also say which parts of the training no config may change: all but the `free` ones.
+    """
     keeps = [part for part in PARTS if part not in free]
     flops = training.flops_per_sample
     return [
@@ -183,34 +191,38 @@ def _lines_of_counts(training: TrainingCounts, free: Collection[str]) -> list[st
 
 def _objective_of(draft: Draft, watched: Watched) -> str:
     """Return what a search of a watched command compares: speeds, where they are known, else how busy devices are."""
-    printed = watched.found
+    printed = watched.printed
     if printed is None or printed.counts_samples:
         return SAMPLES_PER_S
     return ITERATIONS_PER_S if draft.keeps_iterations and not printed.contradiction else BUSY
 
 
-def _unknown_samples(printed: Found) -> str:
-    """Return why samples are unknown, or what to do about it."""
+def _unknown_samples(printed: PrintedProgress) -> str:
+    """Return why the samples of printed iterations are unknown, or which option of the study file would say them."""
     return printed.contradiction or "`samples_per_iteration` says how many a printed iteration has, on all ranks"
 
 
-def _lines_of_progress(watched: Watched) -> list[str]:
-    """Return the lines of the study file that say how to follow a command that is not counted inside.
+def _progress_lines(printed: PrintedProgress, uncounted: str | None) -> list[str]:
+    """Return the lines of the study file that say how a probe reads the progress of a command.
 
-    Its progress is read from the lines that it prints, or from its own calls of `report()`.
+    It is read from printed lines, or from calls of `report()`. `uncounted`: why nothing is counted inside the training.
     """
-    printed = watched.found
-    if printed is None:
-        raise ValueError("neither counts nor printed progress")
-    why = [f"    # not counted inside the training: {one_line(watched.uncounted)}"] if watched.uncounted else []
-    lines = [*why, "    count: printed", *_progress(printed)]
+    lines = [f"    # not counted inside the training: {one_line(uncounted)}"] if uncounted else []
+    lines.append("    count: printed")
+    if printed.preset:
+        lines += [f"    # one iteration: {PRESETS[printed.preset].counts}", f"    progress: {printed.preset}"]
+    elif printed.patterns:
+        lines += ["    # found in lines such as:", *(f"    #   {one_line(line[:100])}" for line in printed.lines[-1:])]
+        lines += ["    progress:", *(f"      - {yaml(pattern)}" for pattern in printed.patterns)]
+    else:
+        lines.append("    # the trainer reports its progress itself, with report()")
     if not printed.counts_samples:
         lines.append(f"    # Samples are unknown: {one_line(_unknown_samples(printed))}.")
     return lines
 
 
-def _objective(objective: str) -> list[str]:
-    """Return the lines of the study file for an objective."""
+def _objective_lines(objective: str) -> list[str]:
+    """Return the line of the study file with the objective, and a comment that says why it is this one."""
     if objective == ITERATIONS_PER_S:
         why = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
         return [why, f"objective: {objective}  # or {SAMPLES_PER_S}, if they are counted"]
@@ -234,13 +246,19 @@ def command_of_file(file: Path) -> list[str] | None:
 
 
 def with_asked(text: str, asked: Sequence[str]) -> str:
-    """Return the text of a study file with the options that named its space below its first line, for `asked_of`."""
-    origin, _, rest = text.partition("\n")
-    return "\n".join([origin, f"{_ASKED}{literal_line(asked)}", rest]) if asked else text
+    """Return the text of a study file with a second line that keeps the `--search` options, from which it was made.
+
+    `asked_of` reads them again.
+    """
+    origin, _, lines_below = text.partition("\n")
+    return "\n".join([origin, f"{_ASKED}{literal_line(asked)}", lines_below]) if asked else text
 
 
 def asked_of(file: Path) -> list[str]:
-    """Return the options that named the space of a study file; none for a space that was proposed, or another file."""
+    """Return the `--search` options from which a study file was made; none where its space was proposed.
+
+    None either for a file that is not made from a command, or cannot be read.
+    """
     try:
         second = file.read_text(encoding="utf-8").split("\n", 2)[1]
         return literal_words(second.removeprefix(_ASKED)) if second.startswith(_ASKED) else []
@@ -248,30 +266,14 @@ def asked_of(file: Path) -> list[str]:
         return []
 
 
-def _comment_if_kept(values: Mapping[str, Any]) -> str:
-    """Return the comment of a parameter with a single value; empty for any other."""
-    return "  # kept: other values change what is learnt" if len(values.get("choices", ())) == 1 else ""
-
-
-def _progress(printed: Found) -> list[str]:
-    """Return the lines of the study file that say how the progress is read from printed lines."""
-    if printed.preset:
-        return [f"    # one iteration: {PRESETS[printed.preset].counts}", f"    progress: {printed.preset}"]
-    if not printed.patterns:
-        return ["    # the trainer reports its progress itself, with report()"]
-    shown = [f"    #   {one_line(line[:100])}" for line in printed.lines[-1:]]
-    patterns = (f"      - {yaml(pattern)}" for pattern in printed.patterns)
-    return ["    # found in lines such as:", *shown, "    progress:", *patterns]
-
-
-def _env(env: Mapping[str, str], preset: str | None) -> list[str]:
-    """Return the line of the study file for the variables that the preset does not set; none where there are none."""
+def _env_lines(env: Mapping[str, str], preset: str | None) -> list[str]:
+    """Return the line of the study file with the environment variables; none where the preset sets them all."""
     variables = env.items() - (PRESETS[preset].env.items() if preset else set())
     return [f"    env: {yaml(dict(sorted(variables)))}"] if variables else []
 
 
-def _learning(draft: Draft) -> list[str]:
-    """Return the lines of the study file about what is learnt."""
+def _learning_lines(draft: Draft) -> list[str]:
+    """Return the lines of the study file that say which parameters change what is learnt, and which are computed."""
     names = [search.parameter for search in draft.searched if search.changes_learning]
     computed = f"    computed: {yaml(draft.computed)}  # the total batch stays; batch norm sees its parts"
     changing = f"    learning: {yaml(names)}  # these change what is learnt, the others only the speed"
@@ -279,7 +281,7 @@ def _learning(draft: Draft) -> list[str]:
     return [*([computed] if draft.computed else []), changing if names else kept]
 
 
-def _shares_of_use(uses: Sequence[Used]) -> str:
+def _shares_of_use(uses: Sequence[DeviceUse]) -> str:
     """Return how busy each device was, for a comment."""
     shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in uses]
     return ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(uses, shares, strict=True))

@@ -32,14 +32,10 @@ class Bound(StrEnum):
 # - The rule `SpeedOfLight` of Nsight Compute calls a unit the limit from 60 % of its achievable maximum on.
 SM_BUSY_PCT = 80.0
 """From here on the multiprocessors themselves are the limit."""
-SM_WAITING_PCT = 50.0
-"""Below, the multiprocessors mostly wait for work."""
 DRAM_PCT = 48.0
 """60 % of the 80 % of memory cycles that are achievable."""
 TENSOR_PCT = 60.0
 """60 % of the tensor cores' cycles."""
-UTIL_WAITING_PCT = 80.0
-"""Where multiprocessors are not measured: a device that idles for a fifth of the time waits for work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,12 +83,12 @@ def bound(profile: Profile) -> Bound | None:
         return Bound.MEMORY
     if tensor >= TENSOR_PCT:
         return Bound.COMPUTE
-    if profile.sm_pct is None:
-        is_waiting = profile.util_pct is not None and profile.util_pct < UTIL_WAITING_PCT
+    if profile.sm_pct is None:  # then a device that idles for a fifth of the time waits for work
+        is_waiting = profile.util_pct is not None and profile.util_pct < 80.0
         return waiting if is_waiting else None
     if profile.sm_pct >= SM_BUSY_PCT:
         return Bound.COMPUTE
-    return waiting if profile.sm_pct < SM_WAITING_PCT else Bound.BALANCED
+    return waiting if profile.sm_pct < 50.0 else Bound.BALANCED  # below 50 %, they mostly wait for work
 
 
 def advice(kind: Bound, profile: Profile) -> str:

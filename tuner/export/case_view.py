@@ -1,4 +1,9 @@
-"""What the trials of a case come to: the one view that every table, sentence and picture of a case reads."""
+"""What the trials of a case come to: the one view that every table, sentence and picture of a case reads.
+
+A config is measured by the plain command (cold), which starts the trainer for it, or in a session (warm): a trainer
+that is started once for many configs. A rung is a value of the ladder, mostly a number of environments. A race trains
+some configs for the same time and compares their scores.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,8 +36,6 @@ from tuner.search.standing import rival as find_rival
 from tuner.study import Config, grouped, launch_digest, launched, rung_of
 
 NO_TRIALS = "no_trials"
-BUSY = ("min_avg_util", "min_avg_sm")
-"""The objectives of a study that looks for busy devices, not for speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,11 @@ class CaseView:
         return tuple(newest_scored(self.facts.race))
 
     @cached_property
+    def race_by_config(self) -> dict[str, list[RunRecord]]:
+        """The runs of the case's race, by the digest of their config."""
+        return grouped(self.race, lambda run: launch_digest(run.config))
+
+    @cached_property
     def configs(self) -> tuple[Standing, ...]:
         """Every measured config, with the means of its measurements, in the order of the first measurements."""
         return tuple(all_measured(self.trials))
@@ -100,7 +108,8 @@ class CaseView:
     def chosen(self) -> Leader | None:
         """The best config, and what is to be said about the choice; None where no config may be the best.
 
-        With several objectives, the best is the member of the front with the largest first objective.
+        With several objectives, the best is the member of the front with the largest first objective. A member that
+        only sessions have measured is unconfirmed: the plain command must measure it, too.
         """
         if len(self.objectives) == 1:
             return leader(self.trials, self.record.defaults)
@@ -116,7 +125,7 @@ class CaseView:
     def rival(self) -> Standing | None:
         """The fastest config, if it makes far more samples/s than the best; None in a study that maximises them.
 
-        The two are compared by readings that were taken in the same way.
+        The two are compared as the plain command measured both, or as sessions did.
         """
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
@@ -130,7 +139,7 @@ class CaseView:
 
         None also where it is the best, and where it makes no more samples/s than the best, measured in the same way.
         """
-        if not {*self.objectives} <= {*BUSY}:
+        if not {*self.objectives} <= {"min_avg_util", "min_avg_sm"}:
             return None
         first = fastest(config for config in self.configs if not self.changes_learning(config.config))
         if first is None or self.best is None or first.launch == self.best.launch:
@@ -148,14 +157,13 @@ class CaseView:
         best, second = self.best, self.fastest_as_default
         if best is None or second is None:
             return None
-        runs = grouped(self.race, lambda run: launch_digest(run.config))
-        runs_of_both = {standing.launch: runs.get(standing.launch, ()) for standing in (best, second)}
+        runs_of_both = {standing.launch: self.race_by_config.get(standing.launch, ()) for standing in (best, second)}
         longest = [max((run.seconds for run in counted(made)), default=0.0) for made in runs_of_both.values()]
         seconds = min(longest)
         scores = means(runs_of_both, seconds) if seconds else {}
         if len(scores) < 2:
             return None
-        busier, faster = scores[best.launch], scores[second.launch]
+        busier, faster = scores[best.launch], scores[second.launch]  # the best of such a study has the busier devices
         lead = ahead(faster, busier)  # positive where the faster config has the greater score
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
@@ -200,7 +208,7 @@ class CaseView:
         best_rung = self.rung(self.best.config) if self.best else None
         if not measured or not best_rung or self.record.trainer_name == "command":
             return next(iter(measured), None)
-        # ladders grow by factors
+        # ladders grow by factors, so the distance of two rungs is their ratio
         return min(measured, key=lambda standing: abs(log((self.rung(standing.config) or 1) / best_rung)))
 
     def unlike_best(self, standing: Standing | None) -> str | None:
@@ -213,11 +221,10 @@ class CaseView:
         if self.default is None:
             return None
         of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]
-        first, last = of_default[0], of_default[-1]
-        failure = last.probe.failure
-        if failure is None or not is_failure(last.status):
+        newest = of_default[-1]
+        if newest.probe.failure is None or not is_failure(newest.status):  # an interruption is no failure
             return None
-        return f"#{last.number} failed with the config of #{first.number}: {failure.detail}"
+        return f"#{newest.number} failed with the config of #{of_default[0].number}: {newest.probe.failure.detail}"
 
     @cached_property
     def loaded(self) -> str | None:
@@ -249,8 +256,8 @@ class CaseView:
     def vs_default(self, standing: Standing) -> float | None:
         """Return the ratio of a config's samples/s to those of the default config at its rung.
 
-        None where one of the two is unknown, or where they cannot be compared. A default that has only been pruned
-        counts with the mean of its probes.
+        None where one of the two is unknown, or where they cannot be compared. If the pruner has stopped all probes of
+        the default, the mean of what these have measured counts.
         """
         default = launched(self.default_for(standing.config))
         if measured := next((config for config in self.configs if config.config == default), None):
@@ -261,7 +268,7 @@ class CaseView:
         else:  # no probe of the default has run to its end
             of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
             pruned = [trial for trial in of_default if trial.status == PRUNED]
-            is_warm = bool(pruned) and pruned[-1].warm  # both must be measured as the newest of them was
+            is_warm = bool(pruned) and pruned[-1].warm  # the way of the newest decides, for the config, too
             config = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None

@@ -1,4 +1,9 @@
-"""What there is to know about a case, as a list of findings; terminal, report, notes and scripts show parts of it."""
+"""What there is to know about a case, as a list of findings; terminal, report, notes and scripts show parts of it.
+
+A config is measured by the plain command (cold), which starts the trainer for it, or in a session (warm): a trainer
+that is started once for many configs. A rung is a value of the ladder, mostly a number of environments. A race trains
+some configs for the same time and compares their scores.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -57,22 +62,24 @@ class CaseFinding:
 def findings(row: CaseSummary) -> list[CaseFinding]:
     """Return all that there is to know about a case, the result before its limits and doubts."""
     replay = f"replay of {row.replay_of}; no trainer ran"
+    limit = f"{row.bound}: {advice(row.bound, row.profile)}" if row.bound and row.profile else ""
     return [
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
         result(row),
         *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
         *_choice(row),
         *_faster(row),
-        *_limit(row),
+        *([CaseFinding(topic=Topic.LIMIT, text=limit)] if limit else []),
         *(CaseFinding(topic=Topic.DOUBT, text=doubt, sureness=Sureness.DOUBTFUL) for doubt in row.doubts),
         *_devices_and_left_out(row),
     ]
 
 
 def beside_table(row: CaseSummary) -> list[CaseFinding]:
-    """Return what a table of the study's cases does not show; the result, too, if the table's numbers do not say all.
+    """Return the findings to print below a table of the study's cases, whose numbers already show the result.
 
-    They do not where there is no best, where the best changes what is learnt, and where sessions measured the gain.
+    The result is among them where numbers do not say all: where there is no best, where the best changes what is
+    learnt, and where best and default were not measured in the same way.
     """
     changes_learning = bool(row.best and row.best.changes_learning)
     needs_words = row.without_success or changes_learning or bool(measured_otherwise(row))
@@ -115,7 +122,7 @@ def failed_lines(views: Iterable[CaseView], folder: Path) -> list[str]:
 
 
 def _way_out(row: CaseSummary) -> Iterator[str]:
-    """Yield what to do about a case without a best; nothing before anything has failed or been pruned."""
+    """Yield what to do about a case without a best; nothing where no trial has failed or been pruned yet."""
     if not row.without_success:
         return
     kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
@@ -126,12 +133,12 @@ def _way_out(row: CaseSummary) -> Iterator[str]:
 
 
 def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
-    """Return how the best stands beside the default: by how much it is better, or why that is not known."""
+    """Return by how much the best is better than the default, or why that is not known, as the end of a sentence."""
     default = row.default
     if default is None:
         if best.vs_default is None:
             return "; the default has not been measured"
-        return f", at {best.vs_default:.2f} times the default's samples/s"  # the default was only pruned
+        return f", at {best.vs_default:.2f} times the default's samples/s"  # of probes that the pruner stopped
     rung = rung_of(default.config, row.ladder)
     if rung is None:
         name = "the default"
@@ -183,9 +190,12 @@ def _both(gain: BestGain) -> str:
 
 
 def measured_otherwise(row: CaseSummary) -> str:
-    """Return a sentence, if the default was measured in another way than the best; otherwise empty."""
+    """Return a sentence, if the plain command has measured only one of best and default, or sessions; otherwise empty.
+
+    Values of the two ways cannot be compared. Where sessions have measured both, their values give the gain.
+    """
     best, default = row.best, row.default
-    if best and row.gain and row.gain.in_sessions:  # the plain command has measured only the best
+    if best and row.gain and row.gain.in_sessions:
         return f"the gain is that of sessions, which measured both: {_both(row.gain)} {unit(row.objective)}"
     if best and default and row.gain is None and default.measured != best.measured:
         ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
@@ -209,7 +219,10 @@ def gain_text(row: CaseSummary) -> str:
 
 
 def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which higher value the best was preferred to, and why; and what must be measured before it is sure."""
+    """Yield which higher value the best was preferred to, and why; and what must be measured before the best is sure.
+
+    A best is confirmed once the plain command has measured it: sessions alone may measure otherwise.
+    """
     if row.best and (highest := row.instead_of):
         advantage = "less memory, or values nearer to the default's"
         if highest.times is not None and highest.times < 1.0:  # the best makes more samples/s than the highest
@@ -241,10 +254,10 @@ def _makes(row: ConfigRow) -> str:
 
 
 def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which configs make more samples/s than the best, and what a race says of how much they learn.
+    """Yield which configs make more samples/s than the best, and which of them a race has seen learning more.
 
-    There are two at most: the fastest that learns what the default does, and the rival, which may learn something else.
-    They may be the same config, which is then told once.
+    There are two at most: the fastest that learns what the default does, and the rival, which may learn something else
+    and makes far more samples/s. They may be the same config, which is then told once.
     """
     fastest, rival = row.fastest, row.faster
     are_same = fastest is not None and rival is not None and rival.trial == fastest.trial
@@ -265,12 +278,6 @@ def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
             f"{row.objective},{SAMPLES_PER_S} for both, by the sampler tpe"
         )
         yield CaseFinding(topic=Topic.FASTER, text=text, action=action)
-
-
-def _limit(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield what limits the best, and what to do about it."""
-    if row.bound and row.profile:
-        yield CaseFinding(topic=Topic.LIMIT, text=f"{row.bound}: {advice(row.bound, row.profile)}")
 
 
 def _devices_and_left_out(row: CaseSummary) -> Iterator[CaseFinding]:

@@ -213,11 +213,16 @@ class StudyReader:
     ) -> TrialRecord | None:
         """Return a trial; None for a trial of another program, or one whose record is damaged.
 
-        A trial that runs, though no living process holds it, has failed.
+        Args:
+            case: The name of its case.
+            record: What is stored of the case.
+            row: The trial's row in the table of trials.
+            values: Its values of the objectives.
+            attributes: Its further facts.
         """
         facts = stored_facts(attributes)
         state = row.state
-        if state == RUNNING and not self._is_held(facts.get(schema.LEASE)):
+        if state == RUNNING and not self._is_held(facts.get(schema.LEASE)):  # its process has died
             state = FAIL
         in_order = [row.value for row in sorted(values, key=lambda row: row.objective)]
         finite = tuple(value for value in in_order if isinstance(value, int | float) and abs(value) < math.inf)

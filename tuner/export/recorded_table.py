@@ -68,8 +68,6 @@ METRIC_COLUMNS = [
     name for metric in METRICS for name in ((metric.name, f"{metric.name}_se") if metric.error_of else (metric.name,))
 ]
 """The columns of each metric: its number, and its standard error if the metric has one."""
-_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string"}
-"""The type of a value → the name of its column's type. Whole numbers beside fractions become fractions."""
 _COLUMNS = {
     "trial": "int64",
     **dict.fromkeys(("started_at", "status", "invalidity", "failure_kind", "failure_rule", "failure_detail"), "string"),
@@ -120,13 +118,13 @@ def _column_type(name: str, parameter: ParameterSpec) -> str:
 
     Raises StudyError where its values are of several kinds.
     """
+    names = {bool: "bool", int: "int64", float: "float64", str: "string"}  # fractions come after whole numbers
     kinds = {type(value) for value in parameter.values}
     if kinds > {str} or kinds > {bool}:  # `>`: there are words, or true and false, and something else
         raise StudyError(
             f"{name}: a column of a table holds either words, or numbers, or true and false; use values of one kind"
         )
-    widest = max(kinds, key=list(_TYPES).index)  # `_TYPES` has fractions after whole numbers
-    return _TYPES[widest]
+    return names[max(kinds, key=list(names).index)]
 
 
 def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
@@ -153,19 +151,14 @@ def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> di
     return {f"{case.name}.parquet": sink.getvalue().to_pybytes(), f"{case.name}.json": header}
 
 
-_OF_PROBE = (
-    *("started_at", "ineligible", "ready_s", "total_s"),
-    *("iterations", "samples", "warm", "session_key", "launched"),
-)
-
-
 def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
     """Return the row of a trial; `series` is the objective after each iteration."""
     probe, failure = trial.probe, trial.probe.failure
+    own_names = ("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples")  # as the probe has them
     return {
         **trial.config,
         **trial.metrics,
-        **{name: getattr(probe, name) for name in _OF_PROBE},
+        **{name: getattr(probe, name) for name in (*own_names, "warm", "session_key", "launched")},
         **{f"failure_{name}": getattr(failure, name, None) for name in ("kind", "rule", "detail", "rank")},
         "overshoot_mib": failure and failure.overshoot_mib,
         "trial": trial.number,
@@ -177,7 +170,7 @@ def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
 
 
 def _invalidity(trial: TrialRecord) -> str:
-    """Return how a trial ended, in the words of the format T4 for results of tuners: `correct`, or what was wrong."""
+    """Return how a trial ended, in a word of T4, a format for results of tuners: `correct`, or what was wrong."""
     words = {OK: "correct", NO_READING: "correctness", **{kind: kind.invalidity for kind in FailureKind}}
     word = words.get(trial.status or "", "runtime")
     was_refused = word == "runtime" and not trial.probe.launched  # by the trainer, before it ran
@@ -221,7 +214,7 @@ class Table:
             for row in self._by_config.values()
             if row.result.failure and row.result.failure.kind is FailureKind.GPU_OOM
         ]
-        self._frontier = Frontier(too_large, ladder=self.space.ladder)
+        self._frontier = Frontier(too_large, ladder=self.space.ladder)  # knows which configs need at least as much
 
     @classmethod
     def load(cls, path: Path) -> "Table":
@@ -267,8 +260,8 @@ class Table:
     def find(self, config: Mapping[str, Value]) -> Recorded | None:
         """Return the recorded result of a config; None where the table has no result for it.
 
-        A config that was not recorded, and needs at least as much memory as one that ran out of memory, gets the result
-        of the latter. The pruner's patience is ignored, because no probe depends on it.
+        A config that was not recorded, but needs at least as much memory as a recorded one that ran out of memory, gets
+        the result of that one. The pruner's patience is ignored, because no probe depends on it.
         """
         run_config = launched(config)
         if row := self._by_config.get(config_digest(run_config)):
@@ -281,9 +274,10 @@ class Table:
         return self.find(config) is not None
 
     def session_s(self, key: str | None) -> float:
-        """Return the seconds that the session of a key takes to start: the median over its recorded starts.
+        """Return the seconds that a session, a trainer started once for many probes, takes to start.
 
-        Where none is recorded, it is the median over all recorded starts; 0 where there are none.
+        It is the median over the recorded starts of the session with this key. Where none is recorded, it is the median
+        over all recorded starts; 0 where there are none.
         """
         rows = [row for row in self._rows if row.result.ready_s]
         of_session = [row.result.ready_s or 0.0 for row in rows if row.session_key == key]

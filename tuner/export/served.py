@@ -72,10 +72,6 @@ def serve_forever(app: WSGIApplication, port: int) -> NoReturn:
     raise SystemExit
 
 
-if __name__ == "__main__":
-    main()
-
-
 class DashboardError(TunerError):
     """The dashboard or the live page cannot be started: it is not installed, or its port is taken."""
 
@@ -107,3 +103,7 @@ def check_free(port: int) -> None:
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise DashboardError(f"tuner cannot listen on port {port}: {reason}; choose another with --port") from error
+
+
+if __name__ == "__main__":
+    main()

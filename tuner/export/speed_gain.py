@@ -1,4 +1,8 @@
-"""What the best config of a case gains over another one, with its error, and why this may not hold."""
+"""What the best config of a case gains over another one, with its error, and why this may not hold.
+
+A config is measured by the plain command, which starts the trainer for it, or in a session: a trainer that is started
+once for many configs. A reading is one such measurement.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,14 +50,14 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
         return None
     if view.unlike_best(own) or view.failed_again:
         return None
-    pair = view.comparable_pair(own)
+    pair = view.comparable_pair(own)  # both by the plain command, or both in sessions
     if pair is None:
         return None
     of_steps = _speed_ratio(pair.best, pair.config, is_speed=view.objective in SPEEDS)
     overall = None
     before, after = _step_share(pair.config), _step_share(pair.best)
-    if of_steps and before and after:
-        overall = of_steps.times(after / before)  # a share of 0.5 halves the speed over the whole training
+    if of_steps and before and after:  # a share of 0.5 halves the speed over the whole training
+        overall = of_steps.times(after / before)
     times = overall or of_steps
     return BestGain(
         before=pair.config.value,
@@ -70,8 +74,8 @@ def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
 def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity | None:
     """Return how many times as fast as `own` the best is, pauses left out; None where a speed is unknown.
 
-    The relative errors of the two are independent. Where one of the two has run several times, a single run of the
-    other is taken to scatter as much.
+    The error assumes independent errors of the two. A config that ran once does not show how much its runs differ: it
+    is taken to scatter as much as the other config, if that ran several times.
 
     Args:
         best: The best config.
@@ -84,16 +88,18 @@ def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity |
         return None
     if error is None or own_error is None:
         return Quantity(speed / own_speed)
-    relative, own_relative = error / speed, own_error / own_speed  # the errors of the means
-    errors_and_runs = ((relative, best.readings), (own_relative, own.readings))
-    run_scatter = max((error * sqrt(runs) for error, runs in errors_and_runs if runs > 1), default=0.0)  # of one run
-    relative = max(relative, run_scatter / sqrt(best.readings))
-    own_relative = max(own_relative, run_scatter / sqrt(own.readings))
+    relative_errors = ((error / speed, best.readings), (own_error / own_speed, own.readings))
+    # the mean of n runs has the scatter of one run, divided by √n, as its error
+    run_scatter = max((mean_error * sqrt(runs) for mean_error, runs in relative_errors if runs > 1), default=0.0)
+    relative, own_relative = (max(mean_error, run_scatter / sqrt(runs)) for mean_error, runs in relative_errors)
     return Quantity(speed, relative * speed).over(Quantity(own_speed, own_relative * own_speed))
 
 
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
-    """Yield why the gain of the best over `own` may not hold, the largest doubt first; `name` says what `own` is."""
+    """Yield why the gain of the best over the config `own` may not hold, as sentences, the largest doubt first.
+
+    `name` says what a person calls that config.
+    """
     if why := view.unlike_best(own) or view.failed_again:  # each is a sentence, or None
         yield f"the gain is unknown: {why}"
     if view.loaded:
@@ -124,7 +130,10 @@ def whole_training(gained: BestGain, own: Standing, best: Standing, name: str) -
 
 
 def _pause_notes(own: Standing, best: Standing) -> list[str]:
-    """Return what pauses cost, in the words of the notes of both configs' probes; those of the best come first."""
+    """Return what evaluations and saves cost, as sentences, those of the best first.
+
+    Each probe has noted this sentence itself, among its other notes.
+    """
     notes = [note for trial in (*best.trials, *own.trials) for note in trial.probe.notes]
     return [note.removesuffix(f"; {WITHOUT_PAUSE}") for note in notes if note.endswith(WITHOUT_PAUSE)]
 
@@ -135,7 +144,7 @@ def _step_share(config: Standing) -> float | None:
 
 
 def _start_ups(own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield the length of training from which on the slower start of the best pays; nothing where it starts as fast."""
+    """Yield from which length of training on the best is ahead, although it starts later; nothing where it does not."""
     own_start_s = over(fmean, [trial.probe.start_up_s for trial in own.trials])
     best_start_s = over(fmean, [trial.probe.start_up_s for trial in best.trials])
     before, after = own.samples_per_s, best.samples_per_s
@@ -143,5 +152,5 @@ def _start_ups(own: Standing, best: Standing, name: str) -> Iterator[str]:
         return
     later_s = best_start_s - own_start_s
     if later_s >= 5.0:  # less does not matter
-        pays = duration(later_s * after / (after - before))  # by then both have made as many samples
-        yield f"the best starts {duration(later_s)} later: it pays where {name} trains for over {pays}"
+        pays_s = later_s * after / (after - before)  # both have then made as many samples: before·t = after·(t - later)
+        yield f"the best starts {duration(later_s)} later: it pays where {name} trains for over {duration(pays_s)}"

@@ -149,6 +149,7 @@ def _row(case: CaseView, standing: Standing | None) -> ConfigRow | None:
     """Return a measured config as scripts read it; None where there is none."""
     if standing is None:
         return None
+    # the config and the best, both measured in the same way; None where they cannot be compared
     pair = None if case.unlike_best(standing) else case.comparable_pair(standing)
     times = None
     if pair and pair.config.samples_per_s and pair.best.samples_per_s:

@@ -14,13 +14,11 @@ from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
 from tuner.probe import METRICS, DeviceSummary
-from tuner.records.case_record import RunRecord
 from tuner.records.trial import OK, TrialRecord, pooled
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import FILES, INVERSES, LADDER, VARIANT, Case, grouped, launch_digest
+from tuner.study import FILES, INVERSES, LADDER, VARIANT, Case
 
-_DECIMALS = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}
 _UNITS = {
     "avg_util": "%",
     "max_util": "%",
@@ -43,7 +41,7 @@ def rounded(name: str, value: Any) -> Any:
     if not math.isfinite(value):
         return None
     unit = _UNITS.get(name.removesuffix("_se"), "")  # an error has its value's unit
-    decimals = _DECIMALS.get(unit)
+    decimals = {"%": 2, "1/s": 2, "s": 2, "W": 1, "MiB": 0, "J": 0}.get(unit)
     if decimals is None:
         return float(f"{value:.6g}")  # of another unit: six significant digits
     return round(value, decimals) if decimals else round(value)  # without decimals, a whole number without a point
@@ -76,14 +74,9 @@ _OF_DEVICE = {
 """Column that repeats for each device → the field of the device's summary."""
 
 
-def runs_by_config(runs: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Return the runs of a race by the digest of their config."""
-    return grouped(runs, lambda run: launch_digest(run.config))
-
-
-def race_row(runs: Sequence[RunRecord]) -> Row:
-    """Return the cells about the winner of a race; empty where there was none."""
-    winner = next(iter(standings(runs_by_config(runs))), None)  # the configs come with the best score first
+def race_row(case: CaseView) -> Row:
+    """Return the cells about the winner of a case's race; empty where there was none."""
+    winner = next(iter(standings(case.race_by_config)), None)  # the configs come with the best score first
     if winner is None or winner.mean is None:
         return {}
     return {
@@ -128,10 +121,14 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     """Return the row of any trial, with or without a result."""
     probe, failure = trial.probe, trial.probe.failure
     metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
+    own_names = (  # of the probe's record
+        *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
+        *("iterations", "launched", "measured_on", "out_dir", "digest"),
+    )
     return {
         **trial.config,
         **metrics,
-        **{name: rounded(name, getattr(probe, name)) for name in _OF_PROBE},
+        **{name: rounded(name, getattr(probe, name)) for name in own_names},
         "case": case.name,
         "method": case.method,
         "trial": trial.number,
@@ -144,13 +141,6 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
         "completed_at": _utc(trial.completed),
         "measured": ("warm" if probe.warm else "cold") if probe.launched else None,
     }
-
-
-_OF_PROBE = (
-    *("samples", "total_batch", "samples_per_s", "start_up_s", "window_s", "total_s"),
-    *("iterations", "launched", "measured_on", "out_dir", "digest"),
-)
-"""The columns of any trial that its probe record has under the same name."""
 
 
 def _beside_default(case: CaseView, standing: Standing) -> Row:
@@ -182,18 +172,14 @@ def best_by_case(study: StudyReader) -> Sheet:
         row = {"case": case.name, "method": case.method, "status": case.status}
         if case.best:
             row = best_row(case, case.best)
-        rows.append(row | {"trials": case.finished, "replay_of": case.replay_of} | race_row(case.race))
+        rows.append(row | {"trials": case.finished, "replay_of": case.replay_of} | race_row(case))
     return Sheet(_best_columns(study), rows)
-
-
-_MOST_ADDED = 20
-"""The columns that `best_by_case.tsv` has at most after its fixed part, measurements included (chosen)."""
 
 
 def _best_columns(study: StudyReader) -> list[str]:
     """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, the best, then measurements.
 
-    Measurements are left out where the columns after the fixed part would be more than `_MOST_ADDED`.
+    Measurements are left out where the columns after the fixed part would be more than 20 (chosen).
     """
     parameters = study.fields.parameters
     # at least two devices: the tool that tuner replaces has their columns in its tables
@@ -212,14 +198,13 @@ def _best_columns(study: StudyReader) -> list[str]:
     if any(case.race for case in study.cases):
         added += ["race_winner", "race_score", "race_score_se", "race_s", "race_runs"]
     measurements = [name for name in _measurements(study) if name not in {*fixed, *added}]
-    room = max(0, _MOST_ADDED - len(added))
-    return [*fixed, *added, *measurements[:room]]
+    return [*fixed, *added, *measurements[: max(0, 20 - len(added))]]
 
 
 def _measurements(study: StudyReader) -> list[str]:
     """Return the measurements of a study, the most important first: metrics whose constraints have barred a config."""
     metrics = study.fields.metrics
-    # a trial's reason names the metrics of the constraints that it breaks
+    # why a trial is not eligible is a text with the metrics of the constraints that it breaks
     words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     barring = [name for name in metrics if name in words_of_reasons]
     important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
@@ -246,6 +231,7 @@ def pareto(study: StudyReader) -> Sheet:
     objectives = dict.fromkeys(name for case in study.cases for name in case.objectives)
     values = [name for objective in objectives for name in (objective, f"{objective}_se")]
     columns = ["case", "method", "trial", *study.fields.parameters, *values]
+    # a metric of which less is better, such as joules per sample, is shown where its inverse is an objective
     columns += [name for name in FRONT_COLUMNS if INVERSES.get(name) in {None, *objectives}]
     columns += ["out_dir", "digest"]
     rows = [front_row(case, member) for case in study.cases for member in case.front]
@@ -258,19 +244,15 @@ def case_manifest(study: StudyReader, selected: Sequence[Case] = ()) -> Sheet:
     `selected`: the cases that the study wants; those that have not begun come last.
     """
     trainer = study.cases[0].record.trainer_name  # that of all cases
-    rows: list[Row] = []
-    file_options = dict[str, None]()  # of all cases, in the order of appearance
-    for case in study.cases:
-        file_options |= dict.fromkeys(case.record.files)
-        rows.append({**case.record.files, "case": case.name, "method": case.method, "mode": case.record.mode})
-    begun = {case.name for case in study.cases}
+    files = {case.name: dict(case.record.files) for case in study.cases}
+    rows: list[Row] = [{"case": case.name, "method": case.method, "mode": case.record.mode} for case in study.cases]
     for case in selected:
-        if case.name not in begun:
-            files = {name: case.options.get(name, "") for name in case.files}
-            file_options |= dict.fromkeys(files)
-            rows.append({**files, "case": case.name, "method": case.method, "mode": case.mode})
+        if case.name not in files:
+            files[case.name] = {name: case.options.get(name, "") for name in case.files}
+            rows.append({"case": case.name, "method": case.method, "mode": case.mode})
+    file_options = dict.fromkeys(name for files_of_case in files.values() for name in files_of_case)
     columns = ["case", "method", "mode", *(file_options or FILES), "trainer"]
-    return Sheet(columns, [row | {"trainer": trainer} for row in rows])
+    return Sheet(columns, [files[row["case"]] | row | {"trainer": trainer} for row in rows])
 
 
 def method_summary(study: StudyReader) -> Sheet:
@@ -292,7 +274,10 @@ def all_trials(study: StudyReader) -> Sheet:
 
 
 def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
-    """Return the row of a method: what the best configs of its cases reach, and what they cost."""
+    """Return the row of a method: what the best configs of its cases reach, and the seconds of all their probes.
+
+    A rung is a value of the ladder, mostly a number of environments; the safe rung runs in all cases.
+    """
     cases = [case for case in study.cases if case.method == method]
     ladder = ladder_of_study(study)
     rungs = [case.rung(case.best.config) for case in cases if case.best]

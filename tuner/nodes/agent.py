@@ -1,8 +1,9 @@
 """The watcher of one node: `python -m tuner.nodes.agent`, which `srun` starts for each node of a trial.
 
-It opens the node's devices once. Then it runs one part of a plan after another, and watches it as a probe of one
-machine is watched. What it sees it writes as JSON lines to its standard output. It ends everything when its standard
-input closes, or when the other side is silent: no end of a file reaches a task whose `srun` was killed.
+It opens the node's devices once. Then it runs one part of a plan after another (a part is what a plan does on this
+node), and watches it as a probe of one machine is watched. What it sees it writes as JSON lines to its standard output.
+It ends everything when its standard input closes, or when the other side is silent: no end of a file reaches a task
+whose `srun` was killed.
 """
 
 import errno
@@ -32,7 +33,7 @@ from tuner.progress import PROGRESS
 from tuner.study import escaped
 
 POLL_S = 0.05
-"""Seconds that the watcher waits for a line before it looks for all else."""
+"""Seconds that the watcher waits for a line of the trainer before it looks for requests and all else."""
 
 
 def say(kind: str, **fields: Any) -> None:
@@ -42,7 +43,7 @@ def say(kind: str, **fields: Any) -> None:
 
 
 def refuse(error: Exception) -> None:
-    """Tell the tuner why a request cannot be met. Any error but the tuner's own is one of this node's files."""
+    """Tell the tuner why a request cannot be met. An error that is not the tuner's own is about a file of this node."""
     name = type(error).__name__ if isinstance(error, TunerError) else "OutputError"
     say("refused", error=name, why=f"{error}")
 
@@ -51,6 +52,7 @@ def listen(mailbox: Mailbox) -> None:
     """Read requests from now on, and end this process if the tuner is silent and the usual end takes too long."""
 
     def read() -> None:
+        """Pass on what the tuner writes, until it is gone."""
         while not mailbox.is_gone.is_set():
             mailbox.feed(os.read(sys.stdin.fileno(), 1 << 16))
 
@@ -89,7 +91,13 @@ def node_lock(name: str, limit_s: float) -> socket.socket:
 
 
 def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
-    """Open the devices, and meet requests until the tuner is gone."""
+    """Open the devices, and meet requests until the tuner is gone.
+
+    Args:
+        mailbox: The requests after the first.
+        opening: The first request, which names the devices.
+        clock: Times the parts.
+    """
     spec, is_first_look = opening.spec, True
     process: probe.Process | None = None  # of the last part
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
@@ -110,8 +118,8 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
                     devices = first_devices(len(part.plan.slot.local_devices))
                     plan = part_of_plan(part, opening.number, devices.devices, launch_variables(spec, devices))
                     process = run_part(plan, devices, mailbox, clock)
-                case Word.LOOK:  # all nodes have opened their devices, so nothing of an earlier tuner runs on any
-                    if is_first_look:
+                case Word.LOOK:
+                    if is_first_look:  # all nodes have opened their devices, so nothing of an earlier tuner still runs
                         own_files.clean_up()
                     is_first_look = False
                     left = process.left if process else None
@@ -144,7 +152,7 @@ def _tell_until_end(
     mailbox: Mailbox,
     clock: probe.Clock,
 ) -> None:
-    """Tell what a process prints, counts and uses, until it has ended or the tuner ends it."""
+    """Tell the tuner what a process prints, counts and uses, until it has ended; end it once the tuner asks."""
     counts = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes)
     next_beat_s, has_ended = 0.0, False
     while not has_ended:

@@ -1,6 +1,7 @@
-"""The requests of the tuner to the watcher of a node, and the times by which each knows that the other one is there.
+"""The requests of the tuner to the watcher of a node, and the times by which each knows that the other side is there.
 
-A request is one line; an empty line is a sign of life. The watcher answers with JSON lines, which `Watcher` reads.
+A watcher is a process on a node, which runs the node's part of a plan for the tuner: see `agent`. A request is one
+line; an empty line is a sign of life. The watcher answers with JSON lines, which `Watcher` reads.
 """
 
 import base64
@@ -23,7 +24,7 @@ BEAT_S = 1.0
 SILENT_S = 30.0
 """Seconds without a sign of life after which the other side counts as gone."""
 ENDED_WITHIN_S = SILENT_S + BEAT_S + USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s
-"""Seconds after the last sign of life of the tuner in which a watcher has ended its part."""
+"""Seconds after the tuner's last sign of life, after which a watcher has surely ended its part."""
 BEAT = b"\n"
 """A sign of life of the tuner."""
 
@@ -62,9 +63,10 @@ def packed(request: Request) -> bytes:
 
 
 class Mailbox:
-    """The requests of the tuner, which is there while lines come."""
+    """The requests of the tuner as the watcher gets them; they also tell whether the tuner is still there."""
 
     def __init__(self, clock: Clock) -> None:
+        """Begin without requests. `clock`: times the silence of the tuner."""
         self.is_gone = Event()
         """Set once the tuner has closed the pipe, or is not there any more."""
         self._clock, self._heard_s = clock, clock.now()
@@ -72,7 +74,7 @@ class Mailbox:
         self._waiting: SimpleQueue[Request] = SimpleQueue()
 
     def feed(self, chunk: bytes) -> None:
-        """Take the bytes that have come; an empty chunk is the end."""
+        """Take the bytes that have come from the tuner; an empty chunk means that it has closed the pipe."""
         self._heard_s = self._clock.now()
         *lines, self._part_of_line = (self._part_of_line + chunk).split(b"\n")
         for line in filter(None, lines):  # an empty line is a mere sign of life
@@ -81,7 +83,7 @@ class Mailbox:
             self.is_gone.set()
 
     def next(self, timeout_s: float) -> Request | None:
-        """Return the next request; None if none comes in time."""
+        """Return the next request; None if none comes within `timeout_s`."""
         with suppress(Empty):
             return self._waiting.get(timeout=timeout_s) if timeout_s else self._waiting.get_nowait()
         return None

@@ -1,4 +1,8 @@
-"""A plan that runs on all nodes of a trial: the messages of their watchers become the output of one trainer."""
+"""A plan that runs on all nodes of a trial: the messages of their watchers become the output of one trainer.
+
+A watcher is a process on a node, which runs the node's part of the plan and tells what it sees: see `agent`. A watcher
+is gone when its connection has ended, and silent when no sign of life comes. Its ranks may then still run.
+"""
 
 import math
 import os
@@ -13,20 +17,20 @@ from tuner.errors import TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
 from tuner.nodes.watcher import Message, Watcher, end, messages_until, on_our_clock
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
-from tuner.probe.output import USUAL_BOUNDS, Log, unwritable
+from tuner.probe.output import USUAL_BOUNDS, Log
 from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.progress_files import CountLine, MergedCounts
 
 Item = TypeVar("Item")
 LEAVE_S = 10.0
-"""Seconds that the other nodes have to end after one has failed, so that the cause is heard and not only the echo."""
+"""Seconds that the other nodes have to end after one has failed: the first failure may be only a consequence."""
 QUIET_S = 5.0
 """Seconds without a sign of life after which a node is named where the probe fails for any reason."""
 
 
 class Waits(NamedTuple):
-    """How long a watcher may take to answer."""
+    """How long the tuner waits for a watcher, and how often it gives watchers a sign of life."""
 
     start_s: float = 120.0
     """Seconds for its start, and for the start of a part: `srun` waits for busy nodes."""
@@ -58,8 +62,15 @@ class NodeProcesses:
     ) -> None:
         """Start the plan's command on each node. Raises the errors of `Launch`, and the error of a node that refuses.
 
-        The person's files are protected until `end`. If ranks of a lost node may still write then, `end` leaves the
-        protection open and adds it to `protections`, so that the caller closes it.
+        Args:
+            plan: The plan.
+            watchers: The watchers of the nodes that the plan uses, the first node's first.
+            inbox: The messages of all watchers.
+            clock: Times the messages.
+            head: The host where the ranks of all nodes meet.
+            protections: The person's files are protected until `end`; see `own_files`. If ranks of a lost node may
+                still write then, `end` leaves the protection open and adds it here, so that the caller closes it.
+            waits: How long watchers may take to answer.
         """
         self._clock, self._inbox, self._origin_s, self._waits = clock, inbox, clock.now(), waits
         self.watchers = tuple(watchers)
@@ -86,10 +97,7 @@ class NodeProcesses:
         self._count_lines: deque[CountLine] = deque()
         self._counts = MergedCounts(lambda: take_all(self._count_lines)) if plan.is_counted else None
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
-        try:
-            self._log = Log(plan.slot.console)
-        except OSError as error:
-            raise unwritable(plan.slot.console, error) from error
+        self._log = Log(plan.slot.console)
         self._protection = _protected(plan)
         for watcher in self.watchers:
             watcher.ask(Part(plan=plan, head=head))
@@ -105,7 +113,7 @@ class NodeProcesses:
         Raises the error of a node that refuses.
         """
         for watcher in self.watchers:
-            if watcher.is_gone:  # its message may have been taken before this plan
+            if watcher.is_gone:  # the message about that may have been taken before this plan
                 self._take(Message(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
         for message in messages_until(self._inbox, self._clock, limit_s):
@@ -134,10 +142,11 @@ class NodeProcesses:
         return lines
 
     def _print(self, text: str, at_s: float, stream: Literal["console", "progress"]) -> None:
+        """Add a line that came at `at_s` to those that `lines` returns next."""
         self._lines.append(OutputLine(t_s=at_s - self._origin_s, text=text, stream=stream))
 
     def _silence(self, limit_s: float) -> str | None:
-        """Say which running nodes have given no sign of life for longer than `limit_s`; None if each has given one."""
+        """Return in words which running nodes have given no sign of life for `limit_s`; None if each has given one."""
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
         return f"no word from {', '.join(silent)} for {limit_s:g} s" if silent else None
@@ -148,7 +157,7 @@ class NodeProcesses:
         match message.content:
             case _ if watcher not in self.watchers:
                 pass
-            case {"kind": "line", "text": text, "stream": "progress"}:
+            case {"kind": "line", "text": text, "stream": "progress"}:  # a message of the trainer
                 self._print(on_our_clock(text, watcher.clock.behind_s), message.at_s, "progress")
             case {"kind": "line" | "srun" as kind, "text": text}:
                 watcher.recent.append(text)
@@ -207,7 +216,7 @@ class NodeProcesses:
     def exit_code(self) -> int | None:
         """Return the exit code of the node that failed first, or 0 once all have ended; None while any runs.
 
-        After a failure, the other nodes have `LEAVE_S` to tell of it, too.
+        After a failure, it stays None for `LEAVE_S`, so that the other nodes can tell of theirs.
         """
         others_had_time = self._clock.now() - self._failed_s > LEAVE_S
         if others_had_time:
@@ -255,15 +264,13 @@ class NodeProcesses:
         for watcher in unanswered:
             watcher.ask(Word.END)
         answers = messages_until(self._inbox, self._clock, self._waits.end_s)
-        while any(map(self._may_answer, unanswered)) and (message := next(answers, None)):
+        while any(self._clock.now() - watcher.heard_s <= SILENT_S for watcher in unanswered):
+            if (message := next(answers, None)) is None:  # the time for answers is over
+                break
             self._take(message)
             unanswered = [watcher for watcher in unanswered if watcher.code is None]
         end(unanswered, self._clock)
         self._may_have_left_ranks |= bool(unanswered)
-
-    def _may_answer(self, watcher: Watcher) -> bool:
-        """Return whether a watcher has lately given a sign of life."""
-        return self._clock.now() - watcher.heard_s <= SILENT_S
 
 
 def take_all(queue: "deque[Item]") -> list[Item]:

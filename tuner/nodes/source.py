@@ -1,4 +1,7 @@
-"""The devices of all nodes of a trial, read by a watcher on each node; see `agent`."""
+"""The devices of all nodes of a trial, read by a watcher on each node: a process of the tuner's own; see `agent`.
+
+A watcher that is gone or silent is lost. Until another one has answered on its node, ranks may still run there.
+"""
 
 import atexit
 import os
@@ -97,7 +100,7 @@ class Nodes:
         """Give all watchers signs of life until the nodes are closed."""
         while not self._is_closed.wait(self._waits.beat_s):
             for watcher in tuple(self._watchers):
-                watcher.line.send(BEAT)
+                watcher.connection.send(BEAT)
 
     def _start_watchers(self, numbers: Sequence[int]) -> dict[str, Mapping[str, Any]]:
         """Start watchers on the hosts with these numbers, and return host → its message about its devices.
@@ -149,7 +152,7 @@ class Nodes:
         self._watchers.clear()
 
     def _recover(self) -> None:
-        """Start lost watchers again, and then restore the person's files. Raises DeviceError.
+        """Start lost watchers again, and then end the protections of the person's files. Raises DeviceError.
 
         A new watcher answers only when nothing of the lost one runs any more, so nothing writes to the files then.
         """
@@ -245,7 +248,7 @@ def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.Pro
 
 
 def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
-    """Return the node that a failure is about; None if there is none, or several.
+    """Return the host of the node that a failure is about; None if there is none, or several.
 
     It is the node whose kernel has killed processes, or the node whose console alone shows the failure's line. The
     failure's detail may quote this line, shortened, between other words. So the longest line in the detail decides.

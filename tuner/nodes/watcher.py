@@ -1,6 +1,7 @@
 """The watcher of a node as the tuner knows it, and the step of SLURM in which it runs.
 
-What a watcher sees comes back through the pipes of `srun`: no port is opened for it, and no file is waited for.
+A watcher is a process of the tuner's own on a node: see `agent`. It runs the node's part of a plan. What a watcher sees
+comes back through the pipes of `srun`: no port is opened for it, and no file is waited for.
 
 The clocks of nodes differ. Each message tells the time on its node's clock, and the fastest message tells by how much
 that clock is behind ours; the error is the time that this message travelled.
@@ -92,10 +93,10 @@ def srun(host: str) -> list[str]:
 
 
 class Step:
-    """A step of SLURM on one node; a `Connection`."""
+    """A step of SLURM on one node, in which `srun` runs the node's watcher; a `Connection`."""
 
     def __init__(self, host: str, hear: Callable[[str], None], end: Callable[[], None]) -> None:
-        """Start it; see `Connect`."""
+        """Start the step; for the arguments see `Connect`."""
         try:
             self.process = subprocess.Popen(
                 srun(host),
@@ -154,7 +155,7 @@ class Watcher:
     """The watcher of one node, as this side knows it."""
 
     def __init__(self, host: str, number: int, inbox: "SimpleQueue[Message]", clock: Clock, connect: Connect) -> None:
-        """Start it. Its messages go to the inbox, but not its mere signs of life."""
+        """Start the watcher of the node `number` on a host. Its messages go to the inbox, but not its signs of life."""
         self.host, self.number = host, number
         self.clock = NodeClock()
         self.heard_s = clock.now()
@@ -170,14 +171,14 @@ class Watcher:
         self.recent: deque[str] = deque(maxlen=2000)
         """The last lines of the console of its part."""
         self._inbox, self._now = inbox, clock.now
-        self.line = connect(host, self._hear, self._end)
+        self.connection = connect(host, self._hear, self._end)
 
     def ask(self, request: Request) -> None:
         """Send a request. Before the request for a part, forget how the last part ended and what it printed."""
         if isinstance(request, Part):
             self.code = None
             self.recent.clear()
-        self.line.send(packed(request))
+        self.connection.send(packed(request))
 
     def _hear(self, text: str) -> None:
         """Take a line of the watcher, or of `srun`, into account, and put it into the inbox as a message."""
@@ -194,6 +195,7 @@ class Watcher:
             self._inbox.put(Message(self, self.heard_s, message))
 
     def _end(self) -> None:
+        """Note that the connection has ended, and put a message about it into the inbox."""
         self.is_gone = True
         self._inbox.put(Message(self, self._now(), {"kind": "gone"}))
 
@@ -212,11 +214,11 @@ def end(watchers: Sequence[Watcher], clock: Clock) -> None:
     A signal to a watcher that has ended does nothing, and the wait for it takes no time.
     """
     for watcher in watchers:
-        watcher.line.hang_up()
+        watcher.connection.hang_up()
     _join(watchers, clock, USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for watcher in watchers:
-            watcher.line.kill(number)
+            watcher.connection.kill(number)
         _join(watchers, clock, USUAL_BOUNDS.term_grace_s)
 
 
@@ -224,4 +226,4 @@ def _join(watchers: Sequence[Watcher], clock: Clock, limit_s: float) -> None:
     """Wait until all watchers have ended, at most `limit_s` for all of them together."""
     end_s = clock.now() + limit_s
     for watcher in watchers:
-        watcher.line.join(end_s - clock.now())
+        watcher.connection.join(end_s - clock.now())

@@ -1,4 +1,8 @@
-"""Reads printed counts, and continues counts that start again at each epoch. Pure."""
+"""Reads printed counts, and continues counts that start again at each epoch. Pure.
+
+The end of a count is the number that it will reach, such as 100 in `12/100`. A trainer may draw several progress bars,
+one for the training and one for an evaluation: then only the bar that trains counts.
+"""
 
 import math
 import re
@@ -16,7 +20,7 @@ _POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
 
 
 def numeral(line: str, begin: int, end: int) -> str:
-    """Return the text of the whole number in a line from `begin` on, if a pattern has matched only the part to `end`.
+    """Return the text of the whole number that begins at `begin`, where a pattern has matched only the part to `end`.
 
     A pattern such as `\\d+` matches `12` of `12,800`, `1` of `1.28e+04` and `12` of `12.8K`. A letter that may stand
     for a power, such as the letter of `1.8m`, is part of the number, too: `number` knows what it means, or refuses it.
@@ -62,7 +66,7 @@ def is_rounded(text: str) -> bool:
 
 
 class _Bar(NamedTuple):
-    """A line of a progress bar."""
+    """A line of a progress bar: `printed` steps are done, and it ends at `end`."""
 
     end: float
     printed: float
@@ -115,7 +119,7 @@ class EpochCounter:
             epoch: the number of the epoch, if the trainer prints it.
             end: the last count of an epoch, if the trainer prints it.
         """
-        # with the numbers of epochs, bars need not be told apart
+        # where epochs are numbered, bars need not be told apart
         if epoch is None and not self._follow_bars(printed, end):
             return None
         if self._first is None:
@@ -128,7 +132,7 @@ class EpochCounter:
             self._begin_epoch(printed)
         self._first = min(self._first, printed)
         self._largest_step = max(self._largest_step, printed - self._last)
-        if printed >= self._last:  # else another rank lags behind
+        if printed >= self._last:  # a smaller count is that of another rank, which lags behind
             self._last, self._end = printed, end
         if epoch is not None:
             self._epoch = epoch
@@ -165,12 +169,13 @@ class EpochCounter:
     def _starts_again(self, printed: float, epoch: float | None) -> bool:
         """Return whether this is the first line of a new epoch.
 
-        A count that falls before half the length of the last epoch is taken for that of another rank.
+        The number of the epoch shows it. Without one, the count has fallen far. If it falls before half the length of
+        the last epoch, it is taken for that of another rank.
         """
         if epoch is not None and self._epoch is not None:
-            return epoch > self._epoch and printed <= self._last  # a count over all epochs goes on
+            return epoch > self._epoch and printed <= self._last  # a larger count goes on over all epochs
         falls_far = self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
-        has_moved = self._largest_step > 0.0  # else the two lines may be those of two ranks
+        has_moved = self._largest_step > 0.0  # without a step, the two lines may be those of two ranks
         last_length = self.epoch_lengths[-1] if self.epoch_lengths else 0.0
         return falls_far and has_moved and self._last >= last_length / 2
 
@@ -192,7 +197,7 @@ class EpochCounter:
 
     @property
     def _is_complete(self) -> bool:
-        """Whether the epoch has come near its printed end, or the next count would be beyond it."""
+        """Whether the epoch has come near its printed end, or the next step would lead beyond it."""
         return self._end is not None and self._last >= min(self.NEAR_END * self._end, self._end - self._largest_step)
 
 

@@ -1,11 +1,15 @@
-"""Finds out from a trainer's output why it failed: by rules that lines match, and by the first exception. Pure."""
+"""Finds out from a trainer's output why it failed: by rules that lines match, and by the first exception. Pure.
+
+A clue is a line that says something about a failure. When a process ends, others that wait for it raise exceptions,
+too: the first exception is the cause of a crash, and these are its consequences. Rules are those of `failures.toml`.
+"""
 
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.probe.kinds import BREACH, KILLED, RULES, SESSION, FailureKind
 from tuner.probe.output import MAX_LINE_BYTES, plain
@@ -16,14 +20,14 @@ OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
 REPORTED = "told"
 """The name of the rule of a failure whose kind the trainer itself reported."""
 NO_OUTPUT = "no output"
+"""What stands for the last words of a trainer that has printed nothing."""
 
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: |$)")
 """Matches the last line of most Python tracebacks, with or without the prefix of a rank."""
 _FRAME = re.compile(r'^\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+)')
 
 
-@dataclass(frozen=True, slots=True)
-class Clue:
+class Clue(NamedTuple):
     """A line of the output, or the trainer's own report, that says something about a failure."""
 
     t_s: float
@@ -32,9 +36,9 @@ class Clue:
     rank: int | None = None
     """The rank that wrote it, where that is known."""
     is_fatal: bool = False
-    """Whether a rank may be dying."""
+    """Whether it shows that a rank may be dying."""
     is_certain: bool = False
-    """Whether a process is dying: no process writes such a line and goes on."""
+    """Whether it shows that a process is dying: none writes such a line and goes on."""
     kind: FailureKind | None = None
     """The kind of the failure that the trainer itself reported."""
 
@@ -44,6 +48,7 @@ class _Stream:
     """The tracebacks of one process, or of all processes that put the same prefix before their lines."""
 
     is_open: bool = False
+    """Whether the last line of the traceback is still to come."""
     is_linked: bool = False
     """Whether a line has said that the next traceback belongs to the same chain of exceptions."""
     is_consequence: bool = False
@@ -53,7 +58,7 @@ class _Stream:
     expects_statement: bool = False
     """Whether the next line is the statement of a frame."""
     cause: Clue | None = None
-    """The last exception that followed from no other process."""
+    """The last exception that no end of another process has caused."""
 
     def begin(self) -> None:
         """Begin a traceback. It belongs to the chain of the last one if a line has linked them."""
@@ -69,7 +74,7 @@ class _Stream:
 
 
 class RootCauses:
-    """Collects exceptions from an output, line by line."""
+    """Follows the tracebacks in an output, line by line, to tell which exception began a crash."""
 
     SURVIVED_S = 30.0
     """A process that raised an exception this many seconds before the next exception has survived it."""
@@ -90,10 +95,10 @@ class RootCauses:
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
-        self._speaking: dict[str, str] = {}
-        """Who writes lines, by their prefix → the stream whose traceback came last."""
-        self._announced: dict[str, str] = {}
-        """Who writes lines → the child process that a line such as `Process SpawnProcess-1:` has named."""
+        self._current_keys: dict[str, str] = {}
+        """A writer, by its prefix or rank → the key of the stream whose traceback it has written last."""
+        self._named_children: dict[str, str] = {}
+        """A writer → the child process that its line, such as `Process SpawnProcess-1:`, has named."""
         self._consequence: Clue | None = None
         """The last exception that followed from the end of another process."""
 
@@ -106,14 +111,14 @@ class RootCauses:
         prefix = match[0] if match else ""
         line = text[len(prefix) :].rstrip()
         writer = f"{prefix if rank is None else rank}"
-        stream = self._streams.get(self._speaking.get(writer, writer))
+        stream = self._streams.get(self._current_keys.get(writer, writer))
         is_in_traceback = stream is not None and stream.is_open
-        # a frame alone begins one, too: its header may be lost
+        # a frame alone begins a traceback, too: its header may be lost
         begins_traceback = self._HEADER.search(line) or (not is_in_traceback and _FRAME.match(line))
         if begins_traceback:
             if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
-                self._speaking[writer] = writer + self._announced.pop(writer, "")
-                stream = self._stream(self._speaking[writer])
+                self._current_keys[writer] = writer + self._named_children.pop(writer, "")
+                stream = self._stream(self._current_keys[writer])
             stream.begin()
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
@@ -123,10 +128,10 @@ class RootCauses:
         elif stream and self._LINK.match(line):
             stream.is_linked = True
         elif self._CHILD.match(line):
-            self._announced[writer] = line
+            self._named_children[writer] = line
 
     def forget(self, before_s: float) -> None:
-        """Forget the exceptions before this time."""
+        """Forget the exceptions before this time: the training has gone on after them."""
         for stream in self._streams.values():
             if stream.cause and stream.cause.t_s < before_s:
                 stream.cause = None
@@ -154,7 +159,7 @@ class RootCauses:
         return self.root_cause or self._consequence
 
     def _stream(self, key: str) -> _Stream:
-        """Return the stream of a key: a writer, and the child process that it has announced, if any."""
+        """Return the stream of a writer; `key` is its prefix or rank, and the child process that it has named."""
         if key not in self._streams and len(self._streams) >= 64:  # chosen: others are not followed, to save memory
             return _Stream()
         return self._streams.setdefault(key, _Stream())
@@ -184,6 +189,10 @@ def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
 
     Under torchrun, a rank that ends without an exception of its own, as by `SystemExit("unknown key")`, has written the
     last line before those of torchrun.
+
+    Args:
+        causes: The exceptions in the output.
+        lines: The last lines of the output.
     """
     best = causes.best_known
     if best is None or "ChildFailedError" in best.text:
@@ -201,7 +210,7 @@ def quoted(line: str) -> str:
 
 
 class Evidence:
-    """Collects the signs of a failure from a trainer's output, until an iteration shows that there was none."""
+    """Collects the clues to a failure from a trainer's output, until an iteration shows that there was none."""
 
     KILL_SEEN_S = 3.0
     """A killed process is named at most this many seconds after its death: the guard must see it in two looks."""
@@ -231,7 +240,10 @@ class Evidence:
 
     @property
     def is_certain(self) -> bool:
-        """Whether some line shows that a process is dying. A session may survive two breaches of its protocol."""
+        """Whether some line shows that a process is dying, as does the third breach of a session's protocol.
+
+        A session may survive two: see `tuner.progress` for the protocol.
+        """
         return any(clue.is_certain for clue in self._all_clues()) or len(self._clues.get(SESSION, ())) > 2
 
     @property
@@ -240,13 +252,20 @@ class Evidence:
         return self._clues.get(REPORTED, ())
 
     def feed_report(self, message: Mapping[str, Any], t_s: float) -> None:
-        """Add the trainer's own `failed` record: its detail counts as output, and its kind comes before all rules."""
+        """Add the message with which the trainer itself reports a failure.
+
+        Its `detail` counts as output, too, and its `kind` comes before all rules.
+
+        Args:
+            message: The message, which a script may have written: its fields may be anything.
+            t_s: When it came.
+        """
         lines = map(plain, str(message.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
         rank = message.get("rank")
-        if type(rank) is not int or not 0 <= rank < 1_000_000:  # a script may write anything
+        if type(rank) is not int or not 0 <= rank < 1_000_000:
             rank = None
-        causes = RootCauses()  # of the detail alone
+        causes = RootCauses()  # those in the detail alone
         for text in texts:
             self.feed(text, t_s, rank)
             causes.feed(text, t_s, rank)
@@ -276,10 +295,10 @@ class Evidence:
             self._tail.popleft()
 
     def failure(self) -> Failure | None:
-        """Return the failure that the trainer reported, or else the failure of the first rule that matched.
+        """Return the failure that the trainer reported, or else that of the first rule that matched; None if none did.
 
         Of several reports, a report of memory comes first: other ranks may fail because of it. If a rule shows the same
-        kind of failure as the report, the rule's failure is returned, because it may have an overshoot.
+        kind of failure as the report, the rule's failure is returned, because it may say how much memory was missing.
         """
         printed = self._printed_failure()
         reports = [(clue, clue.kind) for clue in self.reported if clue.kind]
@@ -291,7 +310,7 @@ class Evidence:
         return Failure(kind=kind, rule=REPORTED, detail=report.text, rank=report.rank)
 
     def _printed_failure(self) -> Failure | None:
-        """Return the failure of the first rule whose lines show more than a consequence; None without one."""
+        """Return the failure of the first rule that matched lines other than consequences; None without such a rule."""
         for kind, rule in RULES:
             if (clues := self._clues.get(rule.name)) and not self._is_consequence(kind, rule.name, clues):
                 lines = [clue.text for clue in clues]
@@ -314,7 +333,7 @@ class Evidence:
         cause = self.cause
         if cause is None:
             return False
-        # a rank that was killed first, and named a moment later, is itself the cause
+        # a rank that was killed before the exception, and named a moment after it, is itself the cause
         was_killed_later = rule == KILLED and cause.t_s < clues[0].t_s - self.KILL_SEEN_S
         return kind is FailureKind.NCCL or was_killed_later
 
@@ -325,6 +344,7 @@ class Evidence:
             clues.append(clue)
 
     def _all_clues(self) -> Iterator[Clue]:
+        """Return the clues of all rules."""
         return chain.from_iterable(self._clues.values())
 
     @property
@@ -373,4 +393,5 @@ def _overshoot_mib(line: str) -> float | None:
 
 
 def _size_mib(number: str, unit: str | None) -> float:
+    """Return a size in MiB; `unit` is the unit of `number`, GiB or MiB."""
     return float(number) * (MIB_PER_GIB if unit == "GiB" else 1)

@@ -2,10 +2,11 @@
 
 The tuner starts the guard as a script, `python -I -S guard.py GRACE_SECONDS COMMAND…`. Its standard input is one end
 of a socket pair. The guard is the subreaper of every process below the command, so it also finds grandchildren that
-left the command's process group, and each of them carries the guard's mark in its environment: `orphans.py` ends what
-a killed guard leaves behind. The guard ends all processes in three cases: the command exits, the tuner asks for it,
-or the tuner is gone (even after `kill -9`, because the socket closes). It sends TERM first, and KILL after the grace
-time.
+left the command's process group. Each of them names the guard in its environment: by this mark, `end_orphans` of
+`process.py` finds and ends what a killed guard leaves behind.
+
+The guard ends all processes in three cases: the command exits, the tuner asks for it, or the tuner is gone (even after
+`kill -9`, because the socket closes). It sends TERM first, and KILL after the grace time.
 
 The guard writes JSON lines to the socket: `{"pid": …}` when the command runs, `{"exit": code}` when no process is
 left, and `{"error": text}` when the command cannot be started.
@@ -35,10 +36,8 @@ import sys
 import time
 from collections.abc import Callable
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 MARK = "TUNER_GUARD"
-"""The environment variable by which every process below the command names its guard."""
+"""The environment variable by which every process below the command names its guard: see `identity`."""
 MEMORY = "TUNER_MEMORY_MIB"
 """The environment variable with the memory that each process below the command may have (setrlimit(2), RLIMIT_DATA)."""
 POWER = "TUNER_POWER_W"
@@ -61,7 +60,7 @@ def main() -> None:
     """Run the given command until the command or the tuner ends."""
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
     libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER (linux/prctl.h): orphans below become children of this process
     signal.signal(signal.SIGTERM, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited by the trainer
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide all exit codes
     power = PowerLimits()
@@ -89,19 +88,21 @@ def main() -> None:
 
 
 def _prepare(libc: ctypes.CDLL) -> None:
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Prepare the new process for the command: it dies with this process, and its memory is limited."""
+    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG (linux/prctl.h)
     if limit := os.environ.get(MEMORY):
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit) << 20, int(limit) << 20))
 
 
 def _say(tuner: socket.socket, **message: object) -> None:
+    """Write a message to the tuner; nothing happens if the tuner is gone."""
     with contextlib.suppress(OSError):
         tuner.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _wait_for_either(trainer: "subprocess.Popen[bytes]", tuner: socket.socket) -> None:
     """Return when the command has exited, or the tuner has sent something or is gone; report killed processes."""
-    exited = os.pidfd_open(trainer.pid)
+    exited = os.pidfd_open(trainer.pid)  # becomes readable when the command has exited
     before: dict[int, str] = {}
     reported: set[int] = set()
     ready: list[int | socket.socket] = []
@@ -109,6 +110,7 @@ def _wait_for_either(trainer: "subprocess.Popen[bytes]", tuner: socket.socket) -
         ready, _, _ = select.select([exited, tuner], [], [], SCAN_S)
         if tuner not in ready:
             now = killed(os.getpid())
+            # its parent may be about to collect a process, so it counts at its second look; at the end, at its first
             for pid in (now.keys() if ready else now.keys() & before.keys()) - reported:
                 _write(f"\n[tuner] process {pid} was killed by {now[pid]}\n")
                 reported.add(pid)
@@ -178,10 +180,14 @@ def end_all(
 
 
 class PowerLimits:
-    """The power limits of cards: sets them, and restores what they were. Needs root, as NVML does."""
+    """Sets the power limits of cards, and restores what they were. Needs root, as NVML does.
+
+    For each card, a note keeps the limit that it had before. So the next guard can restore it if this one is killed. A
+    note is a link in a folder. Its target is the identity of the guard, and then the limit before, in milliwatts.
+    """
 
     def __init__(self, notes: str = "/run", load: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> None:
-        """`notes`: the folder in which the limits before are noted, one link for a card; its target is the note."""
+        """`notes`: the folder of the notes. `load`: opens NVML's library."""
         self._prefix = f"{notes}/tuner-power-"
         self._load = load
         self._set: list[str] = []
@@ -204,10 +210,7 @@ class PowerLimits:
             self._restore(self._set.pop())
 
     def restore_left(self) -> None:
-        """Restore the limits that guards have left because they were killed.
-
-        A note is a link. Its target is the identity of the guard, and then the limit before, in milliwatts.
-        """
+        """Restore the limits that guards have left because they were killed: their notes name no living process."""
         folder, _, prefix = self._prefix.rpartition("/")
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):  # noqa: PTH208 - as below
@@ -227,6 +230,7 @@ class PowerLimits:
             os.unlink(note)  # noqa: PTH108 - as below
 
     def _card(self, uuid: str) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
+        """Return NVML's library and its handle of a card. Raises OSError."""
         library, card = self._load("libnvidia-ml.so.1"), ctypes.c_void_p()
         self._check(library, uuid, library.nvmlInit_v2())
         self._check(library, uuid, library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(card)))
@@ -234,6 +238,7 @@ class PowerLimits:
 
     @staticmethod
     def _check(library: ctypes.CDLL, uuid: str, status: int) -> None:
+        """Raise OSError if the status of a call of NVML is an error."""
         if status:
             library.nvmlErrorString.restype = ctypes.c_char_p
             why = library.nvmlErrorString(status) or b"no reason"
@@ -241,7 +246,10 @@ class PowerLimits:
 
 
 def identity(pid: int) -> str:
-    """Name a process for good: its namespace of process ids, its id, and its start in clock ticks; "" for none."""
+    """Return a name of a process that no later process gets, not even with the same id; "" for no process.
+
+    It consists of the namespace of process ids, the process id, and the start of the process in clock ticks.
+    """
     try:
         return f"{os.readlink('/proc/self/ns/pid')}/{pid}/{_fields(pid)[START]}"  # noqa: PTH115 - pathlib takes long to import
     except OSError:
@@ -273,15 +281,16 @@ def descendants(root: int) -> dict[int, list[str]]:
                 pid = int(entry.name)
                 fields[pid] = _fields(pid)
                 children.setdefault(int(fields[pid][PARENT]), []).append(pid)
-    found, rest = {}, [root]
-    while rest:
-        below = children.get(rest.pop(), [])
+    found, unvisited = {}, [root]
+    while unvisited:
+        below = children.get(unvisited.pop(), [])
         found |= {pid: fields[pid] for pid in below}
-        rest += below
+        unvisited += below
     return found
 
 
 def _fields(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the process's name. Raises OSError if there is no such process."""
     # pathlib would double this script's start-up time; the kernel cuts names after 15 bytes, even mid-character
     with open(f"/proc/{pid}/stat", errors="replace") as stat:  # noqa: PTH123
         return stat.read().rpartition(")")[2].split()

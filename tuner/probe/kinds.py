@@ -25,7 +25,10 @@ class Blame(StrEnum):
 KILLED = "killed"
 """The name of the rule that a killed rank matches."""
 SESSION = "session"
-"""The name of the rule that a broken session protocol matches; the rules of all other kinds come before it."""
+"""The name of the rule that lines about a broken session protocol match. It comes last: other rules tell the cause.
+
+In a session, a started trainer serves one probe after another: see `tuner.progress` for the protocol.
+"""
 BREACH = "[tuner] session: "
 """A line about a broken session protocol begins with this text."""
 _TABLES = tomllib.loads(Path(__file__).with_name("failures.toml").read_text(encoding="utf-8"))
@@ -71,7 +74,7 @@ class FailureKind(StrEnum):
     INTERRUPTED = "interrupted"
 
     def __new__(cls, word: str) -> "FailureKind":
-        """Make a member of the enumeration with the contents of its table in `failures.toml`."""
+        """Make the member with this word, and give it the contents of its table in `failures.toml`."""
         table = _TABLES[word]
         member = str.__new__(cls, word)
         member._value_ = word

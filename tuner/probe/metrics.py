@@ -37,7 +37,7 @@ class Metric:
 def _of_devices(
     combine: Callable[[Sequence[float]], float], value: Callable[[DeviceSummary], float | None]
 ) -> Callable[[ProbeResult], float | None]:
-    """Return a function that combines the known values of a result's devices."""
+    """Return a function that returns `combine` of the `value`s of a result's devices; None if none is known."""
     return lambda result: over(combine, map(value, result.devices))
 
 
@@ -47,7 +47,7 @@ def spread(numbers: Sequence[float]) -> float:
 
 
 def _of_idlest(quantity: str) -> Metric:
-    """Return the metric of a busy share, `util` or `sm`, on the device where the share is the smallest."""
+    """Return the metric of a busy share, `util` or `sm`, on the idlest device: that with the smallest share."""
     mean = attrgetter(f"{quantity}_mean_pct")
 
     def read(what: str, unknown: float | None, result: ProbeResult) -> Any:
@@ -136,9 +136,13 @@ def full(objective: str) -> float:
 
 
 def target_error(result: ProbeResult, objective: str, target_pct: float) -> float:
-    """Return the standard error that is precise enough, in the objective's unit.
+    """Return the standard error with which a value is precise enough, in the objective's unit.
 
-    For a percentage, `target_pct` is in percentage points. For any other objective it is a percentage of the value.
+    Args:
+        result: A result with the objective's value.
+        objective: The name of the objective.
+        target_pct: The error that the study asks for: in percentage points where the objective is a percentage, and in
+            percent of the value otherwise.
     """
     if _BY_NAME[objective].unit == "%":
         return target_pct
@@ -156,9 +160,12 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
 
 
 def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeResult:
-    """Return a result with a note in place of its samples/s if their standard error is above a tenth.
+    """Return a result with a note in place of its samples/s if their standard error is above a tenth of them.
 
-    `needed` names the metrics of the study's objectives and constraints. A speed that is needed stays, with its error.
+    Args:
+        result: The result of a probe.
+        needed: The metrics of the study's objectives and constraints. If samples/s, or a metric that is computed from
+            it, is among them, the speed stays with its error, however large that is.
     """
     speed, standard_error = result.samples_per_s, result.samples_per_s_se
     is_needed = bool({SAMPLES_PER_S, *INVERSES, *INVERSES.values()} & {*needed})
@@ -166,7 +173,7 @@ def with_sure_speed(result: ProbeResult, needed: Collection[str] = ()) -> ProbeR
         return result
     note = f"{NO_RATE}: {speed:.3g} ± {standard_error:.2g} is too unsure to compare"
     removed: dict[str, Any] = {}
-    for name in (SAMPLES_PER_S, *INVERSES.values()):  # the others are computed from it
+    for name in (SAMPLES_PER_S, *INVERSES.values()):  # the latter are computed from the former
         removed |= {name: None, f"{name}_se": None}
     return replace(result, **removed, notes=(*result.notes, note))
 

@@ -11,9 +11,8 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
@@ -78,13 +77,14 @@ def unwritable(file: str | Path, error: OSError) -> OutputError:
 
 
 class Mask:
-    """Replaces values by references. A value is found as it is, line by line, as a string of JSON, and as `repr`.
+    """Hides the values of variables in a text, such as keys: the reference `${NAME}` takes the place of each.
 
-    Other text is hidden if it has the form of a key.
+    A value is found as it is, line by line, as a string of JSON, and as `repr`. Other text in the form of a key is
+    hidden, too.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        """Find all spellings of some values. `values`: the variables, name → value; their names make the references."""
+        """Prepare to hide some values. `values`: the variables, name → value; their names make the references."""
         self._references: dict[str, str] = {}
         """The spelling of a value → the reference that stands in its place."""
         for name, value in values.items():
@@ -113,6 +113,7 @@ def _is_long_enough(value: str) -> bool:
 
 
 NO_MASK = Mask({})
+"""Hides only what has the form of a key."""
 
 
 def record(text: str) -> dict[str, Any]:
@@ -161,7 +162,10 @@ class LineSplitter:
         return [text] if text else []
 
     def _shortened(self, line: bytes) -> bytes:
-        """Return a line without its middle if it is too long. Values are hidden first, so that none is cut in two."""
+        """Return a line, without its middle if it is too long.
+
+        Then values are hidden before the cut, so that no half of a value stays.
+        """
         if len(line) <= MAX_LINE_BYTES:
             return line
         line = self._mask.text(plain(line.decode(errors="surrogateescape"))).encode(errors="surrogateescape")
@@ -226,8 +230,7 @@ class Tail:
         return [line.decode(errors="replace") for line in lines.splitlines()]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """How long the end of a started process may take, and how much of its output is kept."""
 
     term_grace_s: float = 3.0
@@ -249,14 +252,18 @@ class Bounds:
 
 
 USUAL_BOUNDS = Bounds()
+"""The bounds of every probe; tests take shorter ones."""
 
 
 class Log:
     """A file of at most `room_bytes` bytes that only its owner can read. It remembers the first error in writing it."""
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
-        """Open the file. Raises OSError when it cannot be opened."""
-        self._file = open_anew(path)
+        """Open the file. Raises OutputError when it cannot be opened."""
+        try:
+            self._file = open_anew(path)
+        except OSError as error:
+            raise unwritable(path, error) from error
         self._path, self._room_bytes = path, room_bytes
         self._error: OSError | None = None
         """The first error."""
@@ -291,7 +298,7 @@ class Log:
 
 
 class _LineQueue:
-    """Lines that one thread hands to another. While too many bytes are in the queue, the thread that adds waits."""
+    """Lines that one thread hands to another. While more than `most_bytes` wait, the thread that adds waits."""
 
     def __init__(self, most_bytes: float) -> None:
         self._most_bytes = most_bytes
@@ -329,7 +336,7 @@ class Console:
     def __init__(
         self,
         pipe: int,
-        log: Path,
+        log: Log,
         clock: Clock,
         origin_s: float,
         *,
@@ -340,17 +347,17 @@ class Console:
 
         Args:
             pipe: The file descriptor of the pipe, which is closed at its end.
-            log: The file that keeps the lines.
+            log: Keeps the lines; it is closed at the end of the pipe.
             clock: Says when each line was read.
             origin_s: The time on this clock at which the probe's time is 0.
-            bounds: How much may wait and be kept, and how long the end may take.
+            bounds: How much may wait, and how long the end may take.
             mask: Hides values in the lines and in the log.
         """
         self._pipe = pipe
         self._clock = clock
         self._origin_s = origin_s
         self._queue = _LineQueue(bounds.waiting_bytes)
-        self._log = Log(log, bounds.log_bytes)
+        self._log = log
         self._bounds = bounds
         self._mask = mask
         self._thread = threading.Thread(target=self._read, name="console", daemon=True)

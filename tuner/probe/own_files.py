@@ -1,6 +1,10 @@
-"""Keeps the files of the person as they were: a probe writes into a view of the training's folders that ends with it.
+"""Keeps the files of the person as they were, although a probe runs the person's own training.
 
-If the machine allows no such view, the files are copied before the probe and restored after it.
+- In a view, only the probe's command sees what it writes: the kernel puts that into a layer, a folder elsewhere. The
+  layer is removed with the view, and the folders of the training stay as they are. `private_view` makes views.
+- If the machine allows no view, the files are copied before the probe, and those that changed are restored after it.
+
+A store is the temporary folder that holds layers or copies.
 """
 
 import fcntl
@@ -32,10 +36,6 @@ _SKIPPED = {".git", ".venv", "venv", "node_modules", "site-packages", "__pycache
 """Folders of which no file is copied."""
 _PREFIX = "tuner-kept-"
 """The beginning of the names of stores, once their process holds them."""
-_UPPER = "upper"
-"""The folder that gets the files that are written in a view."""
-_WORK = "work"
-"""The folder that an overlay needs beside it."""
 
 
 def temporary_folders() -> tuple[Path, ...]:
@@ -60,20 +60,18 @@ class Keeping:
     """The seconds without the tuner after which its trainer has ended: a file that is newer is the person's."""
 
     def outside(self, folders: Sequence[Path]) -> list[Path]:
-        """Return the folders for temporary files that lie in none of some folders. Raises OSError if there are none."""
+        """Return the temporary folders that may hold stores: those in none of the training's `folders`.
+
+        Raises OSError if there are none.
+        """
         outside = [path for path in self.temporary if not any(path.is_relative_to(folder) for folder in folders)]
         if not outside:
             raise OSError("no folder for temporary files lies outside of the training's")
         return outside
 
-    def owns(self, path: Path) -> bool:
-        """Return whether a path has our user and group: the kernel copies no others in a user namespace (EOVERFLOW)."""
-        status = path.lstat()
-        return (status.st_uid, status.st_gid) == (self.user, self.group)
-
 
 def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = None) -> str | None:
-    """Return which files of a training a probe may change, as a person should know; None if a view keeps all of them.
+    """Return a sentence that warns the person of the files that a probe may change; None if a view keeps all of them.
 
     Args:
         folders: The folders into which the command may write: see `folders_of`.
@@ -97,14 +95,14 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
 
 
 def _not_inside(folders: Sequence[Path], out_dir: Path) -> list[Path]:
-    """Return the folders that are not inside the folder of the probe."""
+    """Return the folders that need protection: a probe may write into its own folder, and into all below it."""
     return [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
 
 
 class View:
     """A private view of some folders for one command. What the command writes there is removed with the view.
 
-    New files in the folders of caches stay: see `_CACHE_NAME`.
+    Only new files in the folders of caches are moved into the real folders, so that downloads are not lost.
     """
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
@@ -126,23 +124,24 @@ class View:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words that start a command in the view."""
+        """The words that go before a command's own words, so that the command starts in the view."""
         return _view_starter(_layers(self._store.path, self._folders), self._shown)
 
     def close(self) -> None:
         """Remove all files that the command has written, except new files in caches. Harmless to repeat."""
         for number, folder in enumerate(self._folders):
             with suppress(OSError):
-                _keep_caches(self._store.path / f"{number}" / _UPPER, folder)
+                _keep_caches(self._store.path / f"{number}" / "upper", folder)
         self._store.close()
 
-    leave = close
+    leave = close  # nothing is left to the next tuner: the files themselves were never changed
 
 
 class Copies:
     """Copies of the files of some folders. Files that have changed are restored when the command has ended."""
 
     prefix: tuple[str, ...] = ()
+    """A command whose files are copied starts as usual."""
 
     def __init__(self, folders: Sequence[Path], out_dir: Path, keeping: Keeping) -> None:
         """Copy the files. Raises OSError if they cannot be copied."""
@@ -165,13 +164,16 @@ class Copies:
         Thread(target=self._keep_dated, daemon=True).start()
 
     def _keep_dated(self) -> None:
-        """Date the index again and again, until the copies are closed."""
+        """Date the index again and again while this tuner lives, until the copies are closed."""
         while not self._is_over.wait(2.0):  # seconds
             with suppress(OSError):
                 self._date_index()
 
     def _date_index(self) -> None:
-        """Date the index to when the trainer has surely ended, if the tuner should be killed now; see `restore`."""
+        """Set the index's time of change to when the trainer would have ended if this tuner were killed now.
+
+        So after a kill, `restore` can tell the trainer's files from those that the person wrote later.
+        """
         end_s = time.time() + self._ended_within_s
         os.utime(self._store.path / "index", (end_s, end_s))
 
@@ -220,7 +222,8 @@ def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Pa
 def restore(store: Path) -> None:
     """Restore the files that have changed since their copies were made. Raises OSError.
 
-    A file that the person has written after the end of the trainer stays, and its copy is put beside it.
+    A file that the person has written after the end of the trainer stays, and its copy is put beside it. When the
+    trainer ended, the index's time of change says: see `Copies`.
     """
     trainer_end_s = (store / "index").stat().st_mtime
     for name, (number, *state) in json.loads((store / "index").read_text()).items():
@@ -234,9 +237,9 @@ def restore(store: Path) -> None:
 
 
 def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the files of folders with their status, except those of the tuner, of environments, and of cached data."""
+    """Yield the files to copy with their status: all of some folders but the tuner's, environments, and cached data."""
     for top in folders:
-        # `runs` of `runs/STUDY/PROBE`, which the training may have for its own results, too
+        # the folder `runs` of `runs/STUDY/PROBE`, if it lies in `top`: the training may keep its own results there, too
         results = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
         for folder, subfolders, names in os.walk(top):
             skipped = {name for name in subfolders if _CACHE_NAME.fullmatch(name)} | _SKIPPED
@@ -300,15 +303,16 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders into which flags of a command let it write, as `--out DIR` or `--out=DIR`.
+    """Yield the folders into which a command may write: those of `--out DIR`, `--out=DIR` or `train.out=DIR`.
 
-    Only flags count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is the folder
-    around it.
+    Only flags and settings count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is
+    the folder around it.
     """
     for previous_word, word in pairwise(("", *command)):
-        flag, value = word.split("=", 1) if "=" in word else (previous_word, word)
-        is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
-        if is_saving_flag and value and not value.startswith("-"):
+        name, equals, setting = word.partition("=")
+        flag, value = (name, setting) if equals else (previous_word, word)
+        is_named = bool(equals) or flag.startswith("-")
+        if is_named and _SAVES.search(flag) and value and not value.startswith("-"):
             path = cwd / value
             if path.is_dir() or path.parent.is_dir():
                 yield (path if path.is_dir() else path.parent).resolve()
@@ -337,15 +341,15 @@ def _mounts() -> list[Path]:
 
 
 def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Return folder → the folders `upper` and `work` of its overlay; see `private_view`."""
+    """Return folder → two folders in a store: `upper` gets what is written in the view, and the kernel needs `work`."""
     return {
-        str(folder): [str(store / f"{number}" / name) for name in (_UPPER, _WORK)]
+        str(folder): [str(store / f"{number}" / name) for name in ("upper", "work")]
         for number, folder in enumerate(folders)
     }
 
 
 def _view_starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
-    """Return the words that start a command in a view; see `private_view`."""
+    """Return the words that go before a command, so that it starts in a view; `private_view` explains the arguments."""
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
     return (sys.executable, "-I", "-S", private_view.__file__, view)
 
@@ -359,9 +363,10 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
     parents = keeping.outside(folders)
     if not keeping.has_views:
         return None
-    # a user other than root needs a user namespace: see `Keeping.owns`
-    if keeping.user and not all(keeping.owns(path) for folder in folders for path in (folder, *_entries(folder))):
-        return None
+    if keeping.user:  # not root: in the user namespace that a view needs then, the kernel copies no files of others
+        files = (path.lstat() for folder in folders for path in (folder, *_entries(folder)))
+        if any((status.st_uid, status.st_gid) != (keeping.user, keeping.group) for status in files):
+            return None
     for parent in parents:
         store = Store(parent, folders)
         try:
@@ -375,10 +380,10 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
 
 
 class Store:
-    """A folder for temporary files, which its process holds by a lock. A store without a lock is of a killed tuner."""
+    """A temporary folder for layers or copies, which its process locks. Without a lock, it is of a killed tuner."""
 
     def __init__(self, parent: Path, folders: Sequence[Path] = ()) -> None:
-        """Make a store below `parent` with the layers of some folders. Raises OSError."""
+        """Make a store below `parent`, with the layers for a view of `folders`. Raises OSError."""
         new = Path(tempfile.mkdtemp(prefix="tuner-new-", dir=parent))
         self._handle: int | None = os.open(new, os.O_RDONLY)
         fcntl.flock(self._handle, fcntl.LOCK_EX)  # the kernel frees it when the process ends in any way
@@ -401,7 +406,7 @@ class Store:
 
 
 def _keep_caches(upper: Path, folder: Path) -> None:
-    """Move the new files of caches from the layer `upper` of a folder into the folder itself."""
+    """Move the new files of caches from `upper`, which got what was written in a view of a folder, into that folder."""
     for path in upper.rglob("*"):
         place = path.relative_to(upper)
         is_file = stat.S_ISREG(path.lstat().st_mode) or path.is_symlink()
@@ -415,7 +420,7 @@ def _remove(store: Path) -> None:
     """Remove a store, as far as that is possible."""
     for layer in store.glob("*"):
         with suppress(OSError):
-            (layer / _WORK / "work").chmod(0o700)  # the kernel makes it unreadable
+            (layer / "work" / "work").chmod(0o700)  # the kernel makes it unreadable
     shutil.rmtree(store, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""Starts a command in a private view of some folders: what it writes there lands elsewhere.
+"""Starts a command in a private view of some folders: it sees their files, and what it writes there lands elsewhere.
 
 The guard starts this file as a script, `python -I -S private_view.py VIEW COMMAND…`, and the command takes its place,
 so that it keeps its process id. `VIEW` is JSON:
@@ -15,12 +15,6 @@ import json
 import os
 import re
 import sys
-
-CLONE_NEWNS = 0x0002_0000
-CLONE_NEWUSER = 0x1000_0000
-MS_BIND = 0x1000
-MS_REC = 0x4000
-MS_SLAVE = 0x8_0000
 
 
 def main() -> None:
@@ -42,20 +36,23 @@ def enter(layers: dict[str, list[str]], shown: list[str]) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     working_folder, uid, gid = os.getcwd(), os.geteuid(), os.getegid()  # noqa: PTH109 - pathlib takes long to import
+    new_mounts, new_users = 0x0002_0000, 0x1000_0000  # CLONE_NEWNS, CLONE_NEWUSER (linux/sched.h)
+    bind, recursive, slave = 0x1000, 0x4000, 0x8_0000  # MS_BIND, MS_REC, MS_SLAVE (linux/mount.h)
 
     def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+        """Mount `source` at the folder `target`; see mount(2). Raises OSError."""
         words = (source.encode(), target.encode(), kind and kind.encode(), flags, options.encode())
         if libc.mount(*words):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
     # namespaces of this process alone; a user other than root may mount only with a user namespace
-    if libc.unshare(CLONE_NEWNS | (CLONE_NEWUSER if uid else 0)):
+    if libc.unshare(new_mounts | (new_users if uid else 0)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     if uid:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
                 file.write(text)
-    mount("none", "/", None, MS_REC | MS_SLAVE)  # no mount below shows outside of this view
+    mount("none", "/", None, recursive | slave)  # no mount below shows outside of this view
 
     # the layers cover the folders, and the shown ones are put back on top of them
     handles = {path: os.open(path, os.O_PATH) for path in shown}
@@ -63,7 +60,7 @@ def enter(layers: dict[str, list[str]], shown: list[str]) -> None:
         escaped = [re.sub(r"([\\,:])", r"\\\1", path) for path in (folder, upper, work)]
         mount("tuner", folder, "overlay", 0, "lowerdir={},upperdir={},workdir={},userxattr".format(*escaped))
     for path, handle in handles.items():  # the handle leads to the folder as it was
-        mount(f"/proc/self/fd/{handle}", path, None, MS_BIND | MS_REC)
+        mount(f"/proc/self/fd/{handle}", path, None, bind | recursive)
         os.close(handle)
     os.chdir(working_folder)  # anew: the folder that was entered before is the covered one
 

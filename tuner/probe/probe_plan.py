@@ -1,4 +1,7 @@
-"""The plan of one probe: everything that the probe will do, decided before anything starts."""
+"""The plan of one probe: everything that the probe will do, decided before anything starts.
+
+In a session, one started trainer serves several probes; without, each probe starts the trainer's plain command.
+"""
 
 import hashlib
 import json
@@ -7,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tuner.count import counting
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
@@ -122,13 +125,12 @@ class LinePatterns:
 
 
 def search_path(programs: Path | None) -> str:
-    """Return PATH as a trainer gets it: the folder of its Python first, if there is one."""
+    """Return PATH as a trainer gets it: first `programs`, the folder of its Python, if that is known."""
     inherited = os.environ.get("PATH", os.defpath)
     return os.pathsep.join([str(programs), inherited]) if programs else inherited
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProgressFile:
+class ProgressFile(NamedTuple):
     """A file in which the trainer writes a row for each iteration."""
 
     folder: Path
@@ -200,7 +202,7 @@ class ProbePlan:
         return variables | counting(self.slot.counts, variables) if self.is_counted else variables
 
     def hidden(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the values that no log may hold: name → value.
+        """Return the values that no log may hold: name → value, from the variables of this process, `inherited`.
 
         These are the variables that references in `argv` and `env` look up, and the literals there that are keys.
         """
@@ -209,7 +211,10 @@ class ProbePlan:
 
     @property
     def digest(self) -> str:
-        """Return 12 hexadecimal digits that identify the plan; the folder of the probe and its port do not count."""
+        """Return 12 hexadecimal digits that are equal for equal plans.
+
+        The folder of the probe and its port do not count, because each probe has others.
+        """
         files = sorted((str(path), text) for path, text in self.files.items())
         parts = [self.argv, sorted(self.env.items()), files]
         if self.request is not None:

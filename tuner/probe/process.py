@@ -1,4 +1,8 @@
-"""Runs a plan's command as a process with a port of its own, always ends it, and ends what a killed guard left."""
+"""Runs a plan's command as a process with a port of its own, always ends it, and ends what a killed guard left.
+
+The guard is a process between the tuner and the trainer, which ends all processes of the trainer: see `guard`. An
+orphan is a process whose guard was killed. Each process below a guard names it in its environment: that is its mark.
+"""
 
 import json
 import os
@@ -16,7 +20,7 @@ from typing import NamedTuple
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
 from tuner.probe.guard import MARK, identity
-from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Mask, Tail, unwritable
+from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.progress_files import CountLines, MergedCounts, ProgressFileReader
@@ -29,7 +33,7 @@ _MARKED = re.compile(rb"(?:^|\0)" + MARK.encode() + rb"=([^\0]*)")
 def end_orphans(within_s: float) -> list[int]:
     """Return the processes that still run although their guard has ended, and although they have been killed.
 
-    They get at most `within_s` seconds to end. Processes of other users, and of other namespaces of process ids, are
+    Orphans get at most `within_s` seconds to end. Processes of other users, and of other namespaces of process ids, are
     left alone, because nothing can be known of their guards. So are processes that have cleared their environment.
     """
     until_s = time.monotonic() + within_s
@@ -41,6 +45,7 @@ def end_orphans(within_s: float) -> list[int]:
 
 
 def _processes() -> Iterator[int]:
+    """Return the ids of all processes."""
     return (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit())
 
 
@@ -62,16 +67,18 @@ def _kill_orphan(pid: int) -> bool:
 
 
 def _is_orphan(pid: int) -> bool:
-    """Return whether a process names a guard of this namespace that does not run."""
-    mark = _mark(pid)
-    namespace, _, guard = mark.rpartition("/")[0].rpartition("/")
-    if not guard.isdigit() or mark == os.environ.get(MARK) or not identity(os.getpid()).startswith(f"{namespace}/"):
+    """Return whether a process names a guard of this namespace of process ids that does not run any more."""
+    mark = _mark(pid)  # `NAMESPACE/GUARD/START`, as `guard.identity` makes it
+    namespace, _, guard_id = mark.rpartition("/")[0].rpartition("/")
+    is_of_this_namespace = identity(os.getpid()).startswith(f"{namespace}/")
+    has_own_guard = mark == os.environ.get(MARK)  # this tuner itself runs below that guard
+    if not guard_id.isdigit() or has_own_guard or not is_of_this_namespace:
         return False
-    return identity(int(guard)) != mark
+    return identity(int(guard_id)) != mark
 
 
 def _mark(pid: int) -> str:
-    """Return the mark of a process; "" for a process without a mark, of another user, or gone."""
+    """Return the mark of a process, which names its guard; "" if it has none, is of another user, or is gone."""
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - three times faster
         if match := _MARKED.search(file.read()):
             return match[1].decode(errors="replace")
@@ -104,38 +111,32 @@ class Process:
         self._bounds = bounds
         self._origin_s = clock.now()
         self._exit: int | None = None
+        """The exit code; None before no process is left."""
         self._given_up_at_s: float | None = None
+        """When a process that KILL does not end is given up; None before `end`."""
         prepare(plan)
         end_orphans(bounds.kill_s)
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
+        """Whether it was told that the reports cannot be read."""
         lines = CountLines(plan.slot.counts, bounds.tail_bytes).read
         self._counts = MergedCounts(lines) if plan.is_counted else None
         self._file = plan.progress_file and ProgressFileReader(plan.progress_file, bounds.tail_bytes)
         self._mask = Mask(plan.hidden(os.environ))
         command = plan.command(os.environ)
+        log = Log(plan.slot.console, bounds.log_bytes)
         self._protection = _protection(plan, command)
         prefix = self._protection.prefix if self._protection else ()
         try:
             self._guard, self._socket, pipe = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
         except TrainerError:
+            log.close()
             if self._protection:
                 self._protection.close()
             raise
         self._messages = self._socket.makefile("r")
-        self._console = self._open_console(plan, pipe)
+        self._console = Console(pipe, log, clock, self._origin_s, bounds=bounds, mask=self._mask)
         self.pid = self._started_pid(plan)
-
-    def _open_console(self, plan: ProbePlan, pipe: int) -> Console:
-        """Return what reads the trainer's output. Raises OutputError where no log can be made; the guard has ended."""
-        try:
-            return Console(pipe, plan.slot.console, self._clock, self._origin_s, bounds=self._bounds, mask=self._mask)
-        except OSError as error:
-            self._socket.shutdown(socket.SHUT_WR)
-            self._guard.wait()
-            self._hang_up()
-            os.close(pipe)
-            raise unwritable(plan.slot.console, error) from error
 
     def _started_pid(self, plan: ProbePlan) -> int:
         """Wait until the guard tells the id of the trainer's process, and return it. Raises LaunchError without one."""
@@ -150,7 +151,10 @@ class Process:
         )
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
-        """Return new console lines and progress records; see `RunningTrainer.lines`."""
+        """Return new console lines and progress records; see `RunningTrainer.lines`.
+
+        The progress is what the trainer reports, what its progress file says, and what was counted inside it.
+        """
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
         counted = self._counts.read() if self._counts else ()
@@ -196,7 +200,7 @@ class Process:
 
     @property
     def left(self) -> str | None:
-        """The processes that still run after `end`; None when there are none."""
+        """The processes that still run after `end`, or their guard if it tells none; None when there are none."""
         if self._given_up_at_s is None or self.exit_code() is not None:
             return None
         return guard.named(self._guard.pid) or f"pid {self._guard.pid} (their guard)"
@@ -212,12 +216,9 @@ class Process:
         self._close()
 
     def _close(self) -> None:
+        """Wait for the end of the guard and of the trainer's output, and end the protection of the files."""
         self._guard.wait()
         self._console.close()
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        """End the protection of the files and the connection to the guard."""
         if self._protection:
             self._protection.close()
         self._messages.close()
@@ -240,9 +241,10 @@ def prepare(plan: ProbePlan) -> None:
 
 
 def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
-    """Begin to protect the files of the person from a command; None where the plan wants no protection.
+    """Begin to protect the files of the person from a command, and return the protection; see `own_files`.
 
-    None also where the program of the command does not exist: it cannot start, as the guard then says.
+    None where the plan wants no protection, or where none is possible. None also where the program of the command does
+    not exist: it cannot start, as the guard then says.
     """
     path = search_path(plan.programs)
     program = plan.cwd / command[0] if os.sep in command[0] else command[0]

@@ -1,4 +1,8 @@
-"""Follows the files in which a training tells its progress: rows of CSV or JSON, and the counts from inside."""
+"""Follows the files in which a training tells its progress: rows of CSV or JSON, and the counts from inside.
+
+Each reader turns what is new in its files into messages: JSON texts like those that a trainer sends by `report()`. The
+counts from inside are what `tuner.count` notes within the trainer's processes, such as steps and samples.
+"""
 
 import csv
 import json
@@ -25,11 +29,11 @@ class TextRows:
     """
 
     def __init__(self, path: Path, most_bytes: int, *, is_csv: bool) -> None:
-        """At most `most_bytes` are read at once."""
+        """Begin before the first row. At most `most_bytes` are read at once."""
         self._tail = Tail(path, most_bytes)
         self._is_csv = is_csv
         self._starts = 0
-        """The file's `starts` when it was read last; see `Tail`."""
+        """How often the file had been begun when it was read last; see `Tail.starts`."""
         self.row_number = 0
         """The place in the file of the row that was read last, from 1."""
         self._columns: list[str] = []
@@ -70,15 +74,17 @@ class ProgressFileReader:
     """
 
     def __init__(self, file: ProgressFile, most_bytes: int) -> None:
+        """Begin before the file has appeared. At most `most_bytes` are read at once."""
         self._file = file
         self._most_bytes = most_bytes
         self._rows: TextRows | None = None
         """The rows of the file; None before it has appeared."""
         self._name = file.pattern
+        """How messages call the file: by its pattern before it has appeared."""
         self._counters: dict[str, EpochCounter] = {}
         """`iteration` or `samples` → what continues it."""
         self._complaints: set[str] = set()
-        """The kinds of complaint that were made."""
+        """The kinds of complaint that were made: each is made once."""
         self._messages: list[dict[str, Any]] = []
         """The complaints that `read` returns next."""
 
@@ -131,7 +137,7 @@ class ProgressFileReader:
         return report
 
     def _complain(self, kind: str, detail: str) -> None:
-        """Add a message that says why there is no iteration, if it is the first of its kind."""
+        """Add a message that says why there is no iteration, unless one of this kind was added before."""
         if kind not in self._complaints:
             self._complaints.add(kind)
             text = plain(quoted(f"progress_file {self._name}: {detail}"))
@@ -161,7 +167,7 @@ class CountLines:
     """Files beyond this number are left out: there is one for each rank, and for each helper beside it."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """At most `most_bytes` of a file are read at once."""
+        """Begin before the first line. At most `most_bytes` of a file are read at once."""
         self._folder = folder
         self._most_bytes = most_bytes
         self._tails: dict[str, Tail] = {}
@@ -179,7 +185,7 @@ class CountLines:
 
 
 class MergedCounts:
-    """Merges the counts of the processes of one probe."""
+    """Merges what the processes of one probe have counted into messages about the training as a whole."""
 
     def __init__(self, new_lines: Callable[[], Iterable[CountLine]]) -> None:
         """Begin without any counts. `new_lines`: returns the lines since its last call."""
@@ -248,7 +254,7 @@ def _adapter() -> TypeAdapter[TrainingCounts]:
 
 
 def counts(message: object) -> TrainingCounts | None:
-    """Return the counts in a part of a message; None for anything else."""
+    """Return the counts in the field `counts` of a message; None for anything else."""
     try:
         return _adapter().validate_python(message) if message else None
     except ValidationError:

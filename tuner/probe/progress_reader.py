@@ -1,4 +1,9 @@
-"""Reads a trainer's progress from its lines, and collects lines that look like progress and match no pattern."""
+"""Reads a trainer's progress from its lines, and collects lines that look like progress and match no pattern.
+
+Progress comes in three ways: as messages that the trainer sends by `report()`, as messages about steps that were
+counted inside its processes, or as printed lines, which the patterns of the study match. A field is a number of a
+report, such as `iteration` or `samples`.
+"""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -23,12 +28,16 @@ FORMS = tuple(
 
 
 class Unmatched:
-    """Collects lines that look like progress: plain forms or progress bars whose count grows."""
+    """Collects lines that look like progress although no pattern of the study matches them, to quote them in a message.
+
+    These are plain forms, such as `step 12`, and progress bars whose count grows.
+    """
 
     def __init__(self) -> None:
         forms = (*FORMS, r"(?P<iteration>\d+)/\d+ \[")
         self._readers = [ProgressReader(LinePatterns(patterns=(form,)), 0.0) for form in forms]
         self._latest: deque[str] = deque(maxlen=3)
+        """The last such lines."""
 
     @property
     def lines(self) -> Sequence[str]:
@@ -71,7 +80,7 @@ class ProgressReader:
         self._counters: dict[tuple[str | None, str], EpochCounter] = defaultdict(EpochCounter)
         """Rank and one of `COUNTS` → what continues the count over epochs."""
         self.score: Score | None = None
-        """The newest score; of the first rank, if ranks report for themselves."""
+        """How well the trained model did last, as `Score` says; of the first rank, if ranks report for themselves."""
         self.matched = 0
         """The number of times that a printed line has matched a pattern."""
         self.doubt: str | None = None
@@ -107,8 +116,8 @@ class ProgressReader:
     def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
         """Return the report of a message; None for a message without one.
 
-        Counts from inside are left out if the trainer has reported an iteration itself. With the first count from
-        inside, all that was printed before is forgotten.
+        Counts from inside the training are left out if the trainer has reported an iteration itself: the two counts may
+        differ. With the first count from inside, all that was printed before is forgotten.
         """
         if message.get("doubt"):
             self._suspect(str(message["doubt"]))
@@ -131,7 +140,7 @@ class ProgressReader:
         Args:
             fields: `iteration`, `rank`, `samples` and so on → what was printed or sent.
             line: The line that completes the fields.
-            begins_anew: Whether no report before counts.
+            begins_anew: Whether no earlier report counts any more.
         """
         rank = _count(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
@@ -156,18 +165,18 @@ class ProgressReader:
         )
 
     def _suspect(self, why: str) -> None:
-        """Keep the first doubt about the samples."""
+        """Note why the samples may be wrong, unless an earlier reason is noted."""
         self.doubt = self.doubt or why
 
     def _note_pause(self, text: str) -> None:
-        """Note the pause that a line without an iteration tells of, unless one is noted, such as an epoch's end."""
+        """Note the pause that a line without an iteration tells of, unless one is noted since the last report."""
         if self.pause is None and counting.EVALUATES.search(text):
             self.pause = Pause("an evaluation")
         elif self.pause is None and self.SAVES.search(text):
             self.pause = Pause("a checkpoint")
 
     def _note_score(self, t_s: float, printed: object) -> None:
-        """Keep the score of a line as the newest one, if the line has one."""
+        """Keep what a line gives as its score, if it is a score at all, as the newest score."""
         if (score := _score(printed)) is not None:
             self.score = Score(t_s, score)
 
@@ -178,23 +187,23 @@ class ProgressReader:
         return self._lines_by_rank[rank]
 
     def _raised(self, rank: int | None, field: str, value: float | None) -> float | None:
-        """Raise the highest value of a rank's field to a value, and return it; None if it is lower, or unknown."""
+        """Return a value of a rank's field, and note it as the highest so far; None if it is lower, or unknown."""
         if value is None or value < self._highest.get((rank, field), 0):
             return None
         self._highest[rank, field] = value
         return value
 
     def _raised_samples(self, rank: int | None, samples: int | None) -> int | None:
-        """Raise the samples of a rank and return them; None for fewer than before, which raises a doubt."""
+        """Return the samples of a rank, as `_raised` does; fewer than before raise a doubt that they are a total."""
         before = self._highest.get((rank, "samples"), 0)
         if samples is not None and samples < before:
             self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
         return _whole(self._raised(rank, "samples", samples))
 
     def _raised_time_s(self, rank: int | None, stamp_s: float | None, line: OutputLine) -> float:
-        """Raise the time of a rank to its time stamp, and return it on the probe's clock.
+        """Return when a rank ended an iteration, on the probe's clock: the time that it has put into its message.
 
-        If the stamp did not grow or lies in the future, the time at which the tuner read the line is taken instead.
+        If that time did not grow or lies in the future, the time at which the tuner read the line is taken instead.
         """
         before_s = self._highest.get((rank, "t_s"), 0.0)
         stamp_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
@@ -235,7 +244,7 @@ class ProgressReader:
                 continue
             is_iteration = count == "iteration"
             epochs_before = len(counter.epoch_lengths)
-            is_before_first_step = printed == 0 and "?" in after  # tqdm draws its bar so
+            is_before_first_step = printed == 0 and "?" in after  # so tqdm draws a bar that has not begun
             does_not_train = end is not None and counting.is_of_other_work(bar_name, after)
             is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
@@ -252,7 +261,8 @@ class ProgressReader:
     def _feed_printed(self, text: str) -> dict[str, Any] | None:
         """Look for the patterns in a printed line; return the fields of a mark once the last pattern has matched.
 
-        The fields of one mark may be spread over several lines. They are kept until then, and None is returned.
+        The fields of one mark may be spread over several lines. They are kept until the last pattern has matched, and
+        None is returned.
 
         Returns:
             Group of a pattern → its text. `name` and `after` are the texts before and after the iteration, such as the
@@ -299,8 +309,10 @@ def _score(value: object) -> float | None:
 
 
 def _count(value: object, most: float = MOST) -> int | None:
+    """Return the whole part of a number that was printed or sent; None if it is none, or larger than `most`."""
     return _whole(number(value, most))
 
 
 def _whole(value: float | None) -> int | None:
+    """Return the whole part of a number that may be unknown."""
     return None if value is None else int(value)

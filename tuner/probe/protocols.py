@@ -1,4 +1,7 @@
-"""The interfaces of the parts that a probe works with: devices, processes, the clock, and what stops a probe."""
+"""The interfaces of the parts that a probe works with: devices, processes, the clock, and what stops a probe.
+
+In a session, one started trainer serves several probes: see `session`.
+"""
 
 import math
 import time
@@ -49,14 +52,14 @@ There is a result after each iteration of the first minute of training, and late
 
 
 def ending_after_last(stop: Stop) -> Stop:
-    """Return a `stop` that answers `ENOUGH` one iteration after `stop` has answered `LAST_ITERATION`."""
+    """Return a function like `stop` that ends the probe once the iteration that `stop` called the last has ended."""
     runs_last_iteration = False
 
     def stop_after_last(so_far: ProbeResult | None) -> Answer:
-        """Return the answer of `stop`, but end the probe once the iteration that `stop` has called the last has ended.
+        """Return the answer of `stop`, or `ENOUGH` after the last iteration where `stop` now wants to go on.
 
-        A session may have started no further iteration. So the probe would wait for one in vain if `stop` now wanted
-        to go on. Only a reason of `stop` to end the probe otherwise, such as `PRUNED`, is kept.
+        A session may have started no further iteration, so the probe would wait for one in vain. If `stop` ends the
+        probe for another reason, such as `PRUNED`, that answer stays.
         """
         nonlocal runs_last_iteration
         answer = stop(so_far)

@@ -1,4 +1,7 @@
-"""The results of a probe: progress marks, device samples and their summaries, failures, and the whole result."""
+"""The results of a probe: progress marks, device samples and their summaries, failures, and the whole result.
+
+The window of a probe is the iterations that it evaluates. In a session, one started trainer serves several probes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -77,11 +80,11 @@ class Progress:
     pause: Pause | None = None
     """What else the trainer did in the iteration, as its output tells; None if nothing."""
     begins_anew: bool = False
-    """Whether no report before it counts, because counting inside the training has begun."""
+    """Whether no earlier report counts any more, because counting inside the training has begun."""
 
 
 class Score(NamedTuple):
-    """How well the trained agent or model does at a moment, as the trainer says; greater is better."""
+    """How well the trained agent or model does at a moment, such as its mean return; greater is better."""
 
     t_s: float
     """Seconds since the probe started."""
@@ -161,7 +164,12 @@ class DeviceSummary:
     energy_se_j: float | None = None
     """The standard error of `energy_j`."""
     energy_source: str | None = None
-    """The source of `energy_j`: `counter`, `rapl` or `sampled_power`."""
+    """The source of `energy_j`.
+
+    - `counter`: the card's own counter of energy, which misses nothing between two readings.
+    - `rapl`: the processors' counter (powercap in the kernel), divided evenly among the ranks; it counts others, too.
+    - `sampled_power`: power that was sampled, where there is no counter.
+    """
 
     @property
     def is_gpu(self) -> bool:
@@ -257,9 +265,9 @@ class ProbeResult(ProbeNumbers):
     iterations: int = 0
     """The whole iterations inside the window; of a failure, the iterations before it."""
     level_changed: bool = False
-    """Whether the window's iterations change to another level, so that their mean is not yet that of the training."""
+    """Whether the iterations get longer or shorter within the window, so that their mean is not yet the training's."""
     warm: bool = False
-    """Whether a session served the probe; False means the trainer's plain command."""
+    """Whether a session served the probe; otherwise the trainer's plain command did."""
     score: Score | None = None
     """The newest score that the trainer has printed or reported; after so short a training it is not kept."""
 

@@ -1,4 +1,7 @@
-"""One probe from launch to result: start the trainer, watch it, end it, summarise."""
+"""One probe from launch to result: start the trainer, watch it, end it, summarise.
+
+The window is the iterations that the probe evaluates. Where a session serves probes, a trainer stays open after them.
+"""
 
 import os
 import platform
@@ -52,8 +55,17 @@ def run(
 
     When this returns or raises, no process of the trainer runs any more. There are two exceptions: a healthy session
     stays open, and a process that hangs inside the kernel cannot be killed.
-    `oom_kills` counts the processes that the kernel has killed for lack of memory where the trainer runs.
-    Raises OutputError or TrainerError when the tuner's own side fails.
+
+    Args:
+        plan: What to run.
+        launch: Starts the trainer, or hands the plan to an open session.
+        recorder: Samples the devices meanwhile.
+        clock: Times the probe.
+        stop: Is asked after each iteration, and between, whether the probe goes on.
+        oom_kills: Counts the processes that the kernel has killed for lack of memory where the trainer runs.
+
+    Raises:
+        OutputError, TrainerError: The tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop, oom_kills)
 
@@ -71,10 +83,6 @@ class _Probe:
 
     POLL_S = 0.05
     """A probe waits at most this many seconds for a line before it asks again whether to go on."""
-    CLOSE_S = 60.0
-    """Each iteration gives a result in this many seconds from the first mark on (chosen)."""
-    LONGER = 1.02
-    """Later, an iteration gives a result once the training is so many times as long as at the last one (chosen)."""
 
     def __init__(self, plan: ProbePlan, recorder: protocols.Recorder, clock: protocols.Clock) -> None:
         """Prepare a probe; its time begins now."""
@@ -147,11 +155,13 @@ class _Probe:
         return replace(blank, failure=failure, devices=peaks, notes=result.notes, alloc_retries=result.alloc_retries)
 
     def _now_s(self) -> float:
+        """Return the seconds since the probe began."""
         return self._clock.now() - self._origin_s
 
     def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
         """Read the trainer's lines until the probe is over, and return how it ended."""
-        next_result_s, wants_more = 0.0, False
+        next_result_s = 0.0  # the seconds of training at which an iteration gives the next result
+        wants_more = False
         while True:
             # news of the trainer
             exited = trainer.exit_code() is not None  # first, so that the last lines before the exit are read below
@@ -161,12 +171,12 @@ class _Probe:
 
             # the answer of `stop` to them
             trained_s = self._now_s() - self._watch.marks[0].t_s if advanced else 0.0
-            has_result = advanced and (trained_s < self.CLOSE_S or trained_s >= next_result_s)
+            has_result = advanced and (trained_s < 60.0 or trained_s >= next_result_s)  # seconds; see `Stop`
             answer = stop(self._result(ran_out=False) if has_result else None)
             is_last = answer.next is protocols.Next.LAST_ITERATION
-            if has_result:  # that it wants more holds until the next result
+            if has_result:  # what it wants holds until the next result
                 wants_more = answer.next is protocols.Next.MORE
-                next_result_s = 0.0 if is_last else min(self.LONGER * trained_s, answer.again_s)
+                next_result_s = 0.0 if is_last else min(1.02 * trained_s, answer.again_s)
 
             # the first reason to end counts
             if end := _END_OF_ANSWER.get(answer.next):
@@ -186,8 +196,9 @@ class _Probe:
         """Return the result as far as the marks and samples so far show it; without a window, only what needs none.
 
         Args:
-            ran_out: whether the trainer ended by itself.
-            is_over: whether the probe is over. Then even batches count that the loader had ready before.
+            ran_out: Whether the trainer ended by itself.
+            is_over: Whether the probe is over. Then a window counts even if its batches may be those that the loader
+                had ready before the first iteration.
         """
         window, blank = self._window(ran_out=ran_out), self._without_window(self._now_s())
         if window is None or (window.is_queued and not is_over):

@@ -49,7 +49,7 @@ class SamplingRecorder:
         """The devices that are sampled."""
         self._clock, self._interval_s, self._stop_s = clock, interval_s, stop_s
         self._samples: list[DeviceSample] = []
-        self._taken = 0
+        self._taken_count = 0
         """How many samples `take_new` has returned."""
         self.lost: str | None = None
         """Why the devices cannot be sampled any more; None while they can."""
@@ -72,8 +72,8 @@ class SamplingRecorder:
 
     def take_new(self) -> list[DeviceSample]:
         """Return the samples since the last call. Raises the error that has ended the recording, if any."""
-        new = self.samples()[self._taken :]
-        self._taken += len(new)
+        new = self.samples()[self._taken_count :]
+        self._taken_count += len(new)
         return new
 
     def take_utilisation(self) -> tuple[float | None, ...]:
@@ -110,7 +110,7 @@ def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
 
 
 def busy_pct(samples: Sequence[DeviceSample], devices: int) -> tuple[float | None, ...]:
-    """Return the mean utilisation of each device in percent, `devices` in number; empty without a sample."""
+    """Return the mean utilisation of each of `devices` devices in percent; empty without a sample."""
     shares_by_device = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
     return tuple(over(fmean, shares) for shares in shares_by_device) if samples else ()
 
@@ -126,8 +126,7 @@ MEASURED = ("util_pct", "sm_pct", "occupancy_pct", "tensor_pct", "dram_pct", "po
 """The columns after `t_s`, `device`, `iterations` and `window`; they are fields of `DeviceSample`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeriesRow:
+class SeriesRow(NamedTuple):
     """A reading of one device at one moment."""
 
     t_s: float
@@ -268,6 +267,6 @@ def _averaged_rows(
 
 
 def _mean(samples: Sequence[DeviceSample], name: str) -> float | None:
-    """Return the mean of a quantity over some samples, for memory the largest value; None if no value is known."""
+    """Return the mean of a field over some samples, for memory the largest value; None if no value is known."""
     value = over(max if name == "mem_used_mib" else fmean, (getattr(sample, name) for sample in samples))
     return None if value is None else round(value, 1)

@@ -1,4 +1,8 @@
-"""Sessions: one started trainer serves one probe after another. `tuner.progress` describes the protocol."""
+"""Sessions: one started trainer serves one probe after another, which saves its start; each such probe is a run.
+
+A plan is warm if a session can serve it, and otherwise cold. `tuner.progress` describes the protocol: the trainer asks
+for requests, reports each iteration of a run, and tells when the run is done.
+"""
 
 import json
 import math
@@ -7,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
-from tuner.probe.output import Log, record, unwritable
+from tuner.probe.output import Log, record
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process, prepare
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
@@ -20,7 +24,10 @@ from tuner.study import escaped, open_at_once
 
 
 class Requests:
-    """Writes JSON lines into a named pipe. Data that does not fit yet waits in a buffer, so that no write blocks."""
+    """Sends a session's trainer requests: JSON lines in a named pipe.
+
+    Data for which the pipe has no room yet waits in a buffer, so that no write blocks.
+    """
 
     def __init__(self, path: Path) -> None:
         """Create the pipe at `path`. Raises OutputError when it cannot be created."""
@@ -53,18 +60,17 @@ class Requests:
         self.path.unlink(missing_ok=True)
 
 
-STOP_S = 10.0
-"""A trainer has at least this many seconds to end its run after a `stop` request.
-
-It also has three times its longest iteration, because it looks for requests only between iterations.
-"""
-
-
 class Sessions:
     """Launches plans, and keeps the trainer of a warm plan open for the next plan with the same key; a `Launch`.
 
     At most one session is open. A plan with another key ends the open session first, within its own probe's time.
     Call `close` before to keep that time out of the probe.
+    """
+
+    STOP_S: ClassVar = 10.0
+    """The least time in seconds that a trainer has to end its run after a `stop` request.
+
+    It also has three times its longest iteration, because it looks for requests only between iterations.
     """
 
     def __init__(self, clock: Clock, start: StartProcess | None = None, *, stop_s: float = STOP_S) -> None:
@@ -73,13 +79,15 @@ class Sessions:
         Args:
             clock: Times the sessions.
             start: Starts a process; None for a process on this machine.
-            stop_s: The least time in seconds that a trainer has to end its run after a `stop` request.
+            stop_s: See `STOP_S`.
         """
         self._clock = clock
         self._start = start or partial(Process, clock=clock)
         self._stop_s = stop_s
         self._session: _Session | None = None
+        """The open session."""
         self._run: SessionRun | None = None
+        """The last run of a session; None after a cold plan."""
         self._process: StartedProcess | None = None
         """The process that was started last."""
 
@@ -109,7 +117,7 @@ class Sessions:
         self._run = None
         if plan.request is None or plan.session_key != self.open_key:  # the open session cannot serve this plan
             self.close()
-        if plan.request is None:
+        if plan.request is None:  # a cold plan
             self._process = self._start(plan)
             return self._process
         prepare(plan)
@@ -127,7 +135,7 @@ class Sessions:
 
 
 class SessionRun:
-    """One run of a session; a `RunningTrainer`."""
+    """One probe in a session; a `RunningTrainer`."""
 
     def __init__(self, plan: ProbePlan, session: "_Session", clock: Clock, origin_s: float, stop_s: float) -> None:
         """Send the request for the run. Raises OutputError when the run's console log cannot be opened.
@@ -143,23 +151,21 @@ class SessionRun:
         self.pid: int = session.process.pid
         self.ready_s: float | None = 0.0 if session.ready else None
         """Seconds from the start of this run until the session was ready; None while the session is not ready."""
-        self._session = session
-        self._clock = clock
-        self._origin_s = origin_s
+        self._session, self._clock, self._origin_s = session, clock, origin_s
         self._last_iteration_s = math.inf
         """When the last iteration ended; infinite before the first."""
         self._longest_iteration_s = 0.0
         self._is_done = False
         """Whether the trainer has ended the run."""
         self._was_asked_to_stop = False
-        try:
-            self._log = Log(plan.slot.console)
-        except OSError as error:
-            raise unwritable(plan.slot.console, error) from error
+        self._log = Log(plan.slot.console)
         session.requests.send("run", **(plan.request or {}))
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
-        """Return new console lines and progress records; a breach of the protocol appears as a console line."""
+        """Return the session's new lines, with their times on the clock of this run.
+
+        A breach of the protocol appears as a console line, which a rule for failures matches.
+        """
         has_exited = self._session.process.exit_code() == 0  # read first: `done` may be the last line before the exit
         shift_s = self._session.origin_s - self._origin_s  # from the session's clock to that of this run
         lines = [self._checked(replace(line, t_s=line.t_s + shift_s)) for line in self._session.lines(timeout_s)]
@@ -235,7 +241,7 @@ class SessionRun:
         return line
 
     def _breach(self, what: str) -> OutputLine:
-        """Return a console line about a breach of the protocol, which a rule for failures matches."""
+        """Return a console line about a breach of the protocol; `what` says which."""
         return OutputLine(t_s=self._clock.now() - self._origin_s, text=BREACH + what)
 
 
@@ -243,7 +249,10 @@ class _Session:
     """A started trainer that accepts requests."""
 
     def __init__(self, plan: ProbePlan, clock: Clock, start: StartProcess) -> None:
-        """Start the trainer, with log files in a folder of the session: each run has log files of its own."""
+        """Start the trainer that serves `plan` and later plans with the same key.
+
+        The log files of its start lie in a folder of the session, because each run has log files of its own.
+        """
         self.key = plan.session_key
         self.ready = False
         """Whether the trainer has told that it takes requests."""

@@ -9,18 +9,15 @@ from typing import NamedTuple
 
 
 def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
-    """Return the result of a rule such as `max` for the numbers that are known; None if none is known."""
+    """Return what a rule such as `max` makes of the numbers that are known; None if none is known."""
     known = [number for number in numbers if number is not None]
     return rule(known) if known else None
-
-
-LEVEL_WEIGHT = 2
-"""The weight of the usual scatter, in iterations: a few equal iterations prove little (chosen)."""
 
 
 def last_level(durations_s: Sequence[float]) -> int:
     """Return the position of the first iteration of the last level, or 0 if the durations show a single level.
 
+    A level is iterations in a row whose durations differ only by scatter. Only the last level is that of the training.
     The part after a change is split again while it contains another one (binary segmentation; Scott and Knott, 1974).
     """
     groups = _groups(durations_s)
@@ -34,8 +31,8 @@ def last_level(durations_s: Sequence[float]) -> int:
 def _groups(durations_s: Sequence[float]) -> list[range]:
     """Return groups of neighbouring iterations by their positions, as `[range(0, 3), range(3, 5)]`.
 
-    A group takes at least 0.05 s and a hundredth of all time (chosen), because reports may come in bursts. The last
-    group may be shorter than a hundredth; what is left below 0.05 s is in no group.
+    A group takes at least 0.05 s and a hundredth of all time (chosen), because reports may come in bursts, and single
+    durations then say nothing. The last group may be shorter than a hundredth; less than 0.05 s at the end is left out.
     """
     shortest_s = 0.05
     least_s = max(shortest_s, 0.01 * sum(durations_s))
@@ -60,20 +57,21 @@ def change_point(values: Sequence[float]) -> int | None:
     The variance is moderated as in `standard_error`, with a usual scatter of 0.1. A last value that is larger than the
     others may be a pause, so this value alone is no level.
     """
+    weight = 2  # of the usual scatter, in iterations: a few equal iterations prove little (chosen)
     count = len(values)
     sums = list(accumulate(values, initial=0.0))
     squares = list(accumulate((value**2 for value in values), initial=0.0))
     best_t, best_place = 0.0, None
-    for place in range(1, count):  # the first `place` values against the others
+    for place in range(1, count):  # the first `place` values against all later ones
         mean_before, mean_after = sums[place] / place, (sums[-1] - sums[place]) / (count - place)
         change = abs(mean_after - mean_before)
         residual_squares = squares[-1] - place * mean_before**2 - (count - place) * mean_after**2
-        variance = (max(residual_squares, 0.0) + LEVEL_WEIGHT * 0.1**2) / (count - 2 + LEVEL_WEIGHT)
+        variance = (max(residual_squares, 0.0) + weight * 0.1**2) / (count - 2 + weight)
         t = change / math.sqrt(variance * (1 / place + 1 / (count - place)))
         may_be_pause = place == count - 1 and mean_after > mean_before
         if change >= math.log(1.25) and not may_be_pause and t > best_t:
             best_t, best_place = t, place
-    probability = (count - 1) * student_tail(best_t, count - 2 + LEVEL_WEIGHT)
+    probability = (count - 1) * student_tail(best_t, count - 2 + weight)
     return best_place if probability <= 0.001 else None
 
 
@@ -96,20 +94,12 @@ def student_tail(t: float, freedom: int) -> float:
     return max(0.0, 1.0 - inside)
 
 
-CORRELATION_WEIGHT = 10
-"""The weight of `Usual.correlation` in blocks (chosen).
-
-The few blocks of one probe would give mostly noise, so the estimate is a mean of the usual correlation and the probe's
-own correlation, weighted by blocks.
-"""
 USUAL_IDLE_SCATTER = 0.12
 """The usual standard deviation of an iteration's mean, as a share of the idle rest.
 
 The smaller of this and `Usual.scatter` applies. On two H200s, iterations scatter by an eighth of the idle rest at every
 utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
 """
-SCATTER_WEIGHT = 2
-"""The weight of the usual scatter, in blocks: three equal blocks do not prove that a run is steady (chosen)."""
 FULL_PCT = 100.0
 """The busy share of a device that is never idle, in percent."""
 
@@ -185,15 +175,17 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
 
     The estimate is the ratio estimator's error (Cochran, Sampling Techniques, 1977, section 6.3) with four changes:
 
-    - The variance is shrunk towards the usual variance, which counts like `SCATTER_WEIGHT` more blocks (the moderated
-      variance of Smyth, 2004, section 3).
+    - The variance is shrunk towards the usual variance, which counts like two more blocks (the moderated variance of
+      Smyth, 2004, section 3): three equal blocks do not prove that a run is steady.
     - A standard deviation of n blocks is too small on average by the factor sqrt((n - 1.5) / (n - 1)). The estimate is
       corrected for this factor (Gurland and Tripathi, 1971).
     - The lag-1 correlation r of the blocks is corrected for its bias of -(1 + 4 r) / n (Kendall, 1954). It is then
-      shrunk towards `Usual.correlation` and limited to 0 … 0.8.
+      shrunk towards `Usual.correlation`, which counts like ten blocks, because few blocks give mostly noise. It is
+      limited to 0 … 0.8.
     - Correlated blocks count as n (1 - r) / (1 + r) independent blocks. This is the effective sample size of a
       first-order autoregression (von Storch and Zwiers, Statistical Analysis in Climate Research, 1999, section 6.6).
     """
+    scatter_weight, correlation_weight = 2, 10  # of the usual values, in blocks (chosen)
     count = len(blocks)
     if count < 2:
         return lone_error(blocks[0].value, full=full) if blocks else None
@@ -201,20 +193,22 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
     mean = sum(block.seconds * block.value for block in blocks) / (count * mean_seconds)
     residuals = [block.seconds / mean_seconds * (block.value - mean) for block in blocks]
     usual_scatter = min(varies.scatter * mean, USUAL_IDLE_SCATTER * (full - mean))
-    squares = sum(residual**2 for residual in residuals) + SCATTER_WEIGHT * usual_scatter**2
+    squares = sum(residual**2 for residual in residuals) + scatter_weight * usual_scatter**2
     if squares == 0.0:
         return 0.0
-    variance = squares / (count + SCATTER_WEIGHT - 1.5) / count  # of the mean, as of independent blocks
+    variance = squares / (count + scatter_weight - 1.5) / count  # of the mean, as of independent blocks
     lagged = sum(earlier * later for earlier, later in pairwise(residuals)) / squares
     # r + (1 + 4 r) / n, weighted by n blocks, and solved for r
-    correlation = varies.correlation * CORRELATION_WEIGHT + count * lagged + 1
-    correlation /= CORRELATION_WEIGHT + count - 4
+    correlation = varies.correlation * correlation_weight + count * lagged + 1
+    correlation /= correlation_weight + count - 4
     correlation = min(max(correlation, 0.0), 0.8)  # larger estimates are noise
     return math.sqrt(variance * (1 + correlation) / (1 - correlation))
 
 
 def lone_error(value: float, *, full: float = math.inf) -> float:
-    """Return the usual standard deviation of a block that stands alone.
+    """Return the usual standard deviation of a block, for one that has no others to compare it with.
+
+    `full` is the largest possible value, as of `standard_error`: near it, a busy device scatters less.
 
     On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/measurement.md`).
     """
@@ -237,9 +231,12 @@ def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> fl
 
 
 def known_well_enough(value: float, error: float, *, target: float, best: float | None) -> bool:
-    """Return whether a probe needs no more iterations: its error is at most `target`, or the probe clearly loses.
+    """Return whether a probe needs no more iterations: its value is precise enough, or its config clearly loses.
 
-    Four of its standard errors below the best, it clearly loses. `best` is the value of the best config so far; None
-    means that there is none.
+    Args:
+        value: The value that the probe has measured so far; greater is better.
+        error: The standard error of this value.
+        target: The standard error that is precise enough.
+        best: The value of the best config so far; None without one. Four standard errors below it, a config loses.
     """
     return error <= target or (best is not None and best - value >= 4.0 * error)

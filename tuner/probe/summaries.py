@@ -1,4 +1,11 @@
-"""Summarises the measurements of a window, energy included, and says what a reader of the numbers should know. Pure."""
+"""Summarises the measurements of a window, energy included, and says what a reader of the numbers should know. Pure.
+
+A window is the iterations that a probe evaluates. Its marks are the ends of iterations, and a span goes from one mark
+to a later one. A piece is a part in which each second stands for as much training as any other: see `window`.
+A session may do only a share of an iteration's work, so its seconds of training, `trained_s`, may exceed its length.
+A level is iterations in a row of about the same length. An edge error is the part of a mean's error that comes from the
+ends of pieces, where no reading lies.
+"""
 
 import math
 from bisect import bisect_right
@@ -55,9 +62,9 @@ def mean_readings(
 def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None:
     """Return the mean of a quantity over a piece of a window, with its edge error; None without a reading inside.
 
-    A reading that reaches beyond the piece mixes two levels, so it is left out. If none lies wholly inside, readings
-    whose middle lies inside count. Each moment of the piece takes the value of the nearest reading. Before the first
-    and after the last middle, this value is only assumed: that makes the edge error.
+    A reading that reaches beyond the piece mixes the piece with its neighbour, so it is left out. If none lies wholly
+    inside, readings whose middle lies inside count. Each moment of the piece takes the value of the nearest reading.
+    Before the first and after the last middle, this value is only assumed: that makes the edge error.
     """
     inside = [reading for reading in readings if reading.begin_s >= piece.begin_s and reading.end_s <= piece.end_s]
     inside = inside or [reading for reading in readings if piece.begin_s < reading.middle_s <= piece.end_s]
@@ -78,7 +85,7 @@ AROUND_S = 60.0
 """The longest time in seconds from the reading before a window to the window's first reading (chosen)."""
 RISE = 0.0005
 """The smallest rise of memory that is told apart, as a share of the device's memory (chosen)."""
-FLOORS = 12
+PARTS_OF_RUN = 12
 """The parts of a run for each of which the least and the largest memory is kept (chosen)."""
 
 
@@ -119,7 +126,7 @@ def _summary(
     source: str,
     until_s: float,
 ) -> DeviceSummary:
-    """Return the summary of one device over a window with these spans; see `summarise`."""
+    """Return the summary of one device over a window with these spans, by the device's own samples; see `summarise`."""
     inside = _between(samples, window.first.t_s, window.last.t_s)
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
     from_s = (window.origin or window.first).t_s  # the first mark
@@ -133,17 +140,17 @@ def _summary(
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return None
-        return _share_with_error(lambda part: _window_mean(samples, part, read, past_s), window, spans, varies)
+        return _share(lambda part: _window_mean(samples, part, read, past_s), window, spans, varies)
 
     util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
     sm = share("sm_pct", varies=steady.OF_SM)
+    util_max_pct = over(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
     memory = memory_parts(samples, from_s, until_s)
 
     # energy is power over time: by the device's counter, or else by sampled power
     counted_w = counted_power(samples)
     power_w = counted_w or (lambda part: _known(mean("power_w", NVML_PAST_S, part)))
-    counter = COUNTER if device.is_gpu else RAPL
-    energy_source = SAMPLED if counted_w is None else counter
+    counter = "counter" if device.is_gpu else "rapl"
     power = _with_error(power_w, window, _blocks(power_w, spans))
     return DeviceSummary(
         device=device.name,
@@ -152,7 +159,7 @@ def _summary(
         util_mean_pct=util and min(util.value, FULL_PCT),
         util_se_pct=util and util.error,
         util_edge_pct=util.edge_error if util else 0.0,
-        util_max_pct=over(_at_most_full, (sample.util_pct for sample in inside)),
+        util_max_pct=util_max_pct and min(util_max_pct, FULL_PCT),
         sm_mean_pct=sm and sm.value,
         sm_se_pct=sm and sm.error,
         sm_edge_pct=sm.edge_error if sm else 0.0,
@@ -170,13 +177,8 @@ def _summary(
         power_max_w=over(max, (sample.power_w for sample in samples)),
         energy_j=power and power.value * window.trained_s,
         energy_se_j=power and power.error and power.error * window.trained_s,
-        energy_source=energy_source if power else None,
+        energy_source=power and (counter if counted_w else SAMPLED),
     )
-
-
-def _at_most_full(shares: Sequence[float]) -> float:
-    """Return the largest share in percent, at most 100: a CPU share may exceed that for a moment."""
-    return min(max(shares), FULL_PCT)
 
 
 def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
@@ -215,7 +217,7 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
-    """Return the readings of one device's memory in each of `FLOORS` parts of a run, to tell a leak from what recurs.
+    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to tell a leak from what recurs.
 
     A leak raises the least memory of each part, and a longer batch or an evaluation does not. Whatever comes again,
     such as an evaluation, shows in the largest memory of several parts.
@@ -231,20 +233,29 @@ def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float)
     """
     between = [sample for sample in samples if from_s < sample.t_s <= until_s]
     known = [(sample.t_s, sample.mem_used_mib) for sample in between if sample.mem_used_mib is not None]
-    if len(known) < FLOORS:
+    if len(known) < PARTS_OF_RUN:
         return []
-    part_s = (known[-1][0] - from_s) / FLOORS
-    parts: list[list[float]] = [[] for _ in range(FLOORS)]
+    part_s = (known[-1][0] - from_s) / PARTS_OF_RUN
+    parts: list[list[float]] = [[] for _ in range(PARTS_OF_RUN)]
     for t_s, mib in known:
-        parts[min(FLOORS - 1, int((t_s - from_s) / part_s))].append(mib)
+        parts[min(PARTS_OF_RUN - 1, int((t_s - from_s) / part_s))].append(mib)
     return parts if all(parts) else []
 
 
 def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Quantity | None] | None:
-    """Return each rank's busy share over the window in percent, as the rank itself reports it.
+    """Return each rank's busy share over the window in percent, by the busy seconds that the ranks themselves report.
 
-    None unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A share above
-    100 % is None, because the reported seconds cannot be right.
+    The busy share is the share of the training in which the rank's device did tensor work. Each rank's share is taken
+    over its own times of the same iterations, because ranks end an iteration at slightly different times.
+
+    Args:
+        progress: The reports of all ranks so far.
+        window: The iterations that count, by the marks of all ranks.
+        ranks: The number of ranks.
+
+    Returns:
+        None unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A share
+        above 100 % is None, because the reported seconds cannot be right.
     """
     shares: list[Quantity | None] = []
     inside = [report for report in progress if window.first.iteration <= report.iteration <= window.last.iteration]
@@ -254,12 +265,12 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         if len(reports) < 2 or reports[-1].t_s <= reports[0].t_s:
             return None
         busy_s = {report.iteration: report.busy_s for report in reports if report.busy_s is not None}
-        # the window by this rank's own times
+        # the same window by this rank's own times
         level_from = next((place for place, report in enumerate(reports) if report.iteration == level_iteration), 0)
         marks = (Mark(iteration=report.iteration, t_s=report.t_s, thin=report.thin) for report in reports)
         rank_window = Window(tuple(marks), level_from)
-        needed = {rank_window.first.iteration, *(span.last.iteration for span in rank_window.spans())}
-        if not needed <= busy_s.keys():
+        ends_of_spans = {rank_window.first.iteration, *(span.last.iteration for span in rank_window.spans())}
+        if not ends_of_spans <= busy_s.keys():
             return None
         shares.append(_busy_share(busy_s, rank_window))
     return shares
@@ -283,7 +294,7 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
             return None
         return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _share_with_error(busy_pct, rank_window, rank_window.spans())
+    share = _share(busy_pct, rank_window, rank_window.spans())
     if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return None
     return replace(share, value=min(share.value, FULL_PCT))
@@ -311,18 +322,22 @@ def with_busy_shares(
 
 def samples_per_s(window: Window) -> Quantity | None:
     """Return the samples of all ranks per second of training, with their error; None if they are unknown."""
-    return _speed_with_error(window, window.rates(), attrgetter("samples_per_s"))
+    return _speed(window, window.rates(), attrgetter("samples_per_s"))
 
 
 def iterations_per_s(window: Window) -> Quantity | None:
     """Return the iterations per second of training, with their error; None if they jump as lines of an earlier run."""
-    return None if window.has_jumps else _speed_with_error(window, window.paces(), attrgetter("iterations_per_s"))
+    return None if window.has_jumps else _speed(window, window.paces(), attrgetter("iterations_per_s"))
 
 
-def _speed_with_error(
-    window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]
-) -> Quantity | None:
-    """Return a number per second over the window, with its error from the blocks."""
+def _speed(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Quantity | None:
+    """Return a number per second over the window, with its error.
+
+    Args:
+        window: The window. If its batches come in bursts, it has whole rounds of the loader, which vary more.
+        blocks: The number in each span of the window, which shows how much it scatters.
+        mean_of: Returns the number over a part of the window; None if it is unknown.
+    """
     varies = steady.OF_BURSTS if window.round > 1 else OF_UTILISATION
     return _with_error(lambda part: _known(mean_of(part)), window, blocks, varies=varies)
 
@@ -331,15 +346,16 @@ MeanOf = Callable[[Window], Quantity | None]
 """Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
 
 
-def _share_with_error(
-    mean_of: MeanOf, window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION
-) -> Quantity | None:
-    """Return the mean of a busy share over the window in percent, with its error from the spans."""
+def _share(mean_of: MeanOf, window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION) -> Quantity | None:
+    """Return the mean of a share in percent over the window, with its error from its means over the spans.
+
+    `varies` says how much such a share usually varies.
+    """
     return _with_error(mean_of, window, _blocks(mean_of, spans), full=FULL_PCT, varies=varies)
 
 
 def _blocks(mean_of: MeanOf, spans: Sequence[Window]) -> list[Block]:
-    """Return the known means of a quantity over spans, as blocks."""
+    """Return the mean of a quantity over each span where it is known, with the span's seconds of training."""
     means = [(span.trained_s, mean_of(span)) for span in spans]
     return [Block(span_s, mean.value) for span_s, mean in means if mean]
 
@@ -352,11 +368,18 @@ def _with_error(
     full: float = math.inf,
     varies: Usual = OF_UTILISATION,
 ) -> Quantity | None:
-    """Return the mean of a quantity over the window, with its error from the blocks; see `steady.standard_error`.
+    """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
     The error also holds two differences that no further iteration averages out: the edge error, which is alike in each
     iteration, and the difference between the means of the last level and of the whole window. If the mean of the last
     level is unknown, the mean of the window may be wrong by its full size.
+
+    Args:
+        mean_of: Returns the mean over a part of the window.
+        window: The window.
+        blocks: The means over the spans of the window, whose scatter gives the error: see `steady.standard_error`.
+        full: The largest possible value of the quantity.
+        varies: How much the quantity usually varies from iteration to iteration.
     """
     mean = mean_of(window)
     error = steady.standard_error(blocks, full=full, varies=varies)
@@ -378,6 +401,12 @@ def _window_mean(
 
     Each piece is weighted by the seconds of training that it stands for. In a window of a single piece, every reading
     counts alike: it has only two ends, and no second stands for many.
+
+    Args:
+        samples: The samples of one device, sorted by time.
+        window: The window, or a part of it.
+        read: Returns the quantity in a sample; None if it is unknown.
+        past_s: How far back a reading reaches, as for `mean_readings`.
     """
     pieces = window.pieces()
     if len(pieces) == 1:
@@ -409,7 +438,7 @@ def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> S
 
 
 NO_RATE = "samples/s is unknown"
-"""A note begins with these words if the trainer prints samples that do not count."""
+"""The beginning of the note that says why the samples that a trainer prints do not count."""
 WITHOUT_PAUSE = "the numbers are those without it"
 """The end of the note about the cost of a pause."""
 LOADED = "other processes used"
@@ -419,7 +448,10 @@ BUSY_PCT = 10.0
 
 
 def doubt(window: Window) -> str | None:
-    """Return why the samples of a window may be wrong; None if nothing speaks against them."""
+    """Return why the samples of a window may be wrong, so that they give no speed; None without such a reason.
+
+    `Window` explains the queue of the loader, and jumps.
+    """
     if window.is_queued:
         return "the batches that the loader had ready before the first iteration were not used up"
     if window.counts_samples and window.has_jumps:
@@ -465,9 +497,10 @@ def step_share(window: Window) -> float | None:
 
 
 class _PauseKind(NamedTuple):
-    """The pauses of one kind, such as evaluations."""
+    """The pauses of one kind in a window."""
 
     what: str
+    """Such as `an evaluation`."""
     seconds: float
     """The mean length of a pause."""
     every: float | None
@@ -481,7 +514,7 @@ def _pause_kinds(window: Window) -> list[_PauseKind]:
     for mark in window.marks[1:]:
         if mark.pause and mark.pause_s:
             by_kind.setdefault(mark.pause.what, []).append(mark)
-            periods[mark.pause.what] = mark.pause.every
+            periods[mark.pause.what] = mark.pause.every  # the newest count: an epoch may get longer
     kinds: list[_PauseKind] = []
     for what, marks in by_kind.items():
         every = periods[what]
@@ -503,12 +536,8 @@ def _pause_costs(window: Window) -> Iterator[str]:
         yield f"{kind.what} costs {kind.seconds:.1f} s{share}; {WITHOUT_PAUSE}"
 
 
-COUNTER = "counter"
-"""The card's own counter of energy, which misses nothing between two readings."""
-RAPL = "rapl"
-"""The processors' counter (powercap in the kernel), divided evenly among the ranks; other programs count, too."""
 SAMPLED = "sampled_power"
-"""Power that was sampled, where a card has no counter."""
+"""The source of energy of a device without a counter of its own: power that was sampled."""
 
 
 class EnergyReading(NamedTuple):
@@ -519,11 +548,10 @@ class EnergyReading(NamedTuple):
 
 
 def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
-    """Return a function for the mean power of one device over a window, in watts, by its own counter of energy.
+    """Return a function that returns one device's mean power over a window in watts, by its own counter of energy.
 
-    None if the device has no counter, or if the counter stands still or falls.
-
-    Each piece of a window counts by the seconds of training that it stands for.
+    None if the device has no counter, or if the counter stands still or falls. Each piece of a window is weighted by
+    the seconds of training that it stands for.
     """
     readings = [EnergyReading(sample.t_s, sample.energy_j) for sample in samples if sample.energy_j is not None]
     falls = any(later.energy_j < earlier.energy_j for earlier, later in pairwise(readings))

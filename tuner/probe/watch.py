@@ -1,5 +1,7 @@
 """Follows the lines of a probe, decides when the probe is over, and says why it has failed.
 
+A mark is the end of an iteration on all ranks. The window is the iterations that the probe evaluates: those after the
+warm-up. A line is fatal if a rank may be dying, as after a traceback, and certain if a process surely dies.
 Pure: the caller passes the time in with the lines.
 """
 
@@ -67,7 +69,13 @@ class Watch:
     """A rank that may be dead ends the probe after this many grace times or median iterations without a line."""
 
     def __init__(self, limits: ProbeSpec, reader: ProgressReader, ranks: int) -> None:
-        """Begin to follow a probe of so many ranks. `limits`: its longest times. `reader`: finds its iterations."""
+        """Begin to follow a probe.
+
+        Args:
+            limits: The times and numbers of iterations that limit the probe.
+            reader: Finds the progress in its lines.
+            ranks: The number of its ranks.
+        """
         self._limits, self._reader, self._ranks = limits, reader, ranks
         self._first_line_s: float | None = None
         """When the first line came; None before it."""
@@ -138,9 +146,9 @@ class Watch:
         return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
     def end(self, now_s: float) -> ProbeEnd | None:
-        """Return why the probe is over at the time `now_s`, whatever it measures; None while it may go on.
+        """Return why the probe is over at the time `now_s`, whatever its value; None while it may go on.
 
-        A rank died, no line is progress, the time is up or nearly so, or nothing comes any more.
+        A rank died, no line is progress, the time is up or too short for another iteration, or nothing comes any more.
         """
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
@@ -156,8 +164,8 @@ class Watch:
     def next_is_last(self, *, more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.
 
-        The running iteration is assumed to take at least half as long as the shortest iteration. `more` says that the
-        probe needs more iterations than usual.
+        Then a session need not begin another. The running iteration is assumed to take at least half as long as the
+        shortest iteration. `more` says that the probe needs more iterations than usual.
         """
         if len(self._window_marks) < 2:
             return False
@@ -211,7 +219,8 @@ class Watch:
             return STOPPED
         if self._hides_a_death(end):
             end = ProbeEnd.FATAL
-        shown, behind = self.evidence.failure(), self._rank_behind()
+        shown = self.evidence.failure()  # what the output shows
+        behind = self._rank_behind()
         finished = end is ProbeEnd.EXITED and exit_code == 0
         is_complete = finished and not missing and behind is None
         window_counts = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
@@ -228,7 +237,7 @@ class Watch:
         return shown or without_iteration or self._unexplained(end, exit_code, missing, behind)
 
     def _hides_a_death(self, end: ProbeEnd) -> bool:
-        """Return whether a rank died, although the probe ended in another way.
+        """Return whether the probe ended because a rank died, although it seems to have ended in another way.
 
         The other ranks may have written on, or the trainer may have reported a failure before it ended.
         """
@@ -271,7 +280,7 @@ class Watch:
 
         `missing` names expected files that do not exist, and `behind` is the failure of a rank that fell behind.
         """
-        # the parts of the details below
+        # parts of the sentences below
         last_words, count = self.evidence.last_words(), len(self.marks)
         last_line = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
         if self.unread:
@@ -345,11 +354,15 @@ class Watch:
         return len(self._window_marks) > 1 and self._window_s >= self._limits.window_seconds
 
     def _has_iterations(self, count: int) -> bool:
-        """Return whether so many iterations are complete, with the warm-up."""
+        """Return whether `count` iterations are complete, those of the warm-up included."""
         return len(self._window_marks) + self._limits.warmup_iterations >= count
 
     def _rank_is_dead(self, now_s: float) -> bool:
-        """Return whether a rank has died, and its peers have had time to say so or to die as well."""
+        """Return whether a rank has died, and the others have had time to say so or to die as well.
+
+        A rank that is surely dead ends the probe after the grace time, or later if the others still print without an
+        iteration. One that only may be dead ends it after a silence that no usual iteration explains.
+        """
         fatal_s, grace_s = self.evidence.fatal_t_s, self._limits.grace_seconds
         if fatal_s is None:
             return False
@@ -360,7 +373,10 @@ class Watch:
         return quiet_s >= max(grace_s, self.QUIET_FACTOR * (self._median_iteration_s() or grace_s))
 
     def _is_stalled(self, now_s: float, factor: float) -> bool:
-        """Return whether no line has come for long, or no iteration for `factor` median iterations."""
+        """Return whether no line has come for long, or no iteration for `factor` median iterations.
+
+        A trainer that tells of a pause, such as an evaluation, gets at least the time of a silence.
+        """
         limits, usual_s = self._limits, self._median_iteration_s()
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
         if now_s - self._last_line_s >= max(silence_s, self.HICCUP_FACTOR * usual_s):

@@ -1,4 +1,11 @@
-"""The marks at which all ranks had finished an iteration, and the window between marks that is evaluated. Pure."""
+"""The marks at which all ranks had finished an iteration, and the window between marks that is evaluated. Pure.
+
+- Thin: a session may do only a share of the end of an iteration, where all of that work is alike. Each second of this
+  thin part stands for several seconds of training.
+- Pause: the seconds of an iteration in which something else was done, such as an evaluation. They count as no training.
+- Level: iterations in a row of about the same length. A training may change to another level, as after a warm-up.
+- Queue: the batches that the workers of a data loader have ready before the trainer asks for them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +35,7 @@ class Mark:
 
 
 class Marks:
-    """A mark for each iteration that all ranks have finished, as far as they have reported it.
+    """Turns the reports of ranks into marks: one for each iteration that all ranks have finished.
 
     If ranks report for themselves, an iteration is finished once all of them have reported it. Its mark has the time of
     the last report. Reports without a rank are then ignored.
@@ -43,10 +50,12 @@ class Marks:
                 iterations between two marks count, too: a trainer may print only every tenth. None if this is unknown.
         """
         self._ranks = ranks
+        # the first as it was given; the second is None once the trainer counts samples itself
         self._given_samples = self._samples_per_iteration = samples_per_iteration
         self._reported: dict[int, list[Progress]] = {}
         """Iteration → the reports of its ranks."""
         self.complete: list[Mark] = []
+        """The marks so far, in the order of their times."""
 
     def add(self, report: Progress) -> None:
         """Take the report of an iteration into account; it makes a mark once all ranks have reported the iteration."""
@@ -77,7 +86,7 @@ class Marks:
 
 
 def _mark(reports: Sequence[Progress], ranks: int) -> Mark:
-    """Return the mark of an iteration that its ranks have reported."""
+    """Return the mark of an iteration that its ranks have reported; it has samples only if all ranks tell them."""
     counts = [report.samples for report in reports if report.samples is not None]
     thin_parts = [report.thin for report in reports if report.thin is not None]
     return Mark(
@@ -98,7 +107,7 @@ Utilisation is measured every tenth of a second or less often, so a shorter span
 
 
 class Piece(NamedTuple):
-    """A part of a window in which every second stands for the same amount of training."""
+    """A part of a window in which every second stands for the same amount of training: usual, thin, or a pause."""
 
     begin_s: float
     end_s: float
@@ -113,7 +122,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The whole iterations from the first mark to the last mark."""
+    """The whole iterations from the first mark to the last mark, which a probe evaluates; or a part of them."""
 
     JUMP: ClassVar = 10.0
     """A span in which iterations came so many times as fast as in the median span shows that they were miscounted."""
@@ -161,7 +170,7 @@ class Window:
 
     @property
     def trained_s(self) -> float:
-        """The seconds that the iterations take in ordinary training, in which no iteration is thin."""
+        """The seconds that the iterations take in ordinary training, without pauses and with nothing left out."""
         return sum(piece.trained_s for piece in self.pieces())
 
     @property
@@ -177,13 +186,13 @@ class Window:
 
     @property
     def samples_per_s(self) -> float | None:
-        """The samples of all ranks per second of training; None if the trainer tells no total."""
+        """The samples of all ranks per second of training; None unless their total since the start is known."""
         part = self._part_with_samples
         return (part._samples or 0) / part.trained_s if part._has_total_samples else None
 
     @property
     def counts_samples(self) -> bool:
-        """Whether the trainer counts samples, or the study says how many an iteration has."""
+        """Whether any samples are known: the trainer counts them, or the study says how many an iteration has."""
         return any(mark.samples is not None for mark in self.marks)
 
     @property
@@ -194,9 +203,10 @@ class Window:
 
     @property
     def _part_with_samples(self) -> "Window":
-        """The part from the first to the last mark with samples, or the whole window if that is below 80 % of it.
+        """The part whose first and last mark have samples, so that its number of samples is known.
 
-        An iteration may tell no samples, as in reinforcement learning when no episode ends.
+        An iteration may tell no samples, as in reinforcement learning when no episode ends. If the part is shorter than
+        80 % of the window, it says too little about it, and the whole window is returned, whose samples are unknown.
         """
         places = [place for place, mark in enumerate(self.marks) if mark.samples is not None]
         if not places:
@@ -229,7 +239,7 @@ class Window:
         pieces: list[Piece] = []
         begin_s = self.first.t_s
         for before, mark in pairwise(self.marks):
-            if mark.pause_s:  # the beginning of the iteration, in which nothing is trained
+            if mark.pause_s:  # it is taken to be the beginning of the iteration
                 pause_end_s = before.t_s + mark.pause_s
                 pieces += [Piece(begin_s, before.t_s, 1.0), Piece(before.t_s, pause_end_s, 0.0)]
                 begin_s = pause_end_s
@@ -247,7 +257,10 @@ class Window:
         - It has at least one round of a loader's workers.
         - Of several marks at the same time, only the last one ends it.
 
-        The last span has all that is left. `may_cut`: says whether a span may end at a mark.
+        The last span has all that is left.
+
+        Args:
+            may_cut: Returns whether a span may end at a mark.
         """
         cuts = [0]
         for place, mark in enumerate(self.marks):
@@ -276,7 +289,7 @@ class Window:
 
 
 def _trained_s(before: Mark, mark: Mark) -> float:
-    """Return the seconds of training that the iteration between two marks stands for."""
+    """Return the seconds of training between two marks: without a pause, and with what a thin part has left out."""
     saved_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
     return mark.t_s - before.t_s - mark.pause_s + saved_s
 
@@ -296,8 +309,13 @@ def _lengths_s(marks: Sequence[Mark]) -> list[float]:
 def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) -> int | None:
     """Return the position of the mark at which a window may begin; None if there is no such mark yet.
 
-    The warm-up is over then, and the `queue` of batches is used up that the loader had ready before the first
-    iteration. It counts as used up after a minute, however few batches have been taken.
+    The warm-up is over then, and so are the batches that the loader had ready before the first iteration: training on
+    them may be faster than later. They count as used up after a minute, however few have been taken.
+
+    Args:
+        marks: All marks of the probe so far.
+        warmup_iterations: The first iterations that never count.
+        queue: The batches that the loader had ready.
     """
     begin = warmup_iterations - 1  # the mark at which the last of them ends
     if queue and marks:
@@ -317,34 +335,29 @@ def _last_at_same_time(marks: Sequence[Mark], begin: int) -> int:
     return next(later, len(marks)) - 1
 
 
-class _Step(NamedTuple):
-    """The iterations from one mark to the next."""
-
-    iterations: int
-    seconds: float
-    mark: Mark
-
-
 def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
     """Return the marks with the seconds of their pauses: ends of epochs, evaluations and checkpoints.
 
     A pause counts if the output tells of it, and if its iteration takes 1.5 times as long as the longest usual one, and
-    half a second more than their mean. Usual iterations are those without a word of a pause; there must be twice as
-    many of them as of the others.
+    half a second more than their mean. Usual iterations are those without a word of a pause. There must be twice as
+    many of them as of the others; otherwise nothing shows what is usual, and the marks are returned as they are.
     """
-    steps = [
-        _Step(max(1, mark.iteration - before.iteration), mark.t_s - before.t_s, mark)
-        for before, mark in pairwise(marks)
-    ]
-    usual_s = [step.seconds / step.iterations for step in steps if step.mark.pause is None]
-    pauses = len(steps) - len(usual_s)
+
+    def iterations(before: Mark, mark: Mark) -> int:
+        """Return the iterations between two marks: a trainer may print only every tenth."""
+        return max(1, mark.iteration - before.iteration)
+
+    pairs = list(pairwise(marks))
+    usual_s = [(mark.t_s - before.t_s) / iterations(before, mark) for before, mark in pairs if mark.pause is None]
+    pauses = len(pairs) - len(usual_s)
     if not pauses or len(usual_s) < max(Window.LEAST_SPANS, 2 * pauses):
         return list(marks)
     result = [marks[0]]
-    for step in steps:
-        pause_s = step.seconds - step.iterations * fmean(usual_s)
-        is_long = pause_s >= 0.5 and step.seconds > 1.5 * step.iterations * max(usual_s)
-        result.append(replace(step.mark, pause_s=pause_s) if step.mark.pause and is_long else step.mark)
+    for before, mark in pairs:
+        count, seconds = iterations(before, mark), mark.t_s - before.t_s
+        pause_s = seconds - count * fmean(usual_s)
+        is_long = pause_s >= 0.5 and seconds > 1.5 * count * max(usual_s)
+        result.append(replace(mark, pause_s=pause_s) if mark.pause and is_long else mark)
     return result
 
 
@@ -391,7 +404,7 @@ def find_window(
     lengths_s = _lengths_s(inside)
     place = last_level(lengths_s)  # 2
     level_from = _last_at_same_time(inside, place) if place else 0
-    if level_from >= len(lengths_s):  # no iteration comes after the change
+    if level_from >= len(lengths_s):  # no iteration comes after the change, so there is no other level yet
         level_from = 0
     window = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
     after_change = window.last_level
@@ -399,7 +412,7 @@ def find_window(
         times = fmean(lengths_s[:level_from]) / fmean(lengths_s[level_from:])
         change = Change(after_change.first.iteration, after_change.first.t_s - marks[0].t_s, times)
         return replace(after_change, change=change) if is_long(after_change.marks) else window
-    # 3 (30 % is chosen)
+    # 3: where the lengths scatter by 30 % (chosen), several batches come at once and then none for a while
     in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)
     if not in_bursts:
         return window
@@ -408,7 +421,7 @@ def find_window(
 
 
 def _whole_rounds(marks: tuple[Mark, ...], queue: int) -> tuple[Mark, ...]:
-    """Return the marks up to the end of the last whole round of a loader's queue."""
+    """Return the marks up to the end of the last whole round, which has as many iterations as the loader's `queue`."""
     end = 0
     for place, mark in enumerate(marks):
         if mark.iteration - marks[end].iteration >= queue:

@@ -1,12 +1,15 @@
-"""The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order."""
+"""The pictures of a case: its configs, its search, its best's probe, its ladder and its race, in their order.
+
+A rung is a value of the ladder, mostly a number of environments. A session is a trainer that is started once for many
+configs; the plain command starts the trainer for each.
+"""
 
 import html
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
-from tuner.export import SPEEDS, in_words, race_row, runs_by_config, score_text, with_error
+from tuner.export import SPEEDS, in_words, race_row, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
 from tuner.report.facts import PERCENT, CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
@@ -24,8 +27,7 @@ STAR = 13
 Trace = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture and the text around it."""
 
     name: str
@@ -57,8 +59,8 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
     return {"x": xs, "y": ys, "name": name, "mode": "markers", **hovering, **more}
 
 
-def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str] = "circle") -> Trace:
-    """Return how the dots of a series look."""
+def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str]) -> Trace:
+    """Return how the dots of a series look; lists give the colour and the symbol of each dot."""
     return {"color": colour, "size": size, "symbol": symbol}
 
 
@@ -81,11 +83,14 @@ _COLOURS = (BEST, FRONT, THIRD, OTHER)
 
 
 def curves(case: CaseFacts) -> Picture | None:
-    """Return a picture of the scores of each run of the case's race against the time that the run has trained."""
+    """Return a picture of the scores of each run of the case's race against the time that the run has trained.
+
+    None where no run has reported a score.
+    """
     if not any(run.curve for run in case.view.race):
         return None
     data: list[Trace] = []
-    for place, standing in enumerate(standings(runs_by_config(case.view.race))):  # the best config first
+    for place, standing in enumerate(standings(case.view.race_by_config)):  # the best config first
         line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1.5}
         for number, run in enumerate(standing.runs):
             data.append(
@@ -107,7 +112,7 @@ def curves(case: CaseFacts) -> Picture | None:
 
 def winner(case: CaseFacts) -> str | None:
     """Return a sentence about the config that learnt most in the case's race; None where there was no race."""
-    row = race_row(case.view.race)
+    row = race_row(case.view)
     if not row:
         return None
     return (
@@ -183,7 +188,10 @@ def level(at: float, words: str) -> dict[str, Any]:
 
 
 def history(case: CaseFacts) -> Picture | None:
-    """Return a picture of each measurement and the best so far against time, with the user's own command as a line."""
+    """Return a picture of each measurement and the highest so far against time, with the default as a level line.
+
+    None where no trial has given a number.
+    """
     if not case.steps:
         return None
     # time
@@ -226,6 +234,7 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     rungs = [rung for point in points if (rung := rung_of(point.config, ladder)) is not None]
     if ladder is None or len({*rungs}) < 2:
         return None
+    # the changed networks and updates that some configs train with
     other_agents = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
     rows = _rows_along(rungs, case, points, other_agents)
     share = 1.0 / len(rows)  # of the height, for each row
@@ -303,7 +312,10 @@ def _out_of_memory(case: CaseFacts) -> list[Trace]:
 
 
 def over_time(case: CaseFacts) -> Picture | None:
-    """Return a picture of each device's utilisation in the best's newest probe, with window and iterations."""
+    """Return a picture of each device's utilisation in the best's newest probe, with its iterations.
+
+    The window, the part of the probe whose measurements count, is shaded. None where no utilisation was recorded.
+    """
     series = case.series
     if series is None:
         return None

@@ -1,4 +1,8 @@
-"""What a report says about a study: the best, failures with excerpts, device-seconds; and in which sentences."""
+"""What a report says about a study: the best, failures with excerpts, device-seconds; and in which sentences.
+
+A rung is a value of the ladder, mostly a number of environments. A session is a trainer that is started once for many
+configs; the plain command starts the trainer for each.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,8 +19,7 @@ from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, open_regular, rung_of, without_keys
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """The failures of one kind in a case."""
 
     kind: str
@@ -78,7 +81,7 @@ class SearchStep(NamedTuple):
 
 
 def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
-    """Return the trials that gave a number, in their order, with the device-seconds that had passed."""
+    """Return the trials that gave a number, in their order, with the device-seconds of all trials up to each."""
     passed_s = accumulate((trial.probe.total_s or 0.0) * devices for trial in trials)
     return tuple(
         SearchStep(trial=trial, value=trial.value, ended_s=ended_s)
@@ -232,14 +235,6 @@ def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(known) for name, known in values.items()}
 
 
-OBJECTIVES = {
-    "min_avg_util": "the mean utilisation of the least busy device, in percent",
-    "min_avg_sm": "the mean share of active multiprocessors on the least busy device, in percent",
-    SAMPLES_PER_S: "the number of samples that all devices together train in a second",
-    ITERATIONS_PER_S: "the number of iterations in a second, of which each has the same samples in all configs",
-}
-
-
 class Headline(NamedTuple):
     """The first line of a case in large type, and a sentence below it."""
 
@@ -248,7 +243,10 @@ class Headline(NamedTuple):
 
 
 def result(case: CaseFacts) -> Headline:
-    """Return what the search of a case has gained: speed, or else the objective, from the default to the best."""
+    """Return what the search of a case has gained, for the top of a report: the factor in speed, or both objectives.
+
+    Where no gain over the default is known, the sentence below says why.
+    """
     best, default, objective = case.view.best, case.view.default, case.summary.objective
     if best is None:
         return Headline("No config has run yet", f"{case.summary.case}: {case.summary.status.replace('_', ' ')}.")
@@ -269,9 +267,10 @@ def result(case: CaseFacts) -> Headline:
 
 
 def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
-    """Return a gain in large type, and what is to be said of it below, without capital; `name` is that of the default.
+    """Return a gain in large type, and the sentence below it, without capital; `name` is that of the default.
 
-    It is a factor where the objective is a speed, and otherwise the objective of both.
+    A gain in speed is a factor. For another objective, both values are shown, or their difference where only sessions
+    have measured both.
     """
     below: list[str] = []
     if objective in export.SPEEDS and gain.times:
@@ -319,15 +318,21 @@ def _success(study: StudyFacts, with_best: int) -> str:
     kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
     have = "cases have" if total > 1 else "case has"
     text = f"{with_best} of {total} {kind} {have} a best config"
-    others = [f"{begun - with_best} tried without success"] if with_best < begun else []
-    others += [f"{len(waiting)} not begun"] if waiting else []
-    return f"{text}; {', '.join(others)}." if others else f"{text}."
+    without_best = [f"{begun - with_best} tried without success"] if with_best < begun else []
+    without_best += [f"{len(waiting)} not begun"] if waiting else []
+    return f"{text}; {', '.join(without_best)}." if without_best else f"{text}."
 
 
 def explained(study: StudyFacts) -> str:
     """Return sentences that explain the words of the first table."""
+    meanings = {
+        "min_avg_util": "the mean utilisation of the least busy device, in percent",
+        "min_avg_sm": "the mean share of active multiprocessors on the least busy device, in percent",
+        SAMPLES_PER_S: "the number of samples that all devices together train in a second",
+        ITERATIONS_PER_S: "the number of iterations in a second, of which each has the same samples in all configs",
+    }
     names = dict.fromkeys(case.summary.objective for case in study.cases)
-    lines = [f"{name} is {OBJECTIVES[name]}." for name in names if name in OBJECTIVES]
+    lines = [f"{name} is {meanings[name]}." for name in names if name in meanings]
     lines.append("A number after ± is a standard error.")
     rows = [case.summary for case in study.cases if case.summary.default]
     if any(row.default and rung_of(row.default.config, row.ladder) is None for row in rows):  # a case without ladder
@@ -354,7 +359,7 @@ def verdict(case: CaseFacts) -> str:
 
 
 def _of_gain(case: CaseFacts) -> Iterator[str]:
-    """Yield what a whole training gains, and why the gain may not hold; nothing where the gain is unknown."""
+    """Yield sentences: what a whole training gains, and why the gain may not hold; none where the gain is unknown."""
     best, default, name = case.view.best, case.view.default, default_name(case)
     if best is None or default is None or not (gain := case.summary.gain):
         return
@@ -382,7 +387,7 @@ def count(number: float | None) -> str:
 
 
 def when_found(case: CaseFacts) -> str:
-    """Return when the best was found, and what the search did afterwards."""
+    """Return when the best was found, and what the search did afterwards, as sentences."""
     if case.first_best is None or not case.device_s:
         return "Each dot is a trial; the line is the highest measurement so far."
     ended_s = case.first_best.ended_s
@@ -390,7 +395,7 @@ def when_found(case: CaseFacts) -> str:
     text = f"Trial #{case.first_best.trial.number} first measured the best config, "
     text += f"after {ended_s:,.0f} device-seconds ({share_pct:.0f} % of all)."
     why_ended = case.view.facts.ended  # None where the search may still go on
-    if share_pct < 99.5:  # rounded, it is less than all
+    if share_pct < 99.5:  # otherwise it is rounded to all, and there is no rest
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
     if why_ended:
         text += f" {export.sentences([export.at_its_end(why_ended)])}"

@@ -1,4 +1,8 @@
-"""The lines that tell the events of a study: to a terminal, and to `say` of `tuner.optimize`."""
+"""The lines that tell the events of a study: to a terminal, and to `say` of `tuner.optimize`.
+
+A ladder is the parameter that decides memory; its values are its rungs. The best config, if a session measured it, is
+confirmed in the end: the trainer's plain command measures it again.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +63,8 @@ def line(event: events.Event) -> StyledLine | None:
     style = ""  # the terminal's own
     match event:
         case events.ProbeEnded():
-            text, style = f"  {_trial_line(event)}", _style(event)
+            text = f"  {_trial_line(event)}"
+            style = "bold green" if event.leads else {OK: "green", PRUNED: "yellow"}.get(event.status, "red")
         case events.CaseStarted():
             text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
         case events.CalibrationStarted():
@@ -80,15 +85,12 @@ def line(event: events.Event) -> StyledLine | None:
     return StyledLine(text, style)
 
 
-def _style(event: events.ProbeEnded) -> str:
-    """Return the style of a trial's line, by whether it is the best so far and how it ended; red is for a failure."""
-    style_of = {OK: "green", PRUNED: "yellow"}
-    return "bold green" if event.leads else style_of.get(event.status, "red")
-
-
 def _progress_at_start(event: events.CaseStarted) -> str:
-    """Return in words how far a case had come when the work on it began, and what has changed since."""
-    has_target = event.target is not None and event.finished <= event.target  # it may be less than at an earlier call
+    """Return in words how many trials a case had when the work on it began, and what to know of these trials.
+
+    The target is left out if the case has passed it: an earlier call may have had a larger one.
+    """
+    has_target = event.target is not None and event.finished <= event.target
     of_target = f" of {event.target}" if has_target else ""
     saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {number_of(event.to_repeat, 'interrupted trial')} will be repeated" if event.to_repeat else ""
@@ -111,7 +113,10 @@ def _trial_line(event: events.ProbeEnded) -> str:
 
 
 def _best_so_far(event: events.ProbeEnded) -> str:
-    """Return the words that the config is the best so far, with its mean if it was measured again; otherwise empty."""
+    """Return words that say that the trial's config is the best so far, and its mean if it was measured again.
+
+    Empty if another config is the best.
+    """
     best = event.best
     if best and best.trial == event.trial and best.readings > 1:
         how = "confirmed by the plain command" if event.confirms else "measured again"
@@ -122,13 +127,13 @@ def _best_so_far(event: events.ProbeEnded) -> str:
 
 
 def time_left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
-    """Return in words that about so many seconds, at least one, are left of the search, or of a limit before it."""
+    """Return in words about how many seconds, at least one, are left until the search or its time limit ends."""
     about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
     return f"about {about} left{' of the time limit' if event.left_of_hours else ''}"
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
-    """Return the objectives as text, the first with its `error`; add samples/s where no objective is samples/s."""
+    """Return the objectives as text, the first with its `error`, and samples/s if they are none of the objectives."""
     shown = [with_error(objectives[0], error), *(with_error(value, None) for value in objectives[1:])]
     if samples_per_s is not None and samples_per_s not in objectives:
         shown.append(f"{figure(samples_per_s)} samples/s")
@@ -136,14 +141,14 @@ def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: f
 
 
 class Searched:
-    """Which part of a config a search varies; the rest is the same in every line, and none of them shows it."""
+    """Tells which part of a config a search varies, so that no line repeats what is the same in all of them."""
 
     def __init__(self) -> None:
         self._fixed: dict[str, tuple[str, ...]] = {}
         """A case → the parameters with a single value."""
 
     def take(self, event: events.CaseStarted) -> None:
-        """Take in which parameters of a case are fixed."""
+        """Remember which parameters of a case are fixed."""
         self._fixed[event.case] = event.fixed
 
     def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
@@ -170,13 +175,14 @@ class Lines:
         return line(event)
 
     def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield the notes to print. A note that most trials have is printed once, and then only how busy others were.
+        """Yield the notes to print. A note that most trials have is printed once.
 
-        The phrase of such a note is kept in `_common_notes`.
+        Two kinds of notes are such: on what other programs used, and on the cost of a pause. Of the former, later lines
+        tell only the share.
         """
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)
-            if phrase not in self._common_notes:
+            if phrase is None or phrase not in self._common_notes:
                 yield note
             elif phrase == LOADED:
                 yield note.partition(" of the processors")[0]

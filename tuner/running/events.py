@@ -1,4 +1,8 @@
-"""The events of a running study, and how a case ends: each event becomes text, a live view, or a line of JSON."""
+"""The events of a running study, and how a case ends: each event becomes text, a live view, or a line of JSON.
+
+A ladder is the parameter that decides memory; its values are its rungs. If a session, a started trainer that serves
+several probes, measured the best config, the trainer's plain command measures it again: that trial confirms it.
+"""
 
 import json
 import re
@@ -58,10 +62,10 @@ class BestSoFar:
 
     @classmethod
     def of(cls, case: CaseRecord, trials: Sequence[TrialRecord]) -> "BestSoFar | None":
-        """Return the best config of a case so far; None where no config may be the best.
+        """Return the best config of a case so far, as the end of the study tells it; None where none may be the best.
 
-        The error is that for people, wider where another program may have disturbed the only measurement. `times` is
-        None where `CaseView.doubts` says why the measurements may be wrong or cannot be compared.
+        The error is wider than the measured one where another program may have disturbed the only measurement. `times`
+        is None where `CaseView.doubts` names reasons why measurements may be wrong or cannot be compared.
         """
         view = CaseView(name=case.case, record=case, trials=trials)
         best, gained = view.best, gain(view)
@@ -196,7 +200,7 @@ class ProbeEnded(Event):
     left_s: float | None
     """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
     left_of_hours: bool = False
-    """As of `ProbeStarted`."""
+    """Whether `--hours` end before that, so that `left_s` is what is left of `--hours`."""
 
     @classmethod
     def of(
@@ -213,7 +217,7 @@ class ProbeEnded(Event):
         left_s: float | None,
         left_of_hours: bool = False,
     ) -> "ProbeEnded":
-        """Return the event of a trial that is stored; for `leads` and what follows, see the fields."""
+        """Return the event of a trial that is stored; for `leads` and the arguments after it, see the fields."""
         reason = result.failure.detail if result.failure else result.stopped
         not_eligible = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         not_measured = f"no {', '.join(verdict.unread)}" if verdict.unread else None
@@ -312,8 +316,8 @@ def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending |
 
     Args:
         result: the result of the newest probe.
-        streak: the failures in a row that are no config's fault. A probe that runs and does not measure the objective
-            is such a failure, too.
+        streak: the newest failures in a row that are no config's fault. A probe that runs and does not measure the
+            objective is such a failure, too.
         has_run: whether any probe has measured the objective.
     """
     if result.failure is None:
@@ -340,7 +344,7 @@ class CaseOutcome:
     probed: int
     """The trials of this command."""
     confirmed: int = 0
-    """The trials of this command that only measured a config again, by the plain command; no budget counts them."""
+    """The trials of this command that only confirmed a config by the plain command; no budget counts them."""
     failure: Failure | None = None
     """What to repair, if the work stopped early."""
     why: str | None = None

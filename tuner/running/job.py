@@ -1,4 +1,10 @@
-"""The work on a study beside its bench: its purpose, its watcher, and the time that it may take."""
+"""The work on a study beside its bench: its purpose, its watcher, and the time that it may take.
+
+- The bench is the study with its trainer, devices and folder. A case is one training of the study.
+- The purpose is why configs of a case are probed: to find the best, to find any that runs, to record all, or to work
+  out values that are `auto`: the rungs of a ladder, which is the parameter that decides memory, or a batch size.
+- A session is a started trainer that serves several probes. The plain command starts the trainer for a single probe.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +25,7 @@ from tuner.study import REASON, Case, Config, ProbeSpec, Space, StudySpec
 from tuner.trainers.base import Trainer
 
 StrategyOf = Callable[[Space, StudySpec, int, Siblings], Strategy]
-"""Makes a strategy from the space, the case's settings, the number of trials so far, and the case's siblings."""
+"""Makes what chooses configs from the space, the case's settings, the number of trials so far, and similar cases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,13 +36,13 @@ class Purpose:
     limited: bool = True
     """Whether the work ends at a number of finished trials; otherwise it ends when the strategy has nothing left."""
     competing: bool = True
-    """Whether configs compete: a clear loser ends early, and the best is measured again cold."""
+    """Whether configs compete: a clear loser ends early, and the plain command measures the best of sessions again."""
     stores_ending: bool = True
     """Whether the database keeps why the work ended. It does not where other work on the case follows."""
     ineligible: Callable[[ProbeResult], str | None] = lambda _: None
     """Returns why a config that ran for this purpose may not be the best; None where it may."""
     next_answer: Callable[[ProbeResult], Answer] | None = None
-    """Returns whether a probe goes on; None where the objectives decide, with the study's limits and headroom."""
+    """Returns whether a probe goes on; None where the precision of the study's objectives decides."""
     limits: Callable[[ProbeSpec], ProbeSpec] = lambda limits: limits
     """Returns the limits of a probe, from those of the study."""
     trainer: Trainer | None = None
@@ -46,7 +52,7 @@ class Purpose:
 SEARCH = Purpose(strategy=searching)
 """Find the best config."""
 RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, stores_ending=False)
-"""Find one config that runs, for a case that has had no success."""
+"""Find one config that runs, for a case in which none has run yet."""
 CALIBRATE = Purpose(
     strategy=lambda space, *_: ladder_calibration(space), limited=False, competing=False, stores_ending=False
 )
@@ -60,12 +66,12 @@ def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
         limited=False,
         competing=False,
         stores_ending=False,
-        ineligible=lambda _: REASON,
+        ineligible=lambda _: REASON,  # as this text says: the probe only shows how much memory a batch takes
     )
 
 
 def purpose_of_recording(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
-    """Return the purpose of measuring all configs of a list fully; for `limited` see `Purpose`."""
+    """Return the purpose of measuring all configs of a list fully, in this order; for `limited` see `Purpose`."""
     return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), limited=limited, competing=False)
 
 
@@ -73,11 +79,11 @@ Probe = Callable[[ProbePlan, Stop], ProbeResult]
 """Probes once; the second argument may end the probe early."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pulse:
+class Pulse(NamedTuple):
     """How often a watcher hears of the running probe."""
 
     every_s: float
+    """Seconds between two events."""
     clock: Clock
     utilisation: Callable[[], Sequence[float | None]] = tuple
     """Returns how busy each device was since the last call; see `Prober.utilisation`."""
@@ -93,7 +99,7 @@ class Job:
     interrupted: Callable[[], bool]
     """Returns whether the user wants to stop, or the time is over."""
     is_late: Callable[[], bool] = lambda: False
-    """Returns whether the time is over: then an interrupted probe with a full window gives its rough value."""
+    """Returns whether the time is over: an interrupted probe that has measured long enough then gives a rough value."""
     watcher: Watcher = lambda _: None
     pulse: Pulse | None = None
     """How often the watcher hears of the running probe; None where it does not."""
@@ -119,7 +125,7 @@ class Job:
 
 
 def check(job: Job, case: Case) -> None:
-    """Check whether a case can be searched and its study be resumed; this begins nothing.
+    """Check before anything begins whether a case can be searched and its study be resumed.
 
     Raises StudyError with the case's name if no sampler can be made, and StoreError if the case's study in the database
     differs. The search itself makes a new sampler later, when the cases before it have shown their best.
@@ -127,7 +133,7 @@ def check(job: Job, case: Case) -> None:
     check_study(job.database, job.bench.study_name(case), job.bench.identity_for(case))
     space, spec = job.bench.space_for(case), job.bench.spec_for(case)
     try:
-        job.purpose.strategy(space, spec, 0, tuple)
+        job.purpose.strategy(space, spec, 0, tuple)  # without trials and similar cases
     except StudyError as error:
         raise StudyError(f"case {case.name}: {error}") from error
 
@@ -179,7 +185,7 @@ class Budget:
 
 
 def within(job: Job, budget: Budget) -> Job:
-    """Return the job that ends when its budget is over, and that begins no probe that the budget is too short for.
+    """Return the job that ends when its budget is over, and that begins no probe for which the budget is too short.
 
     A simulated probe takes no time, so its length is ignored.
     """

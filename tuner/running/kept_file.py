@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 STUDY_FILE = "study.yaml"
 """The study file in a folder of results: a copy as of the last run, or the only file of a study of `--set`."""
 _COPIED = "# a copy of "
-"""How the remark in a copy begins, which says where its study file is."""
+"""The beginning of a copy's remark, a comment that says of which file it is a copy, and where tuner ran."""
 
 
 def keep_study_file(bench: "Workbench") -> None:
@@ -38,7 +38,7 @@ def _shown(path: Path) -> str:
 
 
 def _end_of_remark() -> str:
-    """Return how the remark in a copy ends where tuner runs in the present folder."""
+    """Return the end of the remark in a copy that is made now: it names the folder in which tuner runs."""
     return f" tuner ran in {_shown(Path.cwd())}"
 
 
@@ -49,7 +49,7 @@ def _with_remark(content: bytes, remark: bytes) -> bytes:
 
 
 def origin_of(study: str) -> str | None:
-    """Return the remark in the copy `study` that says where its study file is: `a copy of …`.
+    """Return the remark in the copy `study` of a study file, which says where that file is: `a copy of …`.
 
     None where `study` is no copy, or where tuner runs again in the folder of the study file's last run.
     """

@@ -1,4 +1,11 @@
-"""Optimizes a study: works on one case after another, and probes its configs until it is over."""
+"""Optimizes a study: works on one case after another, and probes its configs until the case is over.
+
+- A ladder is the parameter that decides memory, such as the number of environments; its values are its rungs. Where a
+  ladder or a batch size is `auto`, small probes come first, from which its values are worked out.
+- Each case has a study of its own in the database, whose trials are its probes. Siblings are other cases with a best
+  config, from which this case learns. Other workers may probe configs of the same case at the same time.
+- If a session measured the best config, the trainer's plain command measures it again, which confirms it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,11 +30,7 @@ class CaseWork:
     """The work on one case."""
 
     def __init__(self, job: Job, case: Case) -> None:
-        """Open the study of a case for a job. Raises StoreError if it was begun with other settings.
-
-        The strategy can ask for the case's siblings: other cases with a best config, from which this case learns. Where
-        the configs of the job compete, the trainer's plain command measures the best again if a session measured it.
-        """
+        """Open the study of a case for a job. Raises StoreError if it was begun with other settings."""
         bench = job.bench
         self._job = job
         self._case = case
@@ -47,11 +50,12 @@ class CaseWork:
             confirm=job.purpose.competing,
         )
         self._confirmed = 0
-        """The trials so far that only measured a config again; see `CaseOutcome`."""
+        """The trials so far that only confirmed a config; see `CaseOutcome.confirmed`."""
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
-        """Return the strategy after `count` trials. If constraints compare with defaults, these come first."""
+        """Return what chooses configs after `count` trials; where constraints compare with defaults, these come
+        first."""
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._find_siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
@@ -63,7 +67,26 @@ class CaseWork:
 
         Raises StudyError if the study was measured with another script of the same name.
         """
-        target, facts_before = self._job.target(self._spec), self.study.history().facts
+        target = self._job.target(self._spec)
+        self._begin(target)
+        while asked := self._ask(target):
+            result = self._probing.measure(asked)
+            probed += 1
+            self._confirmed += asked.confirms
+            history = self.study.history()
+            if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
+                self._store_ending(f"the search {ending}; rerun to resume")
+                return self._outcome(ending, probed, result.failure)
+        return self._outcome_without_next(target, probed)
+
+    def _begin(self, target: int | None) -> None:
+        """Take over what earlier runs have left, and tell the watcher how far the case is.
+
+        `target`: the number of finished trials that ends the work; None where no number does.
+
+        Raises StudyError if the study was measured with another script of the same name.
+        """
+        facts_before = self.study.history().facts
         if is_of_another(facts_before, self._job.bench.facts):
             raise StudyError(
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
@@ -83,47 +106,51 @@ class CaseWork:
                 fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
         )
-        keeps_ending = self._job.purpose.stores_ending
-        while asked := self._ask(target):
-            result = self._probing.measure(asked)
-            probed += 1
-            self._confirmed += asked.confirms
-            history = self.study.history()
-            if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
-                if keeps_ending:
-                    self.study.stop(f"the search {ending}; rerun to resume")
-                return self._outcome(ending, probed, result.failure)
 
-        # nothing is left to ask for: why?
+    def _store_ending(self, why: str) -> None:
+        """Let the database keep why the work on the case ended, unless other work on it follows."""
+        if self._job.purpose.stores_ending:
+            self.study.stop(why)
+
+    def _outcome_without_next(self, target: int | None, probed: int) -> events.CaseOutcome:
+        """Return how the work ended, when there is no next trial to begin.
+
+        Args:
+            target: The number of finished trials that ends the work; None where no number does.
+            probed: The number of probes of this command.
+        """
         if self._job.interrupted():
-            if keeps_ending:
-                self.study.stop(STOPPED_EARLY)
+            self._store_ending(STOPPED_EARLY)
             return self._outcome(events.Ending.INTERRUPTED, probed)
         is_reached = target is not None and self.study.history().finished >= target
-        if target is not None and is_reached and keeps_ending:
+        if target is not None and is_reached:
             budget = number_of(target, "trial")
-            self.study.stop(f"the search stopped at its budget of {budget}; a larger `--n-trials` resumes it")
-        if self.study.awaited:
+            self._store_ending(f"the search stopped at its budget of {budget}; a larger `--n-trials` resumes it")
+        if self.study.awaited:  # other workers still run probes
             ending = events.Ending.ELSEWHERE
         elif not probed:
             ending = events.Ending.ALREADY
         else:
             ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
         outcome = self._outcome(ending, probed)
-        return outcome if is_reached else replace(outcome, why=self.study.end(keep=keeps_ending))
+        if is_reached:
+            return outcome
+        # the strategy has nothing left, and says why
+        return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
     def _ask(self, target: int | None) -> Asked | None:
         """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
-        While other workers run the last probes of the case, another probe may still be needed. A job with `wait` waits
-        for these probes, and takes over what the workers leave.
+        The case is over at `target` finished trials, or when the strategy has nothing left. While other workers run the
+        last probes of the case, another probe may still be needed. A job with `wait` waits for these probes, and takes
+        over what the workers leave.
         """
         while not self._job.interrupted():
             awaited_before = self.study.awaited  # the probes of other workers
-            if asked := self.study.ask(target, self._probing.price, self._may_begin, self._job.left_s):
+            if asked := self.study.ask(target, self._probing.starts_for, self._may_begin, self._job.left_s):
                 return asked
             awaited = self.study.awaited
-            if awaited != awaited_before:  # one has begun or ended meanwhile, so the answer may change
+            if awaited != awaited_before:  # another worker has begun or ended a probe, so the answer may change
                 continue
             if not awaited or self._job.wait is None:
                 return None
@@ -133,7 +160,10 @@ class CaseWork:
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:
-        """Return whether a probe of so many seconds may begin. While the lock was awaited, the user may interrupt."""
+        """Return whether a probe of so many seconds may begin; None stands for an unknown length.
+
+        The study asks this once it holds its lock, because the user may have interrupted while it waited for that.
+        """
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
     def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
@@ -205,7 +235,7 @@ def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutco
 
 
 def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
-    """Work on a case, with the small probes that its `auto` values need, and return how that ended."""
+    """Work on a case, after the small probes that its `auto` values need, and return how that ended."""
     job, small_probes = prepare(job, case)
     if small_probes is not None and small_probes.stopped:
         return small_probes

@@ -1,4 +1,7 @@
-"""The one way to run a probe (reserve, plan, run), and the prober on real devices."""
+"""The one way to run a probe (reserve, plan, run), and the prober on real devices.
+
+In a session, one started trainer serves several probes; otherwise each probe starts a new trainer.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +32,6 @@ def run_in(
         return run(plan(replace(slot, out_dir=out_dir, port=port)))
 
 
-Occupied = Callable[[], Sequence[Occupancy]]
-"""Returns which processes hold memory of each card. Raises DeviceError when a card does not answer."""
-
-
 class RealProber:
     """Probes on the devices of a source; a `tuner.probe.protocols.Prober`.
 
@@ -43,7 +42,7 @@ class RealProber:
         self,
         source: probe.DeviceSource,
         *,
-        occupied: Occupied,
+        occupied: Callable[[], Sequence[Occupancy]],
         sessions: probe.Sessions,
         clock: probe.Clock,
         sleep: Callable[[float], None],
@@ -57,14 +56,14 @@ class RealProber:
 
         Args:
             source: the devices.
-            occupied: returns how the cards are used now.
+            occupied: returns how each card is used now, and by which processes; raises DeviceError where it cannot.
             sessions: starts trainers.
             clock: times the probes.
             sleep: waits some seconds of that clock.
             say: shows the user a line about files, or about a process that cannot be killed.
             facts: what is known about the machine, which each result gets.
             oom_kills: see `run`.
-            with_nodes: names in a result the nodes that it is about.
+            with_nodes: returns a result in which the nodes that it is about are named.
             keeping: how the person's files are kept; None for the usual way.
         """
         self._say = say
@@ -90,7 +89,7 @@ class RealProber:
     def __call__(self, plan: probe.ProbePlan, stop: probe.Stop) -> probe.ProbeResult:
         """Return the result of one probe. Raises OutputError or TrainerError when the tuner's own side fails."""
         is_warm = plan.request is not None
-        if not is_warm or plan.session_key != self.open_session:  # a new process, for which the cards must be free
+        if not is_warm or plan.session_key != self.open_session:  # a new trainer, for which the cards must be free
             self.close()
             if busy := self._wait_until_idle(plan, stop):
                 return probe.unlaunched(plan.config, busy, plan.digest)
@@ -147,12 +146,12 @@ class RealProber:
         )
 
     def _leaks(self) -> bool:
-        """Return whether the open session leaks memory: it holds more than after its first run, or a card is silent."""
+        """Return whether the open session holds more memory than after its first probe, or whether that is unknown."""
         try:
             occupancy = self._occupied() if self.open_session else []
         except DeviceError:
             return True
-        if self._after_first_run is None:  # that was the first run
+        if self._after_first_run is None:  # this is called after each probe, for the first time now
             self._after_first_run = occupancy
         return has_leaked(occupancy, self._after_first_run)
 

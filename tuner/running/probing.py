@@ -1,4 +1,9 @@
-"""The probes of one case: each is planned, run if its result is not known before, judged and stored."""
+"""The probes of one case: each is planned, run if its result is not known before, judged and stored.
+
+In a session, one started trainer serves several probes; otherwise the trainer's plain command serves a single one. The
+best config of sessions is confirmed at the end: the plain command measures it again. A rung is a value of the ladder,
+the parameter that decides memory.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -37,7 +42,7 @@ def _phase(newest: probe.ProbeResult | None) -> Phase:
 
 
 def _torch_notes(before: str | None, result: probe.ProbeResult) -> Iterator[str]:
-    """Yield a note if torch has another version than in the newest trial; only a probe tells its version."""
+    """Yield a note if torch has another version than in the newest trial, `before`; only a probe tells its version."""
     now = result.facts.get("torch")
     if before and now and before != now:
         yield f"torch {before} → {now} since the newest trial, so speeds may differ"
@@ -73,8 +78,8 @@ class Probing:
         self.folder = job.bench.folder / "probes" / case.name
         """The folder of all probes of the case."""
 
-    def price(self, config: Config) -> float:
-        """Return the starts that a config needs: 0 if the open session can serve it, else 1."""
+    def starts_for(self, config: Config) -> float:
+        """Return how many starts of a trainer a config costs: 0 if the open session can serve it, else 1."""
         key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
@@ -100,7 +105,10 @@ class Probing:
         return warm_plan or trainer.plan(self._case, asked.config, slot)
 
     def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
-        """Run a probe, unless the frontier tells its failure before, and return its result with the verdict."""
+        """Run a probe, and return its result with the verdict.
+
+        The frontier is what earlier failures say about others: if it tells that the config fails, nothing runs.
+        """
         history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
         if known := judge_unlaunched(asked.config, history.frontier):
             failure, verdict = known
@@ -126,14 +134,17 @@ class Probing:
         return _Judged(result, self._judge(result, asked), plan)
 
     def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
-        """Return the verdict on a result, and count the sessions in a row that failed."""
+        """Return the verdict on a result: its status, its values, and whether it may be the best.
+
+        The sessions in a row that failed are counted, too: after some, the case is measured without sessions.
+        """
         blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
         failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
         if failed and result.warm:
             self._failed_sessions += 1
-        elif failed or result.warm:  # the plain command fails as well, or a session works: sessions are no cause
+        elif failed or result.warm:  # the plain command fails as well, or a session works: sessions are not the cause
             self._failed_sessions = 0
-        # where the purpose says when a probe ends, the study's headroom and training do not count
+        # where the purpose says when a probe ends, the study does not ask for free memory or hours of training
         verdict = judge(
             result,
             *self._spec.objectives,
@@ -166,14 +177,17 @@ class Probing:
         return "; ".join(map(str, changes)) or None
 
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
-        """Return the metrics of the default config at a result's rung; the result's own if it is of that config."""
+        """Return the metrics of the default config at a result's rung, with which constraints compare the result.
+
+        If the result is that of the default itself, they are its own; empty if the default is not measured yet.
+        """
         if self._is_default(result.config):
             return probe.measured(result)
         default = self._study.history().newest(self._space.default_at(self._space.rung(result.config)))
         return default.metrics if default else {}
 
     def _is_default(self, config: Config) -> bool:
-        """Return whether a config is the default of its rung, and constraints compare other configs with it."""
+        """Return whether constraints compare other configs with this one, because it is the default of its rung."""
         return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
 
     def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
@@ -227,10 +241,15 @@ class Probing:
         return min(until_target, expected)
 
     def _time_left(self, probes: float | None, history: History, workers: int) -> tuple[float | None, bool]:
-        """Return the seconds that some workers need for so many usual probes, and whether the budget ends before.
+        """Return the seconds until the search probably ends, and whether they are those of a budget that ends before.
 
-        Then the seconds are those of the budget. The confirmation of the best by the plain command is added. The
-        seconds are None if the number of probes or their usual length is unknown, or if probes take no time.
+        That is the time that the workers need for so many usual probes, and for the confirmation of the best. It is
+        None if the number of probes or their usual length is unknown, or if probes take no time.
+
+        Args:
+            probes: The probes that are left; None if nothing tells their number.
+            history: The trials of the study, which tell how long a probe usually takes.
+            workers: The number of processes that share the probes.
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
@@ -264,9 +283,9 @@ class Probing:
         return stop
 
     def _viewer(self, asked: Asked, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return a function that shows the probe that begins now to the watcher, as often as the pulse says.
+        """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says.
 
-        It is called with the result after one more iteration, and with None at other times.
+        The function gets the result after one more iteration, and None when nothing is new.
         """
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
@@ -297,7 +316,11 @@ class Probing:
         return show
 
     def _after_iteration(self, asked: Asked, so_far: probe.ProbeResult) -> probe.Answer:
-        """Report a running probe to the pruner, and return whether it goes on."""
+        """Report a running probe to the pruner, which may find that it is behind, and return whether it goes on.
+
+        The pruner ends only a probe that competes for the best. One that measures a config again, or the default with
+        which others are compared, runs to its usual end.
+        """
         objectives = self._spec.objectives
         if self._job.purpose.next_answer:
             return self._job.purpose.next_answer(so_far)

@@ -1,7 +1,11 @@
-"""Records cases: measures a list of configs, each fully, in an ordinary study with a database of its own."""
+"""Records cases: measures a list of configs, each fully, in an ordinary study with a database of its own.
+
+A case is one training of the study. The recorded results become a table, which a later search can replay. A ladder is
+the parameter that decides memory. In a session, one started trainer measures several configs.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -23,12 +27,11 @@ The choice of a sample looks at every config, and the recording of a larger grid
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedRecording:
+class PlannedRecording(NamedTuple):
     """What a recording of one case measures."""
 
     case: Case
-    count: int | None
+    sample_size: int | None
     """The number of configs in a sample that fills the space; None for the whole space."""
     configs: Sequence[Config]
     """The configs, in the order in which they are measured."""
@@ -36,9 +39,10 @@ class PlannedRecording:
 
 
 def recording_bench(bench: Workbench) -> Workbench:
-    """Return the bench for recording: without pruner and constraints, and with a folder of its own for the probes.
+    """Return the bench for recording: without a pruner and constraints, so that every config is measured fully.
 
-    A table holds every metric, and the series of one objective: the first objective of the study.
+    The probes have a folder of their own. A table holds every metric, and the series of one objective: the first
+    objective of the study.
     """
     spec = bench.spec.model_copy(
         update={"pruner": PrunerSpec(name="none"), "constraints": {}, "objective": bench.spec.objectives[0]}
@@ -63,12 +67,16 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
     if (batch := space.auto_batch) is not None:
         parameters[batch] = parameters[batch].with_values(space.values(batch))
     columns(parameters)  # raises StudyError
+
+    def session_of(config: Config) -> str | None:
+        """Return the key of the session that can measure a config; None without sessions."""
+        return bench.trainer.session_key(case, config) if spec.probe.warm else None
+
     return PlannedRecording(
         case=case,
-        count=count,
-        configs=ordered_by_session(
-            configs, lambda config: bench.trainer.session_key(case, config) if spec.probe.warm else None, space.ladder
-        ),
+        sample_size=count,
+        # configs of one session follow each other, so that few trainers are started
+        configs=ordered_by_session(configs, session_of, space.ladder),
         circumstances=Circumstances(
             space=parameters,
             limits=spec.probe,
@@ -83,7 +91,7 @@ class CaseRecording(NamedTuple):
     """The recording of a case."""
 
     planned: PlannedRecording
-    """The plan; after a calibration, a new one."""
+    """The plan; a new one if small probes gave the values that were `auto`."""
     outcome: CaseOutcome | None = None
     """How it ended; None if it never began."""
 
@@ -107,10 +115,10 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
         job.watcher(small_probes.event)
         return CaseRecording(recording, small_probes)
     if prepared_job is not recording_job:  # small probes, now or earlier, gave the values
-        recording = plan_recording(prepared_job.bench, case, recording.count)
+        recording = plan_recording(prepared_job.bench, case, recording.sample_size)
     space = prepared_job.bench.space_for(case)
     # A recording ends after as many trials as it has configs. Small probes are trials of the same study and would be
-    # counted, so with them it ends when no config is left. The space still says which values were `auto`.
+    # counted, so with them it ends when no config is left. That the values were `auto` shows in the space even now.
     had_auto_values = space.auto_bounds is not None or space.auto_batch is not None
     purpose = purpose_of_recording(recording.configs, limited=not had_auto_values)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))

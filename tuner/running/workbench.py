@@ -1,4 +1,8 @@
-"""A study with everything that it works with: its file, trainer, devices and folder."""
+"""A study with everything that it works with: its file, trainer, devices and folder.
+
+A case is one training of the study. A ladder is the parameter that decides memory, such as the number of environments;
+its values are its rungs. Where a ladder or a batch size is `auto`, its values are worked out by small probes.
+"""
 
 import shutil
 import subprocess
@@ -38,7 +42,7 @@ class Workbench:
     batches: Mapping[str, study.BatchFit] = field(default_factory=dict)
     """Case → its batch size that is `auto`, where the size is known."""
     holds: Callable[[study.Config], bool] = study.every
-    """Returns whether a config can be measured at all."""
+    """Returns whether a config can be measured at all; a replay can measure only those of its recorded table."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -160,7 +164,7 @@ class Workbench:
         return replace(parameter, values=values, grown=tuple(filter(can_run, parameter.grown)))
 
     def cut_for(self, case: study.Case) -> LadderEnd | None:
-        """Return the largest size that the trainer can run, with the reason; None if all rungs of the study can run.
+        """Return the largest rung that the trainer can run, with the reason; None if all rungs of the study can run.
 
         Raises StudyError when even the smallest rung is too large.
         """
@@ -176,7 +180,7 @@ class Workbench:
         return end
 
     def calibrates(self, case: study.Case) -> bool:
-        """Return whether the case has an `auto` ladder whose rungs this bench does not know."""
+        """Return whether small probes must find the rungs of the `auto` ladder: this bench does not know them."""
         return case.name not in self.rungs and self.space_for(case).auto_bounds is not None
 
     def with_rungs(self, case: study.Case, rungs: tuple[int, ...]) -> "Workbench":
@@ -200,7 +204,7 @@ class Workbench:
         return BatchToFit(
             parameter=parameter,
             space=space,
-            # only of the trainer's number it is known that an iteration goes through all these samples
+            # an iteration surely goes through all these samples only if the trainer tells their number
             first=study.first_size(None if study_samples else usual_samples),
             probed_samples=study_samples or usual_samples,
             samples=study_samples or max(known_samples, default=None),
@@ -222,7 +226,10 @@ class Workbench:
         )
 
     def slot(self, case: study.Case, folder: str | Path, config: study.Config) -> Slot:
-        """Return where a probe of a config runs, in a folder of the study's folder; `run_in` reserves its port."""
+        """Return where a probe of a config runs: on which devices, and in `folder` below the study's folder.
+
+        `run_in` reserves its port.
+        """
         nodes = config.get(study.NODES)
         prices, models = self.spec.prices, [("", device.model) for device in self.devices]
         return Slot(

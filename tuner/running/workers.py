@@ -1,4 +1,7 @@
-"""A team of worker processes: how they share a machine's devices, how they are followed and ended."""
+"""A team of worker processes: how they share a machine's devices, how they are followed and ended.
+
+Each worker is a process of `tuner` that probes configs of the same study. Its output is lines of JSON about its events.
+"""
 
 import json
 import os
@@ -69,7 +72,11 @@ class _Worker:
 
     def __init__(self, plan: WorkerPlan, lines: "queue.SimpleQueue[tuple[_Worker, Line | None]]") -> None:
         """Start the process. Raises OSError."""
-        self.plan, self._lines, self.starts, self.has_ended = plan, lines, 0, False
+        self.plan, self._lines = plan, lines
+        self.starts = 0
+        """How often the process was started."""
+        self.has_ended = False
+        """Whether the process has ended and is not started again."""
         self.start()
 
     def start(self) -> None:
@@ -141,7 +148,7 @@ class WorkerTeam:
     ) -> list[int]:
         """Follow the workers until all have ended, and return the last exit code of each.
 
-        A worker that died is started again, and repeats its open trial.
+        A worker that died is started again, and repeats the trial that it had begun.
 
         Args:
             show: takes the name of a worker and a line of it.

@@ -1,8 +1,13 @@
-"""The batch size that fits a card: which small sizes are probed, and which size follows from their memory. Pure."""
+"""The batch size that fits a card: which small sizes are probed, and which size follows from their memory. Pure.
+
+Memory grows about linearly with the batch. So two small sizes show the memory of a sample, and with it the largest
+batch.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SAFETY = 0.7
 """The share of the free memory that a batch may take. The rest is for what other configs and longer runs need more."""
@@ -15,7 +20,7 @@ Probed sizes are three times a power of two, and the chosen size is a power of t
 is a config of the search.
 """
 UPDATES = 64
-"""The most minibatches of an epoch in the first probe. With many small updates an iteration would take too long."""
+"""The most batches of an iteration in the first probe. With many small updates an iteration would take too long."""
 REASON = "it only shows how much memory a batch takes"
 """Why the config of such a probe is never the best."""
 MEASURABLE_MIB = 256.0
@@ -26,8 +31,7 @@ c10/cuda/CUDACachingAllocator.h), several at a time. A growth of some pieces say
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
+class Tried(NamedTuple):
     """What the probe of one batch size showed."""
 
     size: int
@@ -47,7 +51,7 @@ class BatchFit:
     per_sample_mib: float | None
     """The measured memory of one sample of a batch; None where it is unknown."""
     is_bound: bool
-    """Whether `per_sample_mib` is only an upper bound, because memory grew too little to be measured."""
+    """Whether `per_sample_mib` is only an upper bound, because memory grew by less than can be measured."""
     free_mib: float | None
     """The memory that a batch of no samples would leave free; None where it is unknown."""
     samples: int | None
@@ -73,7 +77,7 @@ class BatchFit:
 
 
 def limit(samples: int | None, most: int) -> int:
-    """Return the largest batch size that makes sense, at least 1: no batch is larger than the samples at hand."""
+    """Return the largest batch size that makes sense, at least 1: `most`, or the samples at hand if they are fewer."""
     if samples is not None:
         most = min(samples, most)
     return max(most, 1)
@@ -86,7 +90,7 @@ def probed_sizes(most: int) -> tuple[int, ...]:
 
 
 def first_size(per_iteration: int | None) -> int:
-    """Return the batch size of the first probe: the smallest with which an iteration has at most `UPDATES` minibatches.
+    """Return the batch size of the first probe: the smallest that splits an iteration into at most `UPDATES` batches.
 
     `per_iteration` are the samples of a rank in an iteration; None where they are unknown.
     """
@@ -101,8 +105,8 @@ def next_size(
     """Return the batch size to probe next; None once the memory per sample is known, or no probe can show it.
 
     Sizes grow eightfold from `first` until two have run and their memory differs by `MEASURABLE_MIB`. After running out
-    of memory, and where no larger size makes sense, sizes go down until two have run. A probe that failed for another
-    reason says nothing, so sizes grow on.
+    of memory, or at the largest size, sizes go down until two have run. A probe that failed for another reason says
+    nothing, so sizes grow on. `samples` and `most`: see `limit`.
     """
     sizes = probed_sizes(limit(samples, most))
     if not tried:
@@ -126,7 +130,7 @@ def next_size(
 def fit(
     tried: Sequence[Tried], *, total_mib: float | None, samples: int | None = None, most: int = MOST
 ) -> BatchFit | None:
-    """Return the batch size that follows from what has been tried; None where fewer than two sizes ran.
+    """Return the largest batch size that should fit, by what has been tried; None where fewer than two sizes ran.
 
     A single size is enough if no other size may be probed.
 

@@ -1,4 +1,7 @@
-"""Training cases: what a trainer knows, which of them a study asks for, and which are alike."""
+"""Training cases: the trainings that a trainer knows, which of them a study asks for, and which are alike.
+
+A search of one case learns from the results of cases that are like it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,9 +75,9 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
 
 
 def _globs(pattern: str) -> tuple[str, str]:
-    """Return a pattern as a glob over names, and as the name that an argument file gives its case.
+    """Return two globs over the names of cases: a pattern itself, and the case that it names as an argument file.
 
-    Of `args/amp_toy_args.txt`, the second is `amp_toy`.
+    For `args/amp_toy_args.txt`, the second is `amp_toy`.
     """
     path = pattern.removesuffix(".txt")
     file_name = path.rpartition("/")[2]
@@ -82,7 +85,7 @@ def _globs(pattern: str) -> tuple[str, str]:
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:
-    """Return cases in an order in which later ones learn most from earlier ones.
+    """Return cases in the order in which to search them, so that later ones learn most from earlier ones.
 
     Cases with both a new method and a new robot come first, then those with one of the two. So a later case has an
     earlier one with its method, and one with its robot. Among equals the order stays.

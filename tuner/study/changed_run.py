@@ -1,4 +1,4 @@
-"""A study with other values for one run, as options name them: nobody edits a file, and the study itself stays."""
+"""A copy of a study with other values, as `tuner optimize --set` names them: nobody edits a file."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from tuner.study.study_file import complaints
 def changed_study(
     spec: StudySpec, settings: Sequence[str], max_seconds: float | None, cases: Sequence[str] = ()
 ) -> StudySpec:
-    """Return a study with other values of some parameters and another limit of a probe, and a name that says so.
+    """Return a copy of a study with other values of some parameters, another limit of a probe, and a name of its own.
 
-    A value that an override names for some cases or devices gives way. The same changes give the same name, so that
-    the same options resume the study.
+    The values hold for all cases and devices, so those of overrides are removed. The name is made from the changes, so
+    that the same options resume the same copy.
 
     Args:
         spec: the study.
         settings: such as `num_envs=44,40,39`; a ladder gets these rungs, and any other parameter these choices.
         max_seconds: the longest probe; None for the study's.
-        cases: globs of the cases that the study is about; empty for the study's. They do not change the name.
+        cases: globs of the cases of the copy; empty for the study's. They do not change the name.
 
     Raises:
         StudyError: for a parameter that the study does not search, and for values that it cannot have.
@@ -36,7 +36,7 @@ def changed_study(
         name, equals, values = text.partition("=")
         if name not in spec.space:
             raise StudyError(f"--set {text}: {spec.name} does not search {name}; it searches {', '.join(spec.space)}")
-        raw["space"][name] = _parameter(spec, name, values if equals else "", text)
+        raw["space"][name] = _changed_parameter(spec, name, values if equals else "", text)
         _remove_from_overrides(raw, "space", name)
         changes += [value.strip() for value in values.split(",")]
     if max_seconds is not None:
@@ -55,10 +55,10 @@ def changed_study(
         raise StudyError(f"--set: {'; '.join(complaints(error, StudySpec))}") from error
 
 
-def _parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
-    """Return a parameter with other values, as a study file has it; its conditions stay.
+def _changed_parameter(spec: StudySpec, name: str, values: str, text: str) -> dict[str, Any]:
+    """Return a parameter as a study file writes it, with other values and the same conditions.
 
-    `values` are separated by commas, and `text` is the option that names them. Raises StudyError without a value.
+    `values` are separated by commas, and `text` is the whole option, for an error. Raises StudyError without a value.
     """
     before = spec.space[name]
     try:

@@ -25,7 +25,7 @@ def is_config(path: str) -> bool:
 
 
 def values_in(path: Path) -> dict[str, Value]:
-    """Return the single values of a file: the keys to a value, joined by dots → the value; empty where unreadable."""
+    """Return the settings in a file: the keys to a value, joined by dots → the value; empty for an unreadable file."""
     try:
         return dict(_leaves(config_content(path, config_text(path)), ""))
     except TrainerError:
@@ -33,7 +33,7 @@ def values_in(path: Path) -> dict[str, Value]:
 
 
 def round_trip() -> YAML:
-    """Return what reads and writes YAML so that order, comments, quotes and long lines stay as they are."""
+    """Return a reader and writer of YAML with which order, comments, quotes and long lines stay as they are."""
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 1 << 16
@@ -41,7 +41,7 @@ def round_trip() -> YAML:
 
 
 def as_yaml(content: object) -> str:
-    """Return the text of what `round_trip` has read."""
+    """Return the YAML text of content that `round_trip` has read, perhaps with other values."""
     text = StringIO()
     round_trip().dump(content, text)
     return text.getvalue()
@@ -84,6 +84,6 @@ def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
 
 
 def _plain(value: bool | int | float | str) -> Value:
-    """Return a value of Python's own types, without what `round_trip` notes of quotes and digits."""
+    """Return a value as one of Python's own types; `round_trip` returns subclasses that keep quotes and digits."""
     kinds = (bool, int, float, str)  # bool first, because true and false are integers, too
     return next(kind(value) for kind in kinds if isinstance(value, kind))

@@ -1,4 +1,7 @@
-"""Arithmetic and rules with `{placeholders}`, as a study file writes them. Pure."""
+"""Arithmetic and rules with `{placeholders}`, as a study file writes them. Pure.
+
+A text is read once into a term: a function of the placeholders' values. So no text is evaluated by Python.
+"""
 
 import ast
 import math
@@ -10,8 +13,6 @@ from typing import Any
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*)\}")
 _MOST_CHARACTERS = 200
 """The longest expression. It also bounds how deep parentheses can be nested."""
-_HINT = "write numbers, names such as {batch_size}, + - * / // % and parentheses"
-_RULE_HINT = f"{_HINT}; compare by < <= == != > >=, and combine by and, or, not"
 
 _Term = Callable[[Mapping[str, object]], Any]
 """Returns the value of a part of an expression, given the values of the placeholders."""
@@ -39,7 +40,7 @@ class Expression:
 
     _kind = "arithmetic"
     """What the text must be, in the message of an error; a subclass has its own."""
-    _hint = _HINT
+    _hint = "write numbers, names such as {batch_size}, + - * / // % and parentheses"
     """What such a text may consist of, in the same message."""
 
     def __init__(self, text: str) -> None:
@@ -69,7 +70,7 @@ class Expression:
 
     @property
     def counted(self) -> frozenset[str]:
-        """The placeholders that must be numbers: those of arithmetic, and of `<` and its like."""
+        """The placeholders that must be numbers: those in arithmetic, and those compared by `<` and its like."""
         return frozenset(self._numeric)
 
     def value(self, values: Mapping[str, object]) -> float | None:
@@ -98,7 +99,7 @@ class Expression:
         return f" {identifier} "
 
     def _read(self, node: ast.expr) -> _Term:
-        """Return the term of a whole expression."""
+        """Return the term of the whole text; a subclass reads more than arithmetic."""
         return self._arithmetic(node)
 
     def _arithmetic(self, node: ast.expr) -> _Term:
@@ -123,12 +124,13 @@ class Rule(Expression):
     """A condition that each config keeps, such as `{tp} * {pp} <= {ranks}` or `{stage} < 2 or {pp} == 1`."""
 
     _kind = "rule"
-    _hint = _RULE_HINT
+    _hint = f"{Expression._hint}; compare by < <= == != > >=, and combine by and, or, not"
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Return whether a config keeps the rule, as it does where a placeholder of the rule has no value.
+        """Return whether a config keeps the rule.
 
-        A config for which the rule cannot be computed, as for a division by 0, does not keep it.
+        A config that lacks a parameter of the rule keeps it. One for which the rule cannot be computed, such as for a
+        division by 0, does not.
         """
         if not self.names <= values.keys():
             return True
@@ -170,7 +172,7 @@ class Rule(Expression):
         return lambda values: compare(first(values), second(values))
 
     def _side(self, node: ast.expr) -> _Term:
-        """Return the term of one side of an equality: a value as it is, or a number."""
+        """Return the term of one side of `==` or `!=`: a placeholder's value of any kind, a word, or arithmetic."""
         match node:
             case ast.Name(id=identifier) if name := self._names.get(identifier):
                 return lambda values: values[name]

@@ -1,4 +1,8 @@
-"""Keys in words and variables of a study, and in a text such as a printed line: found by names and known forms."""
+"""Secret keys, such as passwords and tokens of APIs: found in a study's command, variables or printed lines.
+
+A key is recognised by the name before it, such as `API_KEY=…`, or by the form in which its provider issues it. A study
+can write a reference such as `${API_KEY}` instead.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +55,7 @@ _HINT = re.compile(
 
 
 def without_keys(text: str) -> str:
-    """Return a text with `***` in place of what has the form of a key, or stands behind the name of one."""
+    """Return a text, such as a printed line, with `***` in place of each secret key."""
     if not _HINT.search(text.lower()):
         return text
     text = _ISSUED.sub(MASKED, text)
@@ -61,15 +65,15 @@ def without_keys(text: str) -> str:
 
 
 def _with_mask(match: re.Match[str]) -> str:
-    """Return the text of a match with `***` for its value, or as it is where the value is no key.
+    """Return what stands in place of a name and its value: with `***` for the value, or unchanged if it is no key.
 
-    Only `_NAMED` has the groups `quote` and `text`: a value in quotes.
+    A word, a number or a reference is no key. Only `_NAMED` has the groups `quote` and `text`: a value in quotes.
     """
     groups = match.groupdict()
     quote = groups.get("quote") or ""
     value = groups.get("text") or groups["word"]
-    harmless = _NUMBER if quote else _WORD
-    if match.re is _USER:  # a password may be a word or a number
+    harmless = _NUMBER if quote else _WORD  # a word in quotes may be a key, one without quotes is usually none
+    if match.re is _USER:  # the password in a URL may be a word or a number
         harmless = _REFERENCE
     if re.fullmatch(harmless, value):
         return match[0]
@@ -85,7 +89,7 @@ _OPTION = re.compile(r"(?P<before>'?-*(?P<name>[A-Za-z][\w.-]*)=)(?P<value>.*)",
 
 
 def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return the literals that are keys by the name of their option or variable, or by their look: name → value."""
+    """Return name of an option or variable → its value, for those whose value is a secret key and no reference."""
     options = [(word.name, word.value) for word in _named_values(words)]
     keys: dict[str, str] = {}
     for name, value in [*options, *env.items()]:
@@ -96,30 +100,21 @@ def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]
 
 
 def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trainer's fingerprint with `MASKED` in place of literals whose names say that they are keys.
+    """Return what a study stores about its trainer (its fingerprint), with `MASKED` in place of secret keys.
 
-    Fingerprints of older versions have them unmasked, so both sides of a comparison are masked.
+    Older versions stored the keys themselves, so both sides of a comparison are masked.
     """
     masked = dict(fingerprint)
-    for part, mask in (("command", _masked_command), ("env", _masked_env)):
-        if isinstance(masked.get(part), str):
-            masked[part] = mask(masked[part])
+    if isinstance(command := masked.get("command"), str):
+        words = re.findall(r"(?:'[^']*'|\S)+", command)  # of a line in shell quoting
+        masked["command"] = " ".join(f"{word.before}{_masked(word.name, word.value)}" for word in _named_values(words))
+    if isinstance(env := masked.get("env"), str):  # `A=1 B=2`
+        masked["env"] = _VARIABLE.sub(lambda match: match["before"] + _masked(match["name"], match["value"]), env)
     return masked
 
 
-def _masked_env(text: str) -> str:
-    """Return the variables of a fingerprint, `A=1 B=2`, with masks for keys."""
-    return _VARIABLE.sub(lambda match: match["before"] + _masked(match["name"], match["value"]), text)
-
-
-def _masked_command(text: str) -> str:
-    """Return the command line of a fingerprint with masks for keys."""
-    words = re.findall(r"(?:'[^']*'|\S)+", text)
-    return " ".join(f"{word.before}{_masked(word.name, word.value)}" for word in _named_values(words))
-
-
 def _masked(name: str, value: str) -> str:
-    """Return a value, masked where its name says that it is a key."""
+    """Return a value, or `MASKED` where its name says that it is a key."""
     return MASKED if _names_a_key(name) and _is_literal(value) else value
 
 

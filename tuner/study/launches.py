@@ -3,8 +3,8 @@
     launch: megatron
     trainer: {name: command, options: {command: "torchrun --nproc-per-node {ranks} pretrain_gpt.py …"}}
 
-A launch knows flags of a script, variables, or values of a configuration file. The value that the command has comes
-first. What the study file says itself stays.
+A launch knows which flags of a script, environment variables, or values of a configuration file are worth a search. The
+value that the command has is searched first. What the study file says itself stays. `launches.toml` lists the launches.
 """
 
 import re
@@ -29,19 +29,19 @@ KEPT = ["batch", "sample", "model", "optimizer", "precision", "loss"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Knob:
-    """A setting that a launch searches."""
+    """A setting that a launch searches: a flag, unless `env` or `key` says otherwise."""
 
     choices: tuple[Value, ...] = ()
     own: Value | None = None
-    """The value without the flag; None where it has to be typed."""
+    """The value that the script uses without the flag; None where this is unknown, so that the flag must be typed."""
     switch: bool = False
     """Whether the flag stands without a value."""
     typed: bool = False
-    """Whether a switch counts only where the command has it."""
+    """Whether a switch is searched only where the command has it."""
     env: bool = False
     """Whether it is an environment variable."""
     key: bool = False
-    """Whether it is a value of the configuration file: the keys to it, joined by dots."""
+    """Whether it is a value of the configuration file; its name is then the keys to the value, joined by dots."""
     after: str = ""
     """The word of the command behind which the flag is added: those of a launcher stand before the script."""
     needs: tuple[str, ...] = ()
@@ -49,27 +49,30 @@ class Knob:
     without: tuple[str, ...] = ()
     """Flags that must not be typed."""
     when: Mapping[str, Any] = field(default_factory=dict)
-    """As in a study file."""
+    """Its condition, as in a study file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What a launcher or a script of large models lets vary."""
+    """What may vary about a launcher, or a script for large models."""
 
     space: Mapping[str, Knob]
     rules: tuple[str, ...] = ()
     known: Mapping[str, Value] = field(default_factory=dict)
-    """What rules count with → its value where nothing is typed."""
+    """Parameter of a rule → its value where the command does not say it."""
     computed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Flag → its `value`, which follows from others; with `own` also where it is typed. `{own:NAME}`: its own value."""
+    """Flag that follows from searched ones → its expression `value`, and `own`, its default, if it may be typed, too.
+
+    In the expression, `{own:NAME}` is the value that the command has for another flag.
+    """
     file: str = ""
-    """The keys by which the configuration file is known."""
+    """The keys, joined by dots, by which the configuration file is recognised; empty where there is no such file."""
     shown_by: tuple[str, ...] = ()
-    """The flags of a parser that show that a script is meant."""
+    """The flags by which a script is recognised: it has all of them."""
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of all that it decides, as parameters."""
+        """The names of all parameters that it searches or computes."""
         return frozenset(map(_parameter, (*self.space, *self.computed)))
 
 
@@ -81,7 +84,7 @@ def launches() -> Mapping[str, Launch]:
 
 
 def shown_launch(flags: Collection[str]) -> str | None:
-    """Return the launch whose flags a script has; None where it has the flags of none."""
+    """Return the name of the launch that a script belongs to, by the flags that it has; None for any other script."""
     known = set(map(_normal, flags))
     for name, launch in launches().items():
         if launch.shown_by and known.issuperset(map(_normal, launch.shown_by)):
@@ -90,13 +93,13 @@ def shown_launch(flags: Collection[str]) -> str | None:
 
 
 def with_launches(study: dict[str, Any]) -> dict[str, Any]:
-    """Return a study file as read, with what its `launch` adds; the file as it is where it has none.
+    """Return the content of a study file with what its key `launch` adds; the content as it is without the key.
 
     Raises ValueError for an unknown launch, and for a study without a command.
     """
     launch = study.get("launch") or []
     names = [launch] if isinstance(launch, str) else launch
-    for name in reversed(names):  # each puts its parameters before those that are there, so the first comes last
+    for name in reversed(names):  # each puts its parameters before the others, so the first launch is added last
         if name not in launches():
             raise ValueError(f"launch: {name!r} is unknown; known: {', '.join(launches())}")
         study = _with_launch(study, name, launches()[name])
@@ -115,7 +118,7 @@ class _Command:
     """The keys to a value of the configuration file, joined by dots → the value."""
 
     def typed(self, flag: str) -> str | None:
-        """Return the value of a flag, "true" for a bare one; None where the command does not have it."""
+        """Return the value of a flag as typed, "true" if it has none; None where the command lacks the flag."""
         place = self._place(flag)
         if place is None:
             return None
@@ -125,7 +128,7 @@ class _Command:
         return "true" if self.is_bare(flag) else self.words[place + 1]
 
     def is_bare(self, flag: str) -> bool:
-        """Return whether a flag is there and stands without a value: nothing or another flag follows."""
+        """Return whether a flag is typed without a value: nothing or another flag follows it."""
         place = self._place(flag)
         if place is None or "=" in self.words[place]:
             return False
@@ -134,10 +137,10 @@ class _Command:
         return re.match(r"--?[A-Za-z]|\{flag:", self.words[place + 1]) is not None
 
     def put(self, flag: str, placeholder: str, after: str = "") -> None:
-        """Put a placeholder in the place of a flag's value, or of a bare flag.
+        """Put a placeholder in the place of a flag's value, or of a flag without a value.
 
-        A flag that is not there is added behind the word `after`, or at the end. A placeholder `{flag:NAME}` stands
-        for the whole flag.
+        A missing flag is added behind the word `after`, or at the end. A placeholder `{flag:NAME}` stands for the whole
+        flag.
         """
         place = self._place(flag)
         if place is None:
@@ -153,11 +156,11 @@ class _Command:
             self.words[place + 1] = placeholder
 
     def has(self, name: str) -> bool:
-        """Return whether a flag is typed, or the configuration file has a value of its own for it."""
-        return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"  # "auto": the library decides
+        """Return whether the command or the configuration file sets a value; `auto` leaves it to the library."""
+        return self.typed(name) is not None or self.in_file.get(name, "auto") != "auto"
 
     def values(self) -> dict[str, Value]:
-        """Return all values that are typed or in the file, without placeholders: parameter → value."""
+        """Return parameter → its value in the command or the configuration file; placeholders are left out."""
         values = {_parameter(keys): value for keys, value in self.in_file.items()}
         for word in self.words:
             flag = word.partition("=")[0].lstrip("-") if word.startswith("--") else ""
@@ -175,7 +178,7 @@ class _Command:
 
 
 def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, Any]:
-    """Return a study with what one launch adds; what the study says itself stays.
+    """Return the content of a study file with what one launch adds; what the file says itself stays.
 
     Raises ValueError where the command has no setting that the launch could vary.
     """
@@ -205,7 +208,10 @@ def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, 
 
 
 def _options(options: Mapping[str, Any], command: _Command, added: "_Added") -> dict[str, Any]:
-    """Return a trainer's options with the command that has placeholders, and with what their values need."""
+    """Return a trainer's options with a launch: its command has placeholders, and its other keys say how to fill them.
+
+    A training that is counted inside (without any key about progress) may change no part of what it learns.
+    """
     is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
     completed = {**defaults, **options, "command": command.words}
@@ -220,7 +226,7 @@ def _options(options: Mapping[str, Any], command: _Command, added: "_Added") -> 
 
 @dataclass(slots=True)
 class _Added:
-    """What a launch adds to a study."""
+    """What a launch adds to a study, collected setting by setting."""
 
     space: dict[str, dict[str, Any]] = field(default_factory=dict)
     unset: dict[str, Value] = field(default_factory=dict)
@@ -248,9 +254,11 @@ def _command(trainer: Mapping[str, Any], options: Mapping[str, Any], launch: Lau
 
 
 def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
-    """Return the value that a command has for a setting, or that of its script; None where the setting may not vary.
+    """Return the value that a setting has without a search; None where the setting may not vary.
 
-    A value of another kind than the choices, such as a word in place of a number, may not vary either.
+    It may not vary where flags that it needs are missing, or flags that it excludes are there; where its value is
+    unknown or a placeholder already; and where the value is of another kind than the choices, such as a word and no
+    number.
     """
     if not all(map(command.has, knob.needs)) or any(map(command.has, knob.without)):
         return None
@@ -268,9 +276,10 @@ def _current_value(command: _Command, flag: str, knob: Knob) -> Value | None:
 
 
 def _add_to_space(command: _Command, flag: str, knob: Knob, current: Value, added: _Added) -> None:
-    """Add a setting to the space, its `current` value first, and put its placeholder into the command or its file.
+    """Add a setting of a launch to the study's space, and put its placeholder into the command or its file.
 
-    A setting whose conditions name a parameter outside the space is left as it is.
+    `flag` and `knob` are the setting, and `current` is its value without a search, which the space has first. A setting
+    whose conditions name a parameter outside the space is not added.
     """
     if not knob.when.keys() <= added.space.keys():
         return
@@ -318,9 +327,10 @@ def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value]
 
 
 def _rule_of_space(rule: str, values: Mapping[str, Value], added: _Added) -> str | None:
-    """Return a rule about searched parameters alone: the others are replaced by their `values` in the command.
+    """Return a rule of a launch for this study: parameters that are not searched are replaced by their values.
 
-    None where the rule is not about a searched parameter, and where a value is unknown.
+    `values`: parameter → its value in the command. None where the rule is not about a searched parameter, and where a
+    value is unknown.
     """
     names = Rule(rule).names - {RANKS}
     if not names & added.space.keys():
@@ -338,7 +348,7 @@ def _rule_of_space(rule: str, values: Mapping[str, Value], added: _Added) -> str
 
 
 def _value(text: str) -> Value:
-    """Return a typed value: a number, true or false, or the text."""
+    """Return the value that a typed text stands for: true or false, a number, or else the text itself."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def count_spaced(first: float, last: float, step: float, *, log: bool) -> int:
-    """Return the most values that a range can have, without making them; `step` is a factor with `log`."""
+    """Return the most values that a range can have, without making them. With `log`, `step` is a factor."""
     if log:
         return math.ceil(math.log(last / first) / math.log(step)) + 1  # `last` ends the list, at any distance
     return int((_exact(last) - _exact(first)) // _exact(step)) + 1
@@ -79,7 +79,7 @@ MOST = 1 << 53
 
 
 def _not_bool(given: object) -> object:
-    """Return what is given; refuse true and false, which Python treats as 1 and 0.
+    """Return a given value as it is. Raises ValueError for true and false, which Python treats as 1 and 0.
 
     Text such as `"8"` is allowed, because the value of an environment variable is text.
     """
@@ -106,12 +106,7 @@ Cases = Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CASES)]
 Scalar = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_scalar)]
 
 
-def _whole(given: float) -> float:
-    """Return a whole number as an integer."""
-    return int(given) if given.is_integer() else given
-
-
-Limit = Annotated[Number, AfterValidator(_whole)]
+Limit = Annotated[Number, AfterValidator(lambda given: int(given) if given.is_integer() else given)]
 """A number of a range, an integer if it is whole."""
 
 
@@ -153,9 +148,9 @@ _RUNGS: TypeAdapter[tuple[int, ...]] = TypeAdapter(Rungs)
 
 
 def _ladder(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Check a list only as a list of rungs, so that an error names the wrong rung.
+    """Return a ladder that a study file gives, after checking it against the one form that it has.
 
-    Otherwise pydantic would list an error for each form that a ladder may have.
+    Pydantic alone would check it against all forms, list of rungs, `auto` or nothing, and report an error for each.
     """
     if isinstance(given, str) and given != AUTO:
         raise ValueError("write rungs such as [256, 512, 1024], or auto")
@@ -203,7 +198,7 @@ class ParameterSpec(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ParameterSpec":
-        """Check that the parameter has one kind of values, with only the keys of this kind, and no value twice."""
+        """Check that the parameter is of exactly one kind, has only the keys of this kind, and no value twice."""
         given = [kind for kind in ("ladder", "batch", "choices", "range") if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")
@@ -236,14 +231,14 @@ class ParameterSpec(Strict):
         if self.grow is None:
             return
         sizes = [size for size in self.choices or () if isinstance(size, int) and not isinstance(size, bool)]
-        has_others = len(sizes) < len(self.choices or ())
-        if not sizes or has_others or max(sizes) < 1:
+        are_sizes_alone = len(sizes) == len(self.choices or ())
+        if not sizes or not are_sizes_alone or max(sizes) < 1:
             raise ValueError("only choices that are whole numbers, one of them above 0, can grow")
         if self.grow <= max(sizes):
             raise ValueError(f"grow {self.grow} is not above the largest choice, {max(sizes)}")
 
     def _check_own(self) -> None:
-        """Raise ValueError where a ladder or a range cannot have the own value."""
+        """Raise ValueError where `own` is no value that the ladder or the range can have."""
         if self.own is None:
             return
         if self.ladder is None and self.range is None:
@@ -289,11 +284,10 @@ class ParameterSpec(Strict):
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All values, the own one among them. A ladder and a range are sorted.
+        """All values, the own one among them. Those of a ladder and a range are sorted.
 
-        An `auto` ladder has the doublings from `min` to `max`; it gets the own value with its rungs.
-
-        A batch size that is `auto` has the sizes that may be probed to work it out.
+        An `auto` ladder has the doublings from `min` to `max`, and no own value until its rungs are known. An `auto`
+        batch size has the sizes that may be probed to work it out.
         """
         if self.batch:
             return probed_sizes(self.max)
@@ -355,7 +349,10 @@ def _condition(parameter: str, wanted: Scalar | tuple[Scalar, ...] | AtLeast) ->
 
 
 def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
-    """Return the names of parameters, each after those of its conditions. Raises ValueError for a cycle."""
+    """Return the names of parameters in an order in which each follows those that its conditions name.
+
+    Raises ValueError where there is no such order, because the conditions form a cycle.
+    """
     ordered: list[str] = []
     while len(ordered) < len(space):
         left = [name for name in space if name not in ordered]
@@ -366,10 +363,10 @@ def in_order(space: Mapping[str, ParameterSpec]) -> list[str]:
     return ordered
 
 
-def ladder_of(space: Mapping[str, ParameterSpec]) -> str | None:
-    """Return the parameter with a `ladder`; `num_envs` has the role where no parameter has a `ladder`.
+def ladder_name(space: Mapping[str, ParameterSpec]) -> str | None:
+    """Return the parameter that is the ladder: that with the key `ladder`, or else `num_envs`; None without either.
 
-    Raises ValueError where several parameters have one.
+    Raises ValueError where several parameters have a `ladder`.
     """
     ladders = [name for name, spec in space.items() if spec.ladder is not None]
     if len(ladders) > 1:
@@ -382,8 +379,8 @@ def ladder_of(space: Mapping[str, ParameterSpec]) -> str | None:
 
 
 def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
-    """Return a space whose parameters fit together. Raises ValueError for the first parameter that does not fit."""
-    if (ladder := ladder_of(space)) is not None:
+    """Return a space as it is. Raises ValueError for the first parameter that does not fit the others."""
+    if (ladder := ladder_name(space)) is not None:
         _check_rungs(ladder, space[ladder])
     for name, spec in space.items():
         if spec.batch and name == LADDER:
@@ -401,7 +398,7 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
 
 
 def _check_rungs(name: str, spec: ParameterSpec) -> None:
-    """Raise ValueError where the values of the parameter in the role of the ladder are no rungs."""
+    """Raise ValueError where the values of the ladder are not whole numbers of at least 1."""
     if spec.range is not None:
         raise ValueError(f"{name} must be a ladder or choices, not a range")
     if spec.batch is None and (wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]):

@@ -31,9 +31,10 @@ _SET_BY_BASH = frozenset(
 
 
 def literal_word(text: str) -> str:
-    """Return a literal as one word of a shell: bare, in quotes, or as `$'…'` where a character does not show.
+    """Return a text as one word of a shell command, from which the shell gets the text byte for byte.
 
-    The word has one line, and a shell gets the text byte for byte.
+    The word has no quotes where it needs none, usual quotes, or the form `$'…'` for characters that do not show. It has
+    no line break.
     """
     if _BARE.fullmatch(text):
         return text
@@ -61,13 +62,14 @@ def literal_words(line: str) -> list[str]:
 
 
 def quoted(word: str) -> str:
-    """Return a word of a study's command in quotes where it needs them, as it is stored and compared.
+    """Return a word of a study's command as it is stored and compared: in quotes where it needs them.
 
-    References need no quotes, so that the result can be compared by `is_expansion`: `--lr=${LR}` stays as it is.
+    References to variables are not quoted: `--lr=${LR}` stays as it is, so that `is_expansion` can compare it with the
+    command in which the variable has its value.
     """
     beside_names = "".join(part.source for part in parts(word) if part.name is None)
     has_names = len(beside_names) < len(word)
-    if has_names and (beside_names == "" or shlex.quote(beside_names) == beside_names):
+    if has_names and (beside_names == "" or shlex.quote(beside_names) == beside_names):  # no quotes for all else
         return word
     return shlex.quote(word)
 
@@ -96,33 +98,36 @@ def shell_word(text: str) -> str:
 
 
 def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
-    """Return texts with references as a command line for a shell, with variables set before it.
+    """Return texts with references as a command line for a shell, which sets `variables` for the command alone.
 
-    The shell looks up all variables as they are before the line. Where its own assignments would not do so, or would
-    not set the variable, the line has the program `env`.
+    References in the texts mean the variables as they are before the line.
     """
     assigned = variables or {}
     line = [f"{name}={shell_word(text)}" for name, text in assigned.items()]
-    if _need_env(assigned):
+    if _needs_env_program(assigned):
         line.insert(0, "env")
     command = [shell_word(text) for text in words]
-    if command and (special := _SPECIAL.match(command[0])):  # in quotes, it is the name of a program
+    if command and (special := _SPECIAL.match(command[0])):  # only in quotes, a shell takes it for a program's name
         end = len(command[0]) if _BARE.fullmatch(command[0]) else special.end()
         command[0] = f"'{command[0][:end]}'{command[0][end:]}"  # what follows may have quotes of its own
     return " ".join([*line, *command])
 
 
-def _need_env(assigned: Mapping[str, str]) -> bool:
-    """Return whether a command line must set these variables by `env`, because a shell's assignments would go wrong.
+def _needs_env_program(assigned: Mapping[str, str]) -> bool:
+    """Return whether a command line must begin with the program `env`, which sets the variables in place of the shell.
 
-    There are two cases. Bash refuses to set some variables, such as `UID`, or sets them itself. And in
-    `A=new B="$A" command`, bash gives `B` the value `new`; the line must give it the value that `A` had before.
+    `assigned` maps each variable to its text, which may refer to others as `${A}`. A shell would set them wrongly
+    where:
+
+    - bash does not let a command set the variable, such as `UID`;
+    - a text refers to a variable that the same line sets. In `A=new B="$A" command`, bash gives `B` the value `new`,
+      but `B` must get the value that `A` had before the line.
     """
-    earlier: set[str] = set()
+    set_before: set[str] = set()  # by the same line
     for name, text in assigned.items():
-        if name in _SET_BY_BASH or any(part.is_reference and part.name in earlier for part in parts(text)):
+        if name in _SET_BY_BASH or any(part.is_reference and part.name in set_before for part in parts(text)):
             return True
-        earlier.add(name)
+        set_before.add(name)
     return False
 
 
@@ -136,12 +141,18 @@ def _reference(part: TextPart) -> str:
 
 
 def _is_unquotable(character: str) -> bool:
-    """Return whether the default of a reference in double quotes cannot have a character, even behind a backslash."""
+    """Return whether a character cannot stand in the default of a reference, not even behind a backslash.
+
+    The whole reference stands in double quotes.
+    """
     return character in "'!" or not (character.isprintable() or character == "\n")
 
 
 def _in_default(text: str, is_unquotable: bool) -> str:
-    """Return a part of a default as a shell reads it inside double quotes."""
+    """Return a part of a reference's default in a form that gives it back inside double quotes.
+
+    Unquotable characters are printed by their bytes; others have a backslash where they need one.
+    """
     if is_unquotable:
         octal = "".join(rf"\\{byte:03o}" for byte in os.fsencode(text))
         return f"$(printf {octal})"

@@ -1,4 +1,9 @@
-"""The search space: its parameters and conditions, the configs, and what identifies a config."""
+"""The search space: its parameters and conditions, the configs, and what identifies a config.
+
+A config has a value for each parameter that is in use. One parameter whose larger values need more memory, such as the
+number of environments, may have the role of the ladder: its values are the rungs. A ladder or a batch size that a study
+file writes as `auto` gets its values only after some probes have shown how much memory they need.
+"""
 
 import hashlib
 import itertools
@@ -13,9 +18,9 @@ from tuner.errors import StudyError
 
 
 def halving(count: int, wanted: int) -> list[int]:
-    """Return `wanted` of the indices 0 … count-1: the last, the first, then the middle of the widest gap each time.
+    """Return `wanted` indices that spread over 0 … count-1: the last, the first, then the middle of the widest gap.
 
-    Of equally wide gaps, the last one comes first. Of 9 indices, the first five are 8, 0, 4, 6 and 2.
+    Of equally wide gaps, the last one is halved first. Of 9 indices, the first five are 8, 0, 4, 6 and 2.
     """
     if count < 2:
         return list(range(count))[:wanted]
@@ -60,7 +65,7 @@ NODES = "nodes"
 """The name of the parameter that says on how many nodes a trial runs, with the same number of devices in all."""
 
 _DRAWS = 200_000
-"""The most draws of a config, where few combinations of values can be measured: some seconds."""
+"""The most random draws of a config. They take some seconds, also where few combinations can be measured."""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
@@ -88,6 +93,7 @@ class Condition:
     parameter: str
     values: tuple[Value, ...] = ()
     at_least: float | None = None
+    """The smallest number that satisfies the condition; None where `values` decide."""
 
     def __str__(self) -> str:
         """Return the condition in words, for a message."""
@@ -116,30 +122,27 @@ class Parameter:
     is_log: bool = False
     """Whether it is the logarithms of the values of a range that are evenly spaced."""
     is_ladder: bool | None = None
-    """Whether its values are the rungs; None: whether it is called `num_envs`.
-
-    A larger rung needs more memory, and more time to start.
-    """
+    """Whether it is the ladder. None becomes whether it is called `num_envs`."""
     bounds: tuple[int, int] | None = None
-    """For an `auto` ladder, its smallest rung and the largest rung that it may have; otherwise None.
+    """The smallest and the largest value that an `auto` ladder or batch size may get; None for other parameters.
 
-    The `values` of such a ladder are the rungs that are known so far. A batch size that is `auto` has 1 and its largest
-    value. Its `values` are the sizes that may be probed, or the one size that has been worked out.
+    The `values` of an `auto` ladder are the rungs that are known so far. Those of an `auto` batch size are the sizes
+    that may be probed, or the one size that has been worked out.
     """
     conditions: tuple[Condition, ...] = ()
     grown: tuple[Value, ...] = ()
-    """The last of the values, which are searched one after the other while the largest one before is the best."""
+    """The last of the values: each is searched only once the largest value before it is the best."""
     own: Value | None = None
     """The user's own value: the first of the `choices` that a study file lists, or its `own`; None where unknown."""
 
     def __post_init__(self) -> None:
-        """Give the role of the ladder by name where nothing else is said."""
+        """Make a parameter called `num_envs` the ladder where nothing else is said."""
         if self.is_ladder is None:
             object.__setattr__(self, "is_ladder", self.name == LADDER)
 
     @property
     def is_auto_batch(self) -> bool:
-        """Whether this is a batch size that the tuner works out."""
+        """Whether this is a batch size that the study writes as `auto`."""
         return self.bounds is not None and not self.is_ladder
 
     def nearest(self, value: Value) -> Value:
@@ -154,9 +157,9 @@ class Parameter:
         return min(self.values, key=lambda rung: abs(math.log(float(rung) / float(value))))
 
     def up_to(self, most: int) -> "Parameter":
-        """Return the parameter without the rungs above `most`, which must be at least the smallest rung.
+        """Return the parameter without the numbers above `most`, which must be at least the smallest of them.
 
-        An `auto` ladder then has `most` as its upper bound, and as a rung in place of those above.
+        An `auto` ladder has `most` itself as its largest rung, because it may have any rung.
         """
         if self.bounds is None:
             return replace(self, values=tuple(rung for rung in self.values if isinstance(rung, str) or rung <= most))
@@ -169,20 +172,8 @@ class Parameter:
         return all(condition.holds(config) for condition in self.conditions)
 
 
-def _rung(value: Value) -> float:
-    """Return a rung of a ladder as a number. Raises StudyError for a text."""
-    if isinstance(value, str):
-        raise StudyError(f"{LADDER}: {value!r} is no number, and the rungs of a ladder are numbers")
-    return float(value)
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, and any other value as it is."""
-    return value.item() if hasattr(value, "item") else value
-
-
 def every(config: Config) -> bool:
-    """Return True: any config can be measured."""
+    """Return True for any config: the rule of a space whose configs can all be measured."""
     return True
 
 
@@ -206,22 +197,26 @@ class Space:
         """
         parameters: list[Parameter] = []
         for name, given in values.items():
-            is_listed = isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) == 1
-            listed = tuple(given) if is_listed else ()
-            plain = list(map(_plain, listed))
+            has_one_dimension = getattr(given, "ndim", 1) == 1  # of an array of NumPy
+            is_listed = isinstance(given, Iterable) and not isinstance(given, str) and has_one_dimension
+            listed: tuple[Any, ...] = tuple(given) if is_listed else ()
+            # NumPy's numbers become Python's
+            plain = [value.item() if hasattr(value, "item") else value for value in listed]
             if not plain or not all(isinstance(value, bool | int | float | str) for value in plain):
                 raise StudyError(
                     f"{name}={given!r} lists no values; write each of them, as in [0, 2, 4], range(1, 9), "
                     '["bf16", "fp32"] or, for a logarithmic float, numpy.geomspace(1e-5, 1e-1, 13)'
                 )
             if name == LADDER:
-                plain = sorted(plain, key=_rung)
+                if texts := [value for value in plain if isinstance(value, str)]:
+                    raise StudyError(f"{LADDER}: {texts[0]!r} is no number, and the rungs of a ladder are numbers")
+                plain.sort()
             is_range = isinstance(given, range) and name != LADDER
             parameters.append(Parameter(name=name, values=tuple(plain), is_range=is_range))
         return cls(tuple(parameters))
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
-        """Return whether `config` has a value for each active parameter, nothing else, and can be measured."""
+        """Return whether a config is one of this space: a known value for each active parameter, and measurable."""
         try:
             of_active = self.draw(lambda parameter: config[parameter.name])
         except KeyError:  # an active parameter has no value
@@ -233,7 +228,7 @@ class Space:
 
     @property
     def idle(self) -> dict[str, Condition]:
-        """The parameters that no config uses → the condition that no value satisfies.
+        """Parameter that no config can use → its condition, which no value satisfies: an error in the study file.
 
         A condition on an `auto` ladder is never listed, because rungs that are not known yet may satisfy it.
         """
@@ -253,7 +248,7 @@ class Space:
 
     @property
     def combinations(self) -> int:
-        """The number of combinations of all values, be they configs or not."""
+        """The number of combinations of all values, also of those that conditions or rules leave out."""
         return math.prod(len(parameter.values) for parameter in self.parameters)
 
     def values(self, name: str) -> tuple[Value, ...]:
@@ -310,10 +305,10 @@ class Space:
         return replace(self, parameters=tuple(parameters))
 
     def nearest(self, config: Config) -> Config:
-        """Return another case's config for this space. On an `auto` ladder it moves to the nearest rung.
+        """Return the config of this space that is most like another case's config.
 
-        A parameter that the config lacks has the user's own value, or else its first value. A parameter that this space
-        lacks is left out.
+        On an `auto` ladder, whose rungs differ from case to case, it has the nearest rung. A parameter that the config
+        lacks has the user's own value, or else its first value. A parameter that this space lacks is left out.
         """
 
         def pick(parameter: Parameter) -> Value:
@@ -326,7 +321,7 @@ class Space:
         return self.draw(pick)
 
     def draw(self, pick: Callable[[Parameter], Value]) -> Config:
-        """Return a config. `pick` chooses the value of each active parameter, in order."""
+        """Return the config of the values that `pick` returns for each active parameter, in order."""
         config: Config = {}
         for parameter in self.parameters:
             if parameter.active(config):
@@ -335,12 +330,13 @@ class Space:
 
     def configs(self) -> Iterator[Config]:
         """Iterate over all distinct configs. The last parameter changes fastest."""
-        return filter(self.holds, self._extend({}, self.parameters))
+        return filter(self.holds, self._extensions({}, self.parameters))
 
     def drawn(self) -> Iterator[Config]:
-        """Yield distinct configs, drawn at random in an order that is always the same, from the user's own one on.
+        """Yield distinct configs that can be measured, drawn at random; the user's own config is the first.
 
-        Every second draw changes a config that was found before. The iterator ends after `_DRAWS` draws.
+        The order is always the same. Every second draw changes some values of a config that was found before, because
+        like configs can often be measured, too. The iterator ends after `_DRAWS` draws.
         """
         generator = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
         known = [self.own] if self.own else []
@@ -369,20 +365,21 @@ class Space:
         configs = self.drawn() if self.combinations > _DRAWS else self.configs()  # to go through all may take hours
         return next(configs, None)
 
-    def _extend(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
-        """Yield all configs that begin with `config`, with a value of each active parameter that follows."""
+    def _extensions(self, config: Config, parameters: Sequence[Parameter]) -> Iterator[Config]:
+        """Yield all configs that begin with the values of `config`, and have one of each further active parameter."""
         if not parameters:
             yield config
             return
         head, *tail = parameters
-        if not head.active(config):
-            yield from self._extend(config, tail)
-            return
-        for value in head.values:
-            yield from self._extend({**config, head.name: value}, tail)
+        begun = [{**config, head.name: value} for value in head.values] if head.active(config) else [config]
+        for longer in begun:
+            yield from self._extensions(longer, tail)
 
     def restricted_to(self, accepted: Iterable[str]) -> "Space":
-        """Return the space with only the `accepted` parameters, without those whose conditions name a dropped one."""
+        """Return the space with only the `accepted` parameters, and of these only those whose conditions can be met.
+
+        A condition on a parameter that is left out cannot.
+        """
         kept: list[Parameter] = []
         names = set(accepted)
         for parameter in self.parameters:
@@ -392,11 +389,11 @@ class Space:
         return replace(self, parameters=tuple(kept))
 
     def seeds(self, per_variant: int) -> list[Config]:
-        """Return the configs to probe first: `per_variant` rungs for each variant, spread evenly over the ladder.
+        """Return the configs to probe first: some rungs for each variant, spread evenly over the ladder.
 
-        The largest rung comes first and the smallest second. After that, each rung halves the widest gap. In this order
-        a search learns early which configs fit and where memory ends. All other parameters have their first value. The
-        user's own config, if it is known, comes before all.
+        `per_variant` is their number. The largest rung comes first, then the smallest, then the middle of the widest
+        gap (see `halving`). So a search learns early which configs fit and where memory ends. All other parameters have
+        their first value. The user's own config, if it is known, comes before all.
         """
         ladder = self.rungs
         rungs = [ladder[index] for index in halving(len(ladder), per_variant)] or [None]
@@ -421,9 +418,9 @@ class Space:
 
 
 def ladder_of(space: Space) -> str | None:
-    """Return the parameter that memory grows with: the ladder, otherwise `batch_size` where it has four values or more.
+    """Return the parameter whose larger values need more memory: the ladder, or else a `batch_size` of many values.
 
-    With fewer values it is a choice rather than a size. None where there is no such parameter.
+    A `batch_size` of up to three values is a choice rather than a size. None where there is no such parameter.
     """
     if space.ladder is not None:
         return space.ladder
@@ -446,18 +443,16 @@ def launched(config: Mapping[str, Value]) -> Config:
 
 
 def described(space: Space) -> dict[str, object]:
-    """Return parameter name → its values and conditions.
+    """Return parameter name → its values and conditions, in the form in which they are stored and compared.
 
     An `auto` ladder is described by its bounds only, because each study computes its own rungs.
     """
     descriptions: dict[str, object] = {}
     for parameter in space.parameters:
         key, numbers = ("auto", parameter.bounds) if parameter.bounds else ("values", parameter.values)
-        when = {condition.parameter: _demand(condition) for condition in parameter.conditions}
+        when = {
+            condition.parameter: list(condition.values) if condition.at_least is None else condition.at_least
+            for condition in parameter.conditions
+        }
         descriptions[parameter.name] = {key: list(numbers), "when": when}
     return descriptions
-
-
-def _demand(condition: Condition) -> object:
-    """Return what a condition demands of the other parameter: one of these values, or at least this number."""
-    return list(condition.values) if condition.at_least is None else condition.at_least

@@ -1,4 +1,4 @@
-"""The study file as a strict, typed model. Every key that a file may leave out has its default here.
+"""The study file as a strict model: its keys, their types, and the default of each key that a file may leave out.
 
 Objectives and constraints are read here, too.
 """
@@ -26,7 +26,7 @@ from tuner.study.parameter import (
     Whole,
     check_together,
     in_order,
-    ladder_of,
+    ladder_name,
 )
 from tuner.study.shell import shell_split
 from tuner.study.space import DEFAULT, NODES, VARIANT, Space
@@ -50,10 +50,11 @@ class Constraint:
     def violation(self, value: float | None, default: float | None = None) -> float:
         """Return by how much a value violates the bound, as a share of the bound; at most 0 where the value keeps it.
 
-        For a bound of 0, the difference itself is returned. `default` is the value that the default variant has.
+        It is 1 where the value or the bound is unknown. For a bound of 0, it is the difference itself. `default` is the
+        value of the metric that the default variant has at the same rung.
         """
         bound = self._bound(default)
-        if value is None or bound is None:  # unknown: violated in full
+        if value is None or bound is None:
             return 1.0
         excess = value - bound if self.sense == "<=" else bound - value
         return excess / (bound or 1.0)
@@ -107,7 +108,8 @@ def compare_with_default(constraints: Iterable[Constraint]) -> bool:
 def read_objectives(text: str) -> tuple[str, ...]:
     """Return the full names of the objectives in a comma-separated list, in the same order.
 
-    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. A metric of `INVERSES` stands for its inverse.
+    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. Objectives are maximised, so a metric of which less
+    is better stands for its inverse in `INVERSES`.
     """
     full_names = {"util": "min_avg_util", "sm": "min_avg_sm", **INVERSES}
     names = (name.strip() for name in text.split(","))
@@ -123,12 +125,6 @@ Objective = Annotated[str, AfterValidator(lambda text: ",".join(read_objectives(
 
 Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 """Environment variables, with names that every system accepts."""
-
-
-def _check_rule(text: str) -> str:
-    """Return the text of a rule. Raises ValueError where it is none."""
-    Rule(text)
-    return text
 
 
 class EnvironmentSpec(Strict):
@@ -180,11 +176,6 @@ class Override(Strict):
 
 
 LaunchName = Literal["megatron", "torchtitan", "deepspeed", "accelerate_fsdp", "nccl"]
-
-
-def _as_tuple(names: object) -> object:
-    """Return a single name as a tuple; anything else stays as it is."""
-    return (names,) if isinstance(names, str) else names
 
 
 RANKS = "ranks"
@@ -274,7 +265,7 @@ class ProbeSpec(Strict):
         return 1000 * self.iterations
 
     def timed(self, seconds: float) -> "ProbeSpec":
-        """Return the limits of a run that trains for `seconds`: only its time ends it, no iteration is shortened."""
+        """Return the limits of a run that trains for `seconds` as a training does: nothing but its time ends it."""
         most = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}  # never reached
         return self.model_copy(update={**most, "thin": False, "warm": False})
 
@@ -414,9 +405,10 @@ class SlurmSpec(Strict):
         return self.gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:
-        """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …; errors as of `gpus_for`.
+        """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …
 
-        Inside the job, CUDA numbers the job's cards from 0. A job without cards that names none has two CPU ranks.
+        Inside the job, CUDA numbers the job's cards from 0. A job without cards has two ranks on each node, unless
+        `devices` says another number. Raises the errors of `gpus_for`.
         """
         gpus = self.gpus_for(devices)
         if devices.startswith("cpu"):
@@ -472,7 +464,9 @@ class StudySpec(Strict):
     trainer: TrainerSpec
     fallback: Name | None = None
     """the study that runs instead if `trainer.root` is empty"""
-    launch: Annotated[tuple[LaunchName, ...], BeforeValidator(_as_tuple)] = ()
+    launch: Annotated[
+        tuple[LaunchName, ...], BeforeValidator(lambda given: (given,) if type(given) is str else given)
+    ] = ()
     """ready-made spaces, one or a list, which are added to `space` and `rules`"""
     cases: Cases = ("*",)
     """globs over the trainer's cases"""
@@ -480,7 +474,7 @@ class StudySpec(Strict):
     """`auto` for every GPU, `2` for two of them, `cpu:2` for two CPU ranks, or CUDA indices such as `0,1`"""
     space: Annotated[dict[str, ParameterSpec], AfterValidator(check_together)] = Field(min_length=1, max_length=100)
     """parameters by name"""
-    rules: tuple[Annotated[str, AfterValidator(_check_rule)], ...] = Field(default=(), max_length=100)
+    rules: tuple[Annotated[str, AfterValidator(lambda text: Rule(text).text)], ...] = Field(default=(), max_length=100)
     """conditions that each config must meet, such as `"{tp} * {pp} <= {ranks}"`"""
     objective: Objective = "min_avg_util"
     """what to improve: `min_avg_util`, `min_avg_sm`, `samples_per_s`, `iterations_per_s`, `joules_per_sample`,
@@ -510,7 +504,7 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _rules_are_about_the_space(self) -> "StudySpec":
-        """Check that each rule names parameters, and that those that it counts with are numbers."""
+        """Check that each rule names parameters of the space, and that those in its arithmetic are numbers."""
         for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
                 raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
@@ -530,12 +524,9 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _nodes_are_there(self) -> "StudySpec":
-        """Check that each placement is a number of nodes that a job has."""
+        """Check that each number of nodes on which a trial may run is one that a job has."""
         allowed = range(1, self.slurm.nodes + 1)
-        wrong = [
-            value for value in self.placements if type(value) is not int or value not in allowed
-        ]  # true is no number
-        if wrong:
+        if wrong := [nodes for nodes in self.placements if type(nodes) is not int or nodes not in allowed]:
             raise ValueError(
                 f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
             )
@@ -574,9 +565,9 @@ class StudySpec(Strict):
         return self.search.sampler or ("gain" if len(self.objectives) == 1 else "tpe")
 
     def devices_for(self, asked: str | None) -> str:
-        """Return the devices of a call: what `--devices` names, or else the study's.
+        """Return the devices to use: those that the option `--devices` names (`asked`), or else the study's.
 
-        If `--devices auto` meets a study with a number of cards, such as `auto:2`, the study's number holds.
+        `--devices auto` does not change the number of cards of a study with `auto:2`.
         """
         if asked is None:
             return self.devices
@@ -587,10 +578,10 @@ class StudySpec(Strict):
         return tuple(read_constraint(metric, text) for metric, text in self.constraints.items())
 
     def build_rules(self) -> tuple[Rule, ...]:
-        """Return what each config keeps; `RANKS` stands for the number of devices."""
+        """Return the rules that each config must keep; in them, `RANKS` stands for the number of devices."""
         return tuple(map(Rule, self.rules))
 
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""
-        ladder = ladder_of(self.space)
+        ladder = ladder_name(self.space)
         return Space(tuple(self.space[name].parameter(name, is_ladder=name == ladder) for name in in_order(self.space)))

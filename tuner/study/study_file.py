@@ -40,12 +40,12 @@ _HINTS = {
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting: a pipe would wait for someone at its other end."""
+    """Open a file and return its descriptor, without waiting where it is a pipe that nobody writes."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def open_anew(path: Path) -> BinaryIO:
-    """Return a new file to write, which only its owner can read, in place of a file or a link of its name.
+    """Return a new file to write, which only its owner can read; a file or a link of this name is removed before.
 
     No link is followed, not even where the folder has become one. A device is written as it is, and never removed.
     Raises OSError.
@@ -65,9 +65,9 @@ def open_anew(path: Path) -> BinaryIO:
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """Return a file to read. Raises OSError, also for what is no file, such as a pipe that nobody fills.
+    """Return a file to read. Raises OSError, also for a path that is no file, such as a pipe that nobody writes.
 
-    Without `follow` a link is no file.
+    Without `follow`, a link is refused, too.
     """
     more = 0 if follow else os.O_NOFOLLOW
     file = open(path, "rb", opener=lambda name, flags: open_at_once(name, flags | more))  # noqa: SIM115 - returned
@@ -114,7 +114,7 @@ def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _values(text: str) -> Any:
-    """Return the values of a YAML text, read once: a command asks for its study and for the study's fallback twice."""
+    """Return the values of a YAML text. They are kept, because a command reads a study more than once."""
     yaml = YAML(typ="safe")
     root = yaml.compose(text)
     if root is None:
@@ -173,9 +173,9 @@ def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> l
 
 
 def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """Return the errors without those that call a list too short because a member of it has an error.
+    """Return the errors without those that follow from others: a list that seems too short because a member is wrong.
 
-    Pydantic does not count a member with an error, so the list may only seem too short.
+    Pydantic does not count a member with an error.
     """
     with_error_inside = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
     return [part for part in parts if part["type"] != "too_short" or part["loc"] not in with_error_inside]
@@ -205,9 +205,9 @@ def _cut(text: str) -> str:
 
 
 def _allowed_keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Return the keys that `model` allows at a place, which is the path of keys and positions to it.
+    """Return the keys that a study file may have at a place, for the message about an unknown key.
 
-    The place `("overrides", 0)` leads to the type of the members of `overrides`.
+    The place is a path of keys and positions in `model`: `("overrides", 0)` leads to the members of `overrides`.
     """
     kind: Any = model
     for step in place:
@@ -243,16 +243,20 @@ _FOLDERS = (
 def load(
     study: str, environ: Mapping[str, str] | None = None, *, fall_back: bool = True, to_show: bool = False
 ) -> StudySpec:
-    """Return the study called `study`, which is a path to a YAML file or the name of a file in `studies/`.
+    """Return the study called `study`.
 
-    In every string, `${VAR}` and `${VAR:-default}` are replaced from `environ`, and `$${VAR}` by a literal `${VAR}`.
-    None stands for the variables of this process. The trainer's command line and its environment variables keep them
-    until the trainer is started. If `trainer.root` is empty after that and the file names a `fallback`, the fallback
-    study is returned. Its `name` differs from the requested one.
-    With `fall_back` False the file's own study is returned; this suits callers that start no trainer.
-    With `to_show` True the trainer's variables may be missing; this suits callers that show what was found.
+    In every text of its file, `${VAR}` and `${VAR:-default}` are replaced by the variable's value, and `$${VAR}` by a
+    literal `${VAR}`. Only the trainer's command and its environment variables keep them until the trainer is started.
 
-    Raises StudyError with all errors of the file, each with the path of its key.
+    Args:
+        study: the path of a YAML file, or the name of a file in `studies/`.
+        environ: the variables; None for those of this process.
+        fall_back: whether the study that the file names as its `fallback` is returned where `trainer.root` is empty. It
+            has another name. False suits callers that start no trainer.
+        to_show: whether the trainer's variables may be missing, as they may for callers that show what was found.
+
+    Raises:
+        StudyError: with all errors of the file, each with the path of its key.
     """
     environ = os.environ if environ is None else environ
     spec = _load_file(find(study), environ, to_show)
@@ -266,12 +270,12 @@ def load(
 
 
 def stands_in(spec: StudySpec, study: str) -> bool:
-    """Return whether `spec`, which was loaded for `study`, is that study's fallback. Raises the errors of `load`."""
+    """Return whether `spec`, as `load` returned it for `study`, is its fallback. Raises the errors of `load`."""
     return study != spec.name and load(study, fall_back=False, to_show=True).name != spec.name
 
 
 def without_effect(study: str) -> list[str]:
-    """Return the keys of older versions in the file that is loaded for `study`; none where the file is gone."""
+    """Return the keys in a study's file that older versions had and that change nothing now; none without the file."""
     try:
         own = load(study, fall_back=False, to_show=True)
         raw = read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study))
@@ -286,7 +290,7 @@ def without_effect(study: str) -> list[str]:
 
 
 def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a study file and its overrides, which have parts such as `probe`, too."""
+    """Return the mappings of a study file that may have sections such as `probe`: the file itself and its overrides."""
     overrides = raw.get("overrides")
     if not isinstance(overrides, list):
         return [raw]
@@ -294,7 +298,7 @@ def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _load_file(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
-    """Return the study of a file; keys that older versions had are left out. Raises StudyError with all its errors."""
+    """Return the study of a file, without the keys that only older versions had. Raises StudyError with all errors."""
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
     for section in _sections(raw):
@@ -351,7 +355,8 @@ def narrowed(spec: StudySpec, case: str, device: DeviceKind) -> StudySpec:
     """
     raw = spec.model_dump(exclude_unset=True)
     for override in spec.overrides:
-        if _matches(override, case, device):
+        match = override.match
+        if match.device in (None, device) and any(fnmatchcase(case, glob) for glob in match.cases):
             raw = _with_override(raw, override)
     try:
         return StudySpec.model_validate(raw)
@@ -369,11 +374,6 @@ def unmatched(spec: StudySpec, cases: Iterable[str]) -> list[str]:
     return [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]
 
 
-def _matches(override: Override, case: str, device: DeviceKind) -> bool:
-    """Return whether an override applies to a case on a kind of device."""
-    return override.match.device in (None, device) and any(fnmatchcase(case, glob) for glob in override.match.cases)
-
-
 def _with_override(raw: dict[str, Any], override: Override) -> dict[str, Any]:
     """Return the keys and values of a study, replaced by those of an override."""
     return {
@@ -385,9 +385,9 @@ def _with_override(raw: dict[str, Any], override: Override) -> dict[str, Any]:
 
 
 def _validate(raw: dict[str, Any], errors: list[str]) -> StudySpec | None:
-    """Return the study of a file, or None where it has errors by itself.
+    """Return the study with the keys and values `raw`; None where it has errors even without its overrides.
 
-    The study is checked with each override, too. Every error is appended to `errors`.
+    It is also checked with each override. Every error is appended to `errors`.
     """
     try:
         spec = StudySpec.model_validate(raw)
@@ -446,7 +446,7 @@ def _checked_text(text: str, where: str, errors: list[str]) -> str:
 
 
 def exposed(spec: StudySpec) -> list[str]:
-    """Return a line for each key that stands as a literal in the trainer's command or variables."""
+    """Return a warning for each secret key that the study file itself holds, in the trainer's command or variables."""
     env = spec.trainer.options.get("env")
     texts = {str(name): str(text) for name, text in env.items()} if isinstance(env, dict) else {}
     names = literal_keys(spec.trainer.command, {**spec.environment.variables, **texts})

@@ -75,10 +75,7 @@ def escaped(literal: str) -> str:
 
 
 def referring(pieces: Iterable[tuple[str, bool]]) -> str:
-    """Return the text with references that has these pieces: each is a text, and whether it is a reference.
-
-    The other pieces are literals.
-    """
+    """Return one text with references from pieces: pairs of a text, and whether it is a reference or a literal."""
     texts: list[str] = []
     literal = ""  # all literals since the last reference, because dollars of one may belong to braces of the next
     for piece, is_reference in pieces:
@@ -114,16 +111,15 @@ def expanded(text: str, environ: Mapping[str, str], missing: Callable[[str], Non
 
 
 def looked_up(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that references in the texts look up: name → value."""
+    """Return name → value of the variables that texts refer to, as far as they are set."""
     names = {part.name for text in texts for part in parts(text) if part.is_reference and part.name}
     return {name: environ[name] for name in sorted(names) if environ.get(name)}
 
 
 def is_expansion(text: str, template: str) -> bool:
-    """Return whether a text may be a template with values in place of its references.
+    """Return whether a text may be a template whose references were replaced by values; False without a reference.
 
-    False where the template has no reference. Values may be any text, so the literals of the template must only follow
-    each other in the text.
+    Values may be any text. So the literals between the references must only follow each other in the text.
     """
     literals = [""]  # the template's texts before, between and after the references
     for part in parts(template):

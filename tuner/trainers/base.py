@@ -80,14 +80,17 @@ def import_all(dependencies: Dependencies, variables: Mapping[str, str] = Mappin
 
 
 def conflicts(imported: Sequence[Imported], limits: Sequence[Limit]) -> Iterator[str]:
-    """Yield a complaint about each module that is newer than a limit allows."""
+    """Yield a complaint about each module that is newer than a limit allows.
+
+    A limit with `beside` applies only where that other module is imported in that version.
+    """
     versions = {module.module: module.version for module in imported if module.version is not None}
     for limit in limits:
         version = versions.get(limit.module)
-        other, begins = limit.beside or ("", "")  # every version begins with ""
-        applies = versions.get(other, "").startswith(begins)
+        companion, begins = limit.beside or ("", "")  # without another module, "" begins with "": the limit applies
+        applies = versions.get(companion, "").startswith(begins)
         if version is not None and applies and _release(version) >= _release(limit.below):
-            beside = f" beside {other} {versions[other]}" if other else ""
+            beside = f" beside {companion} {versions[companion]}" if companion else ""
             yield f"{limit.module} {version} does not work{beside}; install a version below {limit.below}"
 
 
@@ -143,7 +146,7 @@ def own_plan(
         config: The config to probe.
         slot: What is reserved for the probe.
         *words: The further arguments of the module.
-        session_key: Names the session that can serve the config.
+        session_key: The name of the session, a program started once for many probes, that can run the config.
 
     Raises:
         TrainerError: The Python is the tuner's own and lacks torch.
@@ -282,7 +285,7 @@ class Trainer(ABC):
         return None
 
     def ladder_end(self, case: Case) -> LadderEnd | None:
-        """Return where the ladder of a case must end.
+        """Return the largest number of environments that a case can run: the ladder of numbers to probe ends there.
 
         None where no end is known, and where a file of the case cannot be read: `plan` reports that file.
         """
@@ -313,14 +316,14 @@ class Trainer(ABC):
         """Return what results of this trainer must share to be comparable: `name`, and the options that matter."""
 
     def session_key(self, case: Case, config: Config) -> str | None:
-        """Return the name of the session that can serve this config; None where there are no sessions.
+        """Return the name of the session that can run this config; None where there are no sessions.
 
-        Configs with equal keys can share one started trainer.
+        A session is a trainer that is started once for the probes of all configs with this key.
         """
         return None
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Return the plan of the same probe as one run of a session; None without sessions. Raises as `plan` does.
+        """Return the plan of the same probe as one run of a started session; None without one. Raises as `plan` does.
 
         The program that serves the session reports progress and takes requests as `tuner.progress` does.
         """

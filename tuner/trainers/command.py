@@ -41,7 +41,8 @@ from tuner.trainers.template import Reference, fill, flags, placeholders, script
 def loader_queue(config: Config) -> int:
     """Return the batches that the loader of a rank holds ready, from all of its workers; 0 where unknown.
 
-    Each worker of a PyTorch loader prefetches two batches where the config has no parameter for it.
+    The first iterations only empty this queue, so the tuner does not judge a loader's speed by them. The parameters are
+    recognised by their names. Without one for prefetching, each worker of a PyTorch loader prefetches two batches.
     """
 
     def value_of(word: str, default: int) -> int:
@@ -54,14 +55,8 @@ def loader_queue(config: Config) -> int:
 
 _fill_to_launch = partial(fill, to_launch=True)
 
-
 _expression = cache(Expression)
 """Reads an expression once: a search asks for its value of each config."""
-
-
-def _operands(config: Mapping[str, object], ranks: int) -> dict[str, object]:
-    """Return what arithmetic computes with: the values of a config, and the number of ranks."""
-    return {**config, **dict.fromkeys(COUNTS, ranks)}
 
 
 class CommandTrainer(Trainer):
@@ -70,7 +65,10 @@ class CommandTrainer(Trainer):
     name = "command"
 
     def __init__(self, spec: TrainerSpec) -> None:
-        """Take the study's `trainer` part. Raises TrainerError for an option that is unknown or cannot be used."""
+        """Take the study's `trainer` part, and what its placeholders and formulas tell of the command.
+
+        Raises TrainerError for an option that is unknown or cannot be used.
+        """
         super().__init__(spec)
         self._options = checked_options(CommandOptions, spec)
         self._python = interpreter(spec.python or sys.executable)
@@ -85,8 +83,8 @@ class CommandTrainer(Trainer):
         self.counts_samples = self._options.counts_samples
         named = placeholders(self._options.words)
         self.spans_nodes, self.heeds_devices = bool(named & OF_NODES), bool(named & {"ranks", "devices"})
-        scores = (pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
-        self.score_source = " ".join(scores)
+        score_patterns = (pattern for pattern in self._options.progress if f"(?P<{SCORE_GROUP}>" in pattern)
+        self.score_source = " ".join(score_patterns)
         self.has_rules = bool(self._options.computed) or any(self._arithmetic.values())
 
     @property
@@ -109,7 +107,10 @@ class CommandTrainer(Trainer):
         return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
-        """Return the plan of one probe: the filled command line, its variables, files and patterns."""
+        """Return the plan of one probe: the filled command line, its variables, files and patterns.
+
+        Where `slot.to_train` is set, nothing is counted, and what the training writes stays.
+        """
         values = self.values(case, config, slot)
         texts = self.copies(config)
         if slot.to_train:  # a person looks for the copies beside the files
@@ -136,6 +137,7 @@ class CommandTrainer(Trainer):
             flops_per_sample=self._options.flops_per_sample,
             progress_file=self._progress_file(case, slot),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
+            # without sessions, no config shares its key with another
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, study.config_digest(config))),
         )
 
@@ -154,8 +156,7 @@ class CommandTrainer(Trainer):
     def copies(self, config: Config) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.
 
-        Raises:
-            TrainerError: where a file cannot be read, or has no such value.
+        Raises TrainerError where a file cannot be read, or has no such value.
         """
         texts: dict[str, str] = {}
         for name, keys in self._options.files.items():
@@ -167,9 +168,9 @@ class CommandTrainer(Trainer):
         return texts
 
     def session_key(self, case: Case, config: Config) -> str | None:
-        """Return what names a session: the parameters of its command line and its environment; None without a session.
+        """Return the name of the session, one started program that runs the probes of many configs; None without it.
 
-        Configs that agree in these parameters share a session.
+        Configs that agree in the parameters of its command line and its environment share a session.
         """
         if not self._options.session:
             return None
@@ -177,7 +178,10 @@ class CommandTrainer(Trainer):
         return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in shared)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:
-        """Return the plan of a run of the session, which leaves no files and reports by `tuner.progress` alone."""
+        """Return the plan of a probe as a run of a started session; None without a session.
+
+        Such a run leaves no files, and reports by `tuner.progress` alone: what the program prints is not read.
+        """
         if not self._options.session:
             return None
         cold = self.plan(case, config, slot)
@@ -193,15 +197,16 @@ class CommandTrainer(Trainer):
         )
 
     def missing_program(self) -> str | None:
-        """Return the first word of the command or the session, where no program has that name; None where one has."""
-        if "PATH" in self._options.env:  # only a probe knows its folders
+        """Return the first word of the command, or of the session's, if it names no program; None where all do."""
+        if "PATH" in self._options.env:  # the program may be in folders that only a probe searches
             return None
         first_words = [words[0] for words in (self._options.command, self._options.session) if words]
         for word in first_words:
-            if placeholders([word]):  # only a probe fills it
+            if placeholders([word]):  # only a probe knows the program's name
                 continue
             program = study.expanded(_fill_to_launch((word,), {})[0], os.environ)
-            if not self._exists(program):
+            folders = search_path(program_folder(self._spec.python))
+            if shutil.which(self.folder / program if os.sep in program else program, path=folders) is None:
                 return word
         return None
 
@@ -210,12 +215,6 @@ class CommandTrainer(Trainer):
         """The Python script that the command names."""
         path = script(self._options.command)
         return self.folder / path if path and (self.folder / path).is_file() else None
-
-    def _exists(self, program: str) -> bool:
-        """Return whether a probe would find a program: by its path, or in the folders of PATH."""
-        if os.sep in program:
-            return shutil.which(self.folder / program) is not None
-        return shutil.which(program, path=search_path(program_folder(self._spec.python))) is not None
 
     def fingerprint(self) -> dict[str, str]:
         """Return what comparable results share: the command and environment with placeholders, and how samples count.
@@ -242,14 +241,14 @@ class CommandTrainer(Trainer):
     def refusal(self, config: Config, ranks: int) -> str | None:
         """Return why a config gives no usable number for one of the study's formulas; None where all are usable.
 
-        Formulas are the options `samples_per_iteration` and `total_batch`, and those of `computed`, which give values
-        to further placeholders, such as `accumulation: "64 / {batch_size}"`. Each must give a number above 0, and those
-        of `computed` a whole number. So this example refuses a batch size of 48.
+        A study may give formulas as options: `samples_per_iteration`, `total_batch`, and any in `computed`. Each must
+        give a number above 0, and those in `computed` a whole number, because it takes the place of a placeholder. So
+        `computed: {accumulation: "64 / {batch_size}"}` refuses a batch size of 48.
         """
         try:
-            values = _operands(self.with_computed(config, ranks), ranks)
+            values = self.with_computed(config, ranks)  # raises for a formula in `computed`
             for name, text in self._arithmetic.items():
-                self._number(name, text, values)
+                self._number(name, text, values, ranks)
         except ConfigRefusedError as error:
             return str(error)
         return None
@@ -262,19 +261,19 @@ class CommandTrainer(Trainer):
         return ProgressFile(folder=slot.out_dir, pattern=pattern, format=file.format, columns=file.columns)
 
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
-        """Return the number that an option computes; None where the option is empty or a parameter does not count."""
+        """Return the number that an option computes; None where the option is empty or the config lacks a parameter."""
         ranks = len(slot.devices)
-        return self._number(name, self._arithmetic[name], _operands(self.with_computed(config, ranks), ranks))
+        return self._number(name, self._arithmetic[name], self.with_computed(config, ranks), ranks)
 
     def with_computed(self, config: Config, ranks: int) -> dict[str, object]:
-        """Return a config with the values that are computed from it.
+        """Return a config with the values that the formulas of the option `computed` give.
 
-        A value is left out if the config lacks a parameter of its arithmetic. Raises ConfigRefusedError for a value
-        that is not a whole number above 0.
+        A value is left out if the config lacks a parameter of its formula. Raises ConfigRefusedError for a value that
+        is not a whole number above 0.
         """
         completed: dict[str, object] = dict(config)
         for name, text in self._options.computed.items():
-            number = self._number(name, text, _operands(config, ranks))
+            number = self._number(name, text, config, ranks)
             if number is None:
                 continue
             if not number.is_integer():
@@ -282,13 +281,13 @@ class CommandTrainer(Trainer):
             completed[name] = int(number)
         return completed
 
-    def _number(self, name: str, text: str, values: Mapping[str, object]) -> float | None:
+    def _number(self, name: str, text: str, values: Mapping[str, object], ranks: int) -> float | None:
         """Return the value of `text`, the arithmetic of the option `name`; None where it is empty or lacks a parameter.
 
         Raises ConfigRefusedError for a value that cannot be computed or is not above 0.
         """
         try:
-            number = _expression(text).value(values) if text else None
+            number = _expression(text).value({**values, **dict.fromkeys(COUNTS, ranks)}) if text else None
         except ValueError as error:
             raise ConfigRefusedError(f"{name} {text!r} cannot be computed: {error}") from error
         if number is not None and number <= 0:
@@ -296,14 +295,13 @@ class CommandTrainer(Trainer):
         return number
 
     def values(self, case: Case, config: Config, slot: Slot) -> dict[str, object]:
-        """Return the value of each placeholder, for one run in a slot."""
+        """Return the value of each placeholder, for one run in a slot; a flag without a value is left out."""
         devices = device_names(slot.local_devices)
-        limit = {} if slot.to_train else {"iterations": slot.limits.most_iterations}
-        unset = self._options.unset  # without a value, a flag is left out
+        unset = self._options.unset  # parameter → the value that the program has without the flag
         values = self.with_computed(config, len(slot.devices))
         return {
             **{name: value for name, value in values.items() if name not in unset or unset[name] != value},
-            **limit,
+            **({} if slot.to_train else {"iterations": slot.limits.most_iterations}),
             "case": case.name,
             "out_dir": slot.out_dir,
             "port": slot.port,

@@ -26,7 +26,6 @@ COUNTS = frozenset({"ranks", "devices"})
 
 OUT_DIR = "{out_dir}/"
 """How the path of a file in a probe's own folder begins."""
-_GROUPS = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
 
 
 class Labels(Strict):
@@ -115,18 +114,19 @@ def _checked_env(env: dict[str, str]) -> dict[str, str]:
 
 
 def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return patterns of progress. Raises ValueError for a pattern without groups, or with unknown ones."""
+    """Return patterns of progress. Raises ValueError for a pattern whose groups have no names, or unknown ones."""
+    known = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
     for pattern in patterns:
         compiled = _compiled(pattern)
         has_no_name = compiled.groups > 0 and not compiled.groupindex  # without any group, each match is an iteration
-        if has_no_name or not compiled.groupindex.keys() <= set(_GROUPS):
-            raise ValueError(f"{pattern!r} needs named groups out of {', '.join(_GROUPS)}, as in (?P<iteration>…)")
+        if has_no_name or not compiled.groupindex.keys() <= set(known):
+            raise ValueError(f"{pattern!r} needs named groups out of {', '.join(known)}, as in (?P<iteration>…)")
     return patterns
 
 
 def _checked_session(session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     """Return the words of a session. Raises ValueError for a parameter that the command lacks."""
-    # where the command itself is refused, the session is not
+    # without a command there is nothing to compare with: its own error is enough
     known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
     if unknown := sorted(parameters(session) - known):
         raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")

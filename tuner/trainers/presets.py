@@ -2,13 +2,12 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preset:
+class Preset(NamedTuple):
     """A trainer: how to recognise its progress, and a command line to begin with."""
 
     progress: tuple[str, ...]
@@ -21,7 +20,7 @@ class Preset:
     """Parameter → its values, in YAML."""
     samples: str = ""
     """The samples of an iteration of all ranks, computed from flags; empty where the trainer prints its samples."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     """Environment variables without which the trainer prints no progress into a pipe."""
     modules: tuple[str, ...] = ()
     """A script that imports one of these modules uses the trainer."""

@@ -9,10 +9,6 @@ from typing import NamedTuple
 
 from tuner.study import parts, referring, value_text
 
-_FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
-_NAMES_ITSELF = re.compile(r"-|[+~@\w.-]+=")
-"""How a word begins that is no value of the flag before it: `--envs={num_envs}`, `env.num_envs={num_envs}`."""
-
 
 class TemplatePiece(NamedTuple):
     """A text and the placeholder after it."""
@@ -84,7 +80,8 @@ def fill(words: Sequence[str], values: Mapping[str, object], *, to_launch: bool 
             filled_word = referring(texts) if to_launch else "".join(text for text, _ in texts)
             if filled_word or not any(piece.is_flag for piece in pieces_of_word):
                 filled.append(filled_word)
-        elif _FLAG.fullmatch(before) and not _NAMES_ITSELF.match(word):  # the word is the value of the flag before it
+        # the value of the flag before it, not a word such as `--envs={num_envs}` or `env.num_envs={num_envs}`
+        elif re.fullmatch(r"--?[A-Za-z][\w.-]*", before) and not re.match(r"-|[+~@\w.-]+=", word):
             filled.pop()
         before = word
     return tuple(filled)
@@ -138,7 +135,7 @@ def script(words: Sequence[str]) -> str | None:
 def program_place(words: Sequence[str]) -> int | None:
     """Return the position of the word that names a Python script or module; None where no word does.
 
-    Launchers of torch do not count.
+    A script counts before a module. The modules of torch that start the ranks of a script do not count.
     """
     modules = (place for place in range(1, len(words)) if words[place - 1] == "-m" and words[place] not in LAUNCHERS)
     scripts = (place for place, word in enumerate(words) if word.endswith(".py"))

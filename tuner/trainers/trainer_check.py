@@ -93,7 +93,10 @@ def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> Pro
 
 
 def _check_sessions(trainer: Trainer, case: Case, plans: Sequence[ProbePlan]) -> None:
-    """Check the warm plans of configs against their cold plans."""
+    """Check the warm plans of configs, which run in a session, against their cold plans, which start the trainer.
+
+    A session is a trainer that is started once for many configs: those with an equal key.
+    """
     started: dict[str, tuple[str, ...]] = {}
     for cold in plans:
         config, key = cold.config, trainer.session_key(case, cold.config)

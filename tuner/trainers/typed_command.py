@@ -15,8 +15,6 @@ from tuner.study import literal_word
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import program_place, script
 
-_VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TypedCommand:
@@ -119,7 +117,8 @@ def split_variables(words: Sequence[str]) -> SplitCommand:
 
 def assigned_variables(words: Iterable[str]) -> dict[str, str]:
     """Return the variables that words such as `FOO=1` set; other words set none."""
-    return {match["name"]: match["value"] for match in map(_VARIABLE.fullmatch, words) if match}
+    assignment = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+    return {match["name"]: match["value"] for match in map(assignment.fullmatch, words) if match}
 
 
 def text_of(path: str) -> str:

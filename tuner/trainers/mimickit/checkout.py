@@ -3,9 +3,9 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ruamel.yaml.error import YAMLError
 
@@ -104,19 +104,15 @@ def _case(root: Path, path: Path) -> Case:
 
 EPOCHS = "update_epochs"
 BATCH_SIZE = "batch_size"
-REPLAY_BUFFER = "disc_buffer_size"
-"""The key for the size of the replay buffer: the samples, per device, that a discriminator sees again."""
-
 _LOOKED_FOR = {EPOCHS: "*_epochs", BATCH_SIZE: "batch_size beside update_epochs, *_batch_size beside *_epochs"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
+class Variant(NamedTuple):
     """Bounds for the values of an agent file."""
 
     min_epochs: int = 0
     max_batch_size: float = math.inf
-    nets: Mapping[str, str] = field(default_factory=dict)
+    nets: Mapping[str, str] = MappingProxyType({})
     """The networks to replace, by name → their replacement."""
 
 
@@ -129,11 +125,12 @@ VARIANTS = {
 def adapted_agent(text: str, config: Mapping[str, Value], source: str) -> str:
     """Return the agent file `text` as `config` asks for; order, comments and the spelling of numbers stay.
 
-    `update_epochs` and `batch_size` of the config replace the shipped values, then the bounds of its variant apply. A
-    file that needs no change is returned as it is. `source` names the file in messages.
+    `update_epochs` and `batch_size` of the config replace the shipped values. Then its variant applies, which bounds
+    them and may replace networks. A file that needs no change is returned as it is. `source` names the file in
+    messages.
 
-    Raises TrainerError when the text is no agent file. Raises ConfigRefusedError when hiutil would change nothing in
-    the shipped file, and when the file has no key for a parameter of the config.
+    Raises TrainerError when the text is no agent file. Raises ConfigRefusedError when a variant other than `default`
+    would change nothing in the shipped file, and when the file has no key for a parameter of the config.
     """
     agent = _mapping(text, source)
     name = config.get(VARIANT, "default")
@@ -170,18 +167,19 @@ def steps_per_iter(text: str, source: str) -> int:
 def ladder_end(text: str, source: str) -> LadderEnd | None:
     """Return the most environments whose samples of one iteration fit into the agent's replay buffer.
 
-    None for an agent without a replay buffer. In AMP, ADD and ASE each rank puts all samples of its first iteration
-    into its own buffer. MimicKit asserts that they fit (`learning/experience_buffer.py`, `push`). Raises TrainerError
-    when the text is no agent file.
+    None for an agent without a replay buffer. The ladder of numbers to probe ends there: in AMP, ADD and ASE each rank
+    puts all samples of its first iteration into its own buffer, and MimicKit asserts that they fit
+    (`learning/experience_buffer.py`, `push`). Raises TrainerError when the text is no agent file.
     """
-    size = _mapping(text, source).get(REPLAY_BUFFER)
+    key = "disc_buffer_size"  # the samples, per device, that a discriminator sees again
+    size = _mapping(text, source).get(key)
     if size is None:
         return None
-    samples, steps = int(_positive(size, f"{source}: {REPLAY_BUFFER}")), steps_per_iter(text, source)
+    samples, steps = int(_positive(size, f"{source}: {key}")), steps_per_iter(text, source)
     return LadderEnd(
         num_envs=samples // steps,
-        reason=f"{source} keeps {REPLAY_BUFFER} {samples} samples, and each environment brings {steps} at once "
-        f"(steps_per_iter); raise {REPLAY_BUFFER} for more, which changes what is learnt",
+        reason=f"{source} keeps {key} {samples} samples, and each environment brings {steps} at once "
+        f"(steps_per_iter); raise {key} for more, which changes what is learnt",
     )
 
 

@@ -71,7 +71,10 @@ def missing() -> str | None:
 
 
 def _lacks() -> Iterator[str]:
-    """Yield what the driver relies on and MimicKit lacks; each check needs all before it to have found nothing."""
+    """Yield what the driver relies on and MimicKit lacks.
+
+    Only the first result counts: a later check assumes that the earlier checks found nothing.
+    """
     for name in (*CALLED, *USED):
         if _find(name) is None:
             yield f"no {name.replace(':', '.')}"
@@ -110,7 +113,7 @@ def main() -> None:
         detail = f"MimicKit in {Path.cwd()}: {problem}, which a session needs; set probe.warm to false in the study"
         progress.failed(detail=detail, kind="missing_dependency")
         raise SystemExit(detail)
-    broadcast(pipes, lambda: "all is there")
+    broadcast(pipes, lambda: "all is there")  # the other ranks wait for this before they build anything
     DriverRank(0, sys.argv, progress, partial(broadcast, pipes)).serve()
 
 

@@ -12,9 +12,6 @@ from tuner.trainers import base
 from tuner.trainers.mimickit import checkout
 from tuner.trainers.presets import PRESETS
 
-PROGRESS = LinePatterns(patterns=PRESETS["mimickit"].progress)
-"""Two rows of the table that rank 0 prints once per iteration."""
-
 DRIVER = Path(__file__).with_name("driver.py")
 """The script that serves sessions."""
 
@@ -39,7 +36,10 @@ class MimicKitTrainer(base.Trainer):
         super().__init__(spec)
         self._options = base.checked_options(MimicKitOptions, spec)
         self._python = base.interpreter(spec.python or "python3")
-        self._progress = _progress_patterns(self._options.score_row)
+        patterns = PRESETS["mimickit"].progress  # for rows of the table that rank 0 prints once per iteration
+        if row := self._options.score_row:  # in place of the usual score, whose pattern is the last
+            patterns = (*patterns[:-1], rf"\|\s+{re.escape(row)}\s+\|\s+(?P<return>\S+)\s+\|")
+        self._progress = LinePatterns(patterns=patterns)
         self.score_source = self._options.score_row
         self.dependencies = checkout.dependencies(self._python, self._options.engine_config)
 
@@ -110,7 +110,10 @@ class MimicKitTrainer(base.Trainer):
         )
 
     def session_key(self, case: Case, config: Config) -> str:
-        """Return a key of the environment, which configs with different agents may share. Raises as `plan` does."""
+        """Return the name of the session with this config's environment: configs with other agents may share it.
+
+        Raises as `plan` does.
+        """
         return "/".join((self.name, case.name, self._engine(case), str(base.num_envs(self.name, config))))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
@@ -123,14 +126,17 @@ class MimicKitTrainer(base.Trainer):
             expected=(),
             request={
                 **self.request(config, base.iterations(slot)),
-                "thin": slot.limits.thin,
+                "thin": slot.limits.thin,  # whether the driver makes only a share of the updates
                 "agent_config": cold.agent_config,
                 "out_dir": str(slot.out_dir / "train"),
             },
         )
 
     def ladder_end(self, case: Case) -> base.LadderEnd | None:
-        """Return how many environments fit into the replay buffer of the case's agent; None if its file is unusable."""
+        """Return how many environments fit into the replay buffer of the case's agent.
+
+        None for an agent without such a buffer, and for an unusable agent file, which `plan` reports.
+        """
         base_agent = case.options["agent_config"]
         try:
             return checkout.ladder_end(checkout.read(checkout.checkout_at(self._spec.root) / base_agent), base_agent)
@@ -160,10 +166,3 @@ class MimicKitTrainer(base.Trainer):
 def _literal(*words: str) -> tuple[str, ...]:
     """Return words in which nothing is a reference to a variable."""
     return tuple(map(escaped, words))
-
-
-def _progress_patterns(row: str) -> LinePatterns:
-    """Return how progress is read from the printed table; `row` has the score, and is empty for the usual row."""
-    if not row:
-        return PROGRESS
-    return LinePatterns(patterns=(*PROGRESS.patterns[:-1], rf"\|\s+{re.escape(row)}\s+\|\s+(?P<return>\S+)\s+\|"))

@@ -13,9 +13,6 @@ from tuner.progress import report
 from tuner.trainers.reference.launch_settings import RankTeam, device_name, read_whole
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, serve
 
-ITERATION_S = 0.2
-"""The seconds that an iteration takes at least, so that its report costs nothing beside its work."""
-
 
 def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
     """Sum a buffer over all ranks until the iterations are over or the run is `stopped`; report each iteration.
@@ -35,9 +32,10 @@ def run(rank: TeamRank[RankTeam], request: dict[str, Any], stopped: Callable[[],
 
 
 def _agreed_steps(rank: TeamRank[RankTeam], buffer: torch.Tensor) -> int:
-    """Return the all-reduces of an iteration on each rank: as many as the slowest rank makes in `ITERATION_S`.
+    """Return the all-reduces of an iteration on each rank: as many as the slowest rank makes in 0.2 s.
 
-    In the first three all-reduces, libraries choose kernels and connect. The next three are timed.
+    So the report of an iteration costs nothing beside its work. In the first three all-reduces, libraries choose
+    kernels and connect. The next three are timed.
     """
     start_s = 0.0
     for _ in ("connect", "time"):  # only the second start counts
@@ -48,7 +46,7 @@ def _agreed_steps(rank: TeamRank[RankTeam], buffer: torch.Tensor) -> int:
             torch.cuda.synchronize(rank.device)
     step_s = torch.tensor((time.monotonic() - start_s) / 3, device=rank.device)
     distributed.all_reduce(step_s, distributed.ReduceOp.MAX)
-    return min(20_000, math.ceil(ITERATION_S / step_s.item()))  # should a step take almost no time
+    return min(20_000, math.ceil(0.2 / step_s.item()))  # should a step take almost no time
 
 
 if __name__ == "__main__":

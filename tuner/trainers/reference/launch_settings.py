@@ -95,8 +95,8 @@ def run_config(config: Mapping[str, Value]) -> RunConfig:
     if run.prefetch_factor and not run.num_workers:
         raise ConfigRefusedError(f"prefetch_factor {run.prefetch_factor} needs num_workers of at least 1")
     if run.minibatch and (run.batch_size or run.agent_variant == "hiutil"):
-        other = "batch_size" if run.batch_size else f"{VARIANT} hiutil"
-        raise ConfigRefusedError(f"minibatch {run.minibatch}: {other} sets the minibatch, too; leave one of them out")
+        setter = "batch_size" if run.batch_size else f"{VARIANT} hiutil"
+        raise ConfigRefusedError(f"minibatch {run.minibatch}: {setter} sets the minibatch, too; leave one of them out")
     return run
 
 

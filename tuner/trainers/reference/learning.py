@@ -1,4 +1,7 @@
-"""The training of a rank: rollouts, the loop, and one run of it."""
+"""The training of a rank, a process with one device: rollouts, the loop, and one run of it.
+
+A clip is a stretch of recorded motion, which the robot of an environment imitates.
+"""
 
 import sys
 import time
@@ -28,22 +31,21 @@ def collect(
     policy: ActorCritic,
     discriminator: Discriminator | None,
     clips: Tensor,
-    formats: Numerics | None = None,
+    formats: Numerics,
 ) -> Samples:
     """Let the policy imitate `clips`, and return the STEPS_PER_ITERATION · num_envs samples of this iteration.
 
-    `formats` are the number formats of the networks' layers; None for fp32. The environment always computes in fp32.
-    Columns: `observation target log_likelihood value reward tracking alive outcome advantage` and, where there is a
+    `formats` is the number format of the networks' layers. The environment always computes in fp32.
+    Columns: `observation target log_likelihood value reward tracking alive return advantage` and, where there is a
     discriminator, `shown` and `wanted`.
     """
-    formats = formats or Numerics(clips.device)
     env.follow(clips)
     with formats.layers():
-        moments = [_act(env, policy, discriminator, formats) for _ in range(STEPS_PER_ITERATION)]
+        steps = [_act(env, policy, discriminator, formats) for _ in range(STEPS_PER_ITERATION)]
         last_value = policy.value(env.observe())
-    columns = {name: torch.stack([moment[name] for moment in moments]) for name in moments[0]}
-    columns["outcome"] = lambda_returns(columns["reward"], columns["value"], columns["alive"], last_value)
-    advantage = columns["outcome"] - columns["value"]
+    columns = {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
+    columns["return"] = lambda_returns(columns["reward"], columns["value"], columns["alive"], last_value)
+    advantage = columns["return"] - columns["value"]
     columns["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-5)
     return {name: column.flatten(0, 1) for name, column in columns.items()}
 
@@ -54,7 +56,7 @@ def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | N
     target, log_likelihood = policy.act(observation)
     with formats.exact():
         step = env.step(target)
-    moment = {
+    samples = {
         "observation": observation,
         "target": target,
         "log_likelihood": log_likelihood,
@@ -64,9 +66,9 @@ def _act(env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | N
         "alive": (~step.failed).float(),
     }
     if discriminator is None:
-        return moment
+        return samples
     shown, wanted = discriminator.evidence(step)
-    return {**moment, "reward": discriminator.reward(shown), "shown": shown, "wanted": wanted}
+    return {**samples, "reward": discriminator.reward(shown), "shown": shown, "wanted": wanted}
 
 
 def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Tensor) -> Tensor:
@@ -75,14 +77,13 @@ def lambda_returns(reward: Tensor, value: Tensor, alive: Tensor, last_value: Ten
     `alive` is 0 where a step ended the episode, `last_value` the value after the last step, [num_envs].
     Source: Sutton and Barto, Reinforcement Learning, second edition, section 12.1; Schulman et al. 2016.
     """
-    backwards: list[Tensor] = []
-    outcome = next_value = last_value
+    returns = torch.empty_like(reward)
+    next_return = next_value = last_value
     for step in reversed(range(len(reward))):
-        rest = torch.lerp(next_value, outcome, TD_LAMBDA)  # λ of the next step's return, 1 - λ of its value
-        outcome = reward[step] + DISCOUNT * alive[step] * rest
+        future = torch.lerp(next_value, next_return, TD_LAMBDA)  # λ of the next step's return, 1 - λ of its value
+        returns[step] = next_return = reward[step] + DISCOUNT * alive[step] * future
         next_value = value[step]
-        backwards.append(outcome)
-    return torch.stack(backwards[::-1])
+    return returns
 
 
 @contextmanager

@@ -16,8 +16,6 @@ from tuner.errors import ConfigRefusedError
 from tuner.trainers.reference.launch_settings import Method, Precision
 from tuner.trainers.reference.world import FEATURES, JOINTS, OBSERVATION, ControlStep
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
 
 class Numerics(NamedTuple):
     """The number format in which the layers of the networks compute, by autocast; all other work is fp32."""
@@ -43,14 +41,14 @@ def numerics(precision: Precision, device: torch.device) -> Numerics:
 
     Matrix units have bf16 from Ampere on (NVIDIA, CUDA C++ Programming Guide, table of compute capabilities).
     """
-    if device.type != "cuda":
-        return Numerics(device, DTYPES["fp32" if precision == "auto" else precision])
-    has_bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
-    if precision == "bf16" and not has_bf16:
+    on_gpu = device.type == "cuda"
+    has_bf16 = on_gpu and torch.cuda.get_device_capability(device) >= (8, 0)
+    if precision == "bf16" and on_gpu and not has_bf16:
         name = torch.cuda.get_device_name(device)
         raise ConfigRefusedError(f"precision bf16: {name} has no bf16; use fp16, or auto, which chooses fp16 there")
-    chosen = ("bf16" if has_bf16 else "fp16") if precision == "auto" else precision
-    return Numerics(device, DTYPES[chosen])
+    if precision == "auto":
+        precision = ("bf16" if has_bf16 else "fp16") if on_gpu else "fp32"
+    return Numerics(device, {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision])
 
 
 Samples = dict[str, Tensor]
@@ -76,13 +74,13 @@ class Learner:
         epochs: int,
         minibatch: int,
         wrap: Callable[[NetworkLoss], nn.Module],
-        formats: Numerics | None = None,
+        formats: Numerics,
         compiled: bool = False,
     ) -> None:
-        """`formats`: the number formats of the layers; None for fp32. `compiled`: compile the loss where it can be."""
+        """`formats`: the number format of the layers. `compiled`: compile the loss where it can be."""
         self._columns = loss.columns
-        self._formats = formats or Numerics(next(loss.parameters()).device)
-        self._scaler = self._formats.scaler()
+        self._formats = formats
+        self._scaler = formats.scaler()
         if compiled and loss.compiles:
             loss.compile(dynamic=False)
         self._loss = wrap(loss)
@@ -166,7 +164,7 @@ class ActorCritic(nn.Module):
 class PolicyLoss(NetworkLoss):
     """The clipped surrogate of the actor and the squared error of the critic."""
 
-    columns = ("observation", "target", "log_likelihood", "advantage", "outcome")
+    columns = ("observation", "target", "log_likelihood", "advantage", "return")
 
     def __init__(self, policy: ActorCritic) -> None:
         super().__init__()
@@ -176,7 +174,7 @@ class PolicyLoss(NetworkLoss):
         """Return the loss of a minibatch, a scalar."""
         log_likelihood = self.policy.log_likelihood(samples["observation"], samples["target"])
         ratio = torch.exp(log_likelihood - samples["log_likelihood"])  # of the policy now to that of the rollout
-        value_error = self.policy.value(samples["observation"]) - samples["outcome"]
+        value_error = self.policy.value(samples["observation"]) - samples["return"]
         return clipped_loss(ratio, samples["advantage"]) + value_error.square().mean()
 
 
@@ -248,9 +246,7 @@ class Networks(nn.Module):
         elif method == "amp":
             self.discriminator = Discriminator(hidden_sizes)
 
-    def learners(
-        self, *, update_epochs: int, minibatch: int, formats: Numerics, compiled: bool = False
-    ) -> list[Learner]:
+    def learners(self, *, update_epochs: int, minibatch: int, formats: Numerics, compiled: bool) -> list[Learner]:
         """Return the learners of the policy and of the discriminator, each joined with its copies on other ranks.
 
         The discriminator has two epochs in an update, whatever those of the policy are, as in MimicKit's agents.

@@ -81,9 +81,10 @@ class ReferenceTrainer(base.Trainer):
         return replace(planned, expected=(out_dir / "model.pt", out_dir / "log.txt"))
 
     def session_key(self, case: Case, config: Config) -> str:
-        """Return what names the session of a rung, which serves all agents and loaders.
+        """Return the name of the session: one started trainer runs all configs with as many environments.
 
-        Each rung has its own session, so that the memory of a rung does not depend on what another rung left behind.
+        With another number of environments, a config has its own session. So the memory that it takes does not depend
+        on what a run with more environments left behind.
         """
         return "/".join((self.name, case.name, str(_num_envs(config))))
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -50,8 +50,7 @@ def frames_needed(steps: int) -> int:
     return steps + 1 + LOOKAHEAD
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ControlStep:
+class ControlStep(NamedTuple):
     """What one control step did, before failed environments were put back onto their reference."""
 
     before: Tensor
