@@ -268,6 +268,30 @@ def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:
     assert last(records)["rows"] == 6 * 5
 
 
+def test_a_tensor_that_is_given_again_in_later_steps_is_noticed(counted: Any) -> None:
+    _, records = counted("""
+        sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 0
+        train(model, steps=20)
+        given = torch.ones(5, 4)
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(given).sum().backward()
+            optimizer.step()
+    """)
+    assert 15 < last(records)["repeats"] < 20  # until the first one is noticed, nobody looks for changes
+
+
+def test_another_wrapper_of_the_call_of_all_modules_is_called(counted: Any) -> None:
+    output, _ = counted("""
+        train(model, steps=20)
+        own, called = nn.Module.__call__, []
+        nn.Module.__call__ = lambda self, *args, **kwargs: called.append(self) or own(self, *args, **kwargs)
+        train(model, steps=1)
+        print(model in called)
+    """)
+    assert output.split() == ["True"]
+
+
 @pytest.mark.parametrize("compiled", ["torch.compile(model, backend='eager')", "model"])
 def test_a_compiled_module_counts_with_its_graphs_unchanged(counted: Any, compiled: str) -> None:
     output, records = counted(f"""

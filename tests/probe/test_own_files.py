@@ -240,11 +240,13 @@ def test_a_probe_of_a_command_protects_its_files_unless_the_study_says_no(tmp_pa
 
 def test_folders_that_saving_flags_name_and_links_are_protected_too(tmp_path: Path) -> None:
     folder, elsewhere, linked, data = (tmp_path / name for name in ("me", "elsewhere", "linked", "pictures"))
-    for path in (folder / "sub", elsewhere, linked, data):
+    of_setting = tmp_path / "of_setting"
+    for path in (folder / "sub", elsewhere, linked, data, of_setting):
         path.mkdir(parents=True)
     (folder / "sub/best").symlink_to(linked)
     words = ["python", "train.py", "--save-dir", str(elsewhere), f"--output={folder}/sub/x.pt", "--pictures", str(data)]
-    assert set(folders_of(words, folder)) == {folder, elsewhere, linked}
+    words += [f"trainer.ckpt_dir={of_setting}", f"data.root={data}"]
+    assert set(folders_of(words, folder)) == {folder, elsewhere, linked, of_setting}
 
 
 def test_a_machine_without_views_says_what_it_does_and_which_files_are_too_large(folder: Path) -> None:

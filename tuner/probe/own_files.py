@@ -303,15 +303,16 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """Yield the folders into which flags of a command let it write, as `--out DIR` or `--out=DIR`.
+    """Yield the folders into which a command may write: those of `--out DIR`, `--out=DIR` or `train.out=DIR`.
 
-    Only flags count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is the folder
-    around it.
+    Only flags and settings count whose name tells of saving: see `_SAVES`. For a path that does not exist yet, it is
+    the folder around it.
     """
     for previous_word, word in pairwise(("", *command)):
-        flag, value = word.split("=", 1) if "=" in word else (previous_word, word)
-        is_saving_flag = flag.startswith("-") and _SAVES.search(flag)
-        if is_saving_flag and value and not value.startswith("-"):
+        name, equals, setting = word.partition("=")
+        flag, value = (name, setting) if equals else (previous_word, word)
+        is_named = bool(equals) or flag.startswith("-")
+        if is_named and _SAVES.search(flag) and value and not value.startswith("-"):
             path = cwd / value
             if path.is_dir() or path.parent.is_dir():
                 yield (path if path.is_dir() else path.parent).resolve()

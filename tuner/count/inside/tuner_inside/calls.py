@@ -20,12 +20,17 @@ _wrapped_classes = set()
 class CallWatcher:
     """Watches the calls of modules: looks at them, or only takes a note of those that are as usual."""
 
-    usual_mode = None
-    """The training mode of a module in the calls that need only a note; None where all calls are looked at."""
-    key = None
-    """The name of the argument that holds the first tensor, where a module takes only named arguments."""
-    batch_is_second = False
-    """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
+    __slots__ = ("is_reusing", "key", "usual", "usual_mode")  # a step looks at them, and finds them in one place
+
+    def __init__(self):
+        self.usual_mode = None
+        """The training mode of a module in the calls that need only a note; None where all calls are looked at."""
+        self.key = None
+        """The name of the argument that holds the first tensor, where a module takes only named arguments."""
+        self.is_reusing = False
+        """Whether a tensor was ever given twice in a row. Before that no versions are read, because that takes long."""
+        self.usual = self.take_usual
+        """The method, bound once for all notes."""
 
     def watch(self, module):
         """Watch a module until it is forgotten. Other modules of its class are not watched."""
@@ -41,21 +46,20 @@ class CallWatcher:
     def look(self, module, args, kwargs):
         """Look at what is given to a module. It must not raise."""
 
-    def take(self, rows, tensor, version):
-        """Take a noted call into account: its samples, a weak reference to its first tensor, and the tensor's version.
+    def take_usual(self, shape, tensor, version):
+        """Take a noted call into account.
 
-        torch counts a tensor's version up when it is changed.
+        Args:
+            shape: that of its first tensor.
+            tensor: a weak reference to the tensor.
+            version: the tensor's version, which torch counts up when it is changed; None if `is_reusing` is False.
         """
 
 
 def in_backward():
     """Return whether this thread runs a backward pass: a module called then computes once more what it did before."""
-    return _graph_task_id(sys.modules["torch"])() != NO_TASK
-
-
-def _graph_task_id(torch):
-    """Return torch's function for the number of this thread's backward pass. An older torch has none."""
-    return getattr(torch._C, "_current_graph_task_id", lambda: NO_TASK)
+    # an older torch does not number them
+    return getattr(sys.modules["torch"]._C, "_current_graph_task_id", lambda: NO_TASK)() != NO_TASK
 
 
 def begin_anew():
@@ -70,27 +74,35 @@ def _wrap_class_call(kind):
     """
     if kind in _wrapped_classes:
         return
-    torch, ref, own_call = sys.modules["torch"], weakref.ref, vars(kind).get("__call__")
+    torch, ref, plain_call, own_call = sys.modules["torch"], weakref.ref, kind.__call__, vars(kind).get("__call__")
+    base = next(one for one in kind.__mro__[1:] if "__call__" in vars(one))
     # an older torch does not say whether it compiles; bool() is False
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    Tensor, is_grad_enabled, graph_task_id = torch.Tensor, torch.is_grad_enabled, _graph_task_id(torch)
+    Tensor, is_grad_enabled = torch.Tensor, torch.is_grad_enabled
+    watchers_of = _watchers.get
 
     def call(self, *args, **kwargs):
         """Tell the module's watchers, and call the module as without this wrapper."""
-        if not is_compiling() and type(self) is kind:  # a derived class has a wrapper of its own
-            for watcher in _watchers.get(id(self), ()):
-                try:  # this runs each step: all names are local, and no value is computed twice
-                    tensor = args[0] if args else kwargs[watcher.key]
-                    is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and tensor.dim() > 1
-                    if is_usual and is_grad_enabled() and graph_task_id() == NO_TASK:
-                        note((watcher.take, tensor.shape[watcher.batch_is_second], ref(tensor), tensor._version))
-                        continue
-                except Exception:  # no argument, or an inference tensor, which has no version
-                    pass
+        if type(self) is not kind:  # a derived class, which has a wrapper of its own if one of its modules is watched
+            return super(kind, self).__call__(*args, **kwargs) if own_call is None else own_call(self, *args, **kwargs)
+        for watcher in watchers_of(id(self), ()):
+            try:  # this runs each step: all names are local, and what can wait is left to `take_usual`
+                tensor = args[0] if args else kwargs[watcher.key]
+                shape = tensor.shape
+                is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and len(shape) > 1
+                if is_usual and is_grad_enabled():
+                    version = tensor._version if watcher.is_reusing else None
+                    note((watcher.usual, shape, ref(tensor), version))
+                    continue
+            except Exception:  # no argument, or an inference tensor, which has no version
+                pass
+            if not is_compiling():
                 watcher.look(self, args, kwargs)
-        if own_call is not None:
-            return own_call(self, *args, **kwargs)
-        return super(kind, self).__call__(*args, **kwargs)  # looked up now: a base class may be wrapped later
+        if own_call is None:  # `super()` would take microseconds; looked up now, because others may wrap it, too
+            return base.__call__(self, *args, **kwargs)
+        return own_call(self, *args, **kwargs)
 
-    kind.__call__ = functools.wraps(kind.__call__)(call)
+    kind.__call__ = functools.wraps(plain_call)(call)
+    # torch's compiler traces this function in place of the wrapper
+    call._torchdynamo_inline = getattr(plain_call, "_torchdynamo_inline", plain_call)
     _wrapped_classes.add(kind)

@@ -4,11 +4,11 @@ import functools
 import sys
 import weakref
 from math import inf
-from time import perf_counter
+from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
-from tuner_inside.notes import Pace, note, work_through
+from tuner_inside.notes import note, pace, work_through
 from tuner_inside.tell import guarded, tell_pause
 
 FEED = 0
@@ -87,6 +87,10 @@ class Loaders:
         feed.has_ended = False
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
 
+    def on_usual_batch(self, feed, shape, wait_s, learns):
+        """Take a batch into account of which only a note was taken: the shape of its tensor shows its samples."""
+        self.on_batch(feed, shape[0], wait_s, learns, False)
+
     def after_step(self):
         """Count the batches on which the step of the optimizer that was just made has trained."""
         batches = self._maybe_training + self._pending
@@ -94,11 +98,13 @@ class Loaders:
         if not batches:
             return
         self._maybe_training, self._pending = [], []
-        # where none was fetched with gradients, the script switches these on later: all count
-        batches = [batch for batch in batches if batch[LEARNS]] or batches
+        if len(batches) > 1:
+            # where none was fetched with gradients, the script switches these on later: all count
+            batches = [batch for batch in batches if batch[LEARNS]] or batches
         datasets = {batch[FEED].dataset for batch in batches}
-        self._training_datasets |= datasets & self._datasets_of_last_step
-        self._training_datasets.add(batches[-1][FEED].dataset)
+        if not datasets <= self._training_datasets:
+            self._training_datasets |= datasets & self._datasets_of_last_step
+            self._training_datasets.add(batches[-1][FEED].dataset)
         self._datasets_of_last_step = datasets
         self.feeds += 1
         for feed, rows, wait_s, _, is_last in batches:
@@ -129,6 +135,8 @@ class Loaders:
 
 class Feed:
     """What is known of an iterator of a loader. It is asked once, because a step must stay fast."""
+
+    __slots__ = ("batches", "dataset", "each", "has_ended", "is_by_sampler", "key", "left", "size", "trains")
 
     def __init__(self, iterator, batch):
         sampler = getattr(iterator, "_index_sampler", None)
@@ -181,7 +189,7 @@ def _look(iterator, batch, wait_s):
     is_last = feed.left == 0
     note((loaders.on_batch, feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last))
     if is_last:  # the iterator may begin anew; the counts are told before a pause such as an evaluation
-        feed.left, Pace.due_s = feed.batches, 0.0
+        feed.left, pace.due_s = feed.batches, 0.0
 
 
 @guarded("loaders")
@@ -196,7 +204,11 @@ def _on_end(iterator):
 def _wrap(module):
     """Wrap the step of a loader's iterator: it notes the usual batch of a known form, and looks at every other one."""
     base = module._BaseDataLoaderIter
-    own_next, on_batch, torch = base.__next__, loaders.on_batch, sys.modules["torch"]
+    own_next, on_usual_batch, is_grad_enabled = (
+        base.__next__,
+        loaders.on_usual_batch,
+        sys.modules["torch"].is_grad_enabled,
+    )
 
     @functools.wraps(own_next)
     def counted(self):
@@ -204,17 +216,17 @@ def _wrap(module):
 
         To note a usual batch is cheap, so that steps stay fast. Any other batch is looked at in full.
         """
-        begin_s = perf_counter()
+        begin_s = monotonic()
         try:
             batch = own_next(self)
         except StopIteration:
             _on_end(self)
             raise
-        wait_s = perf_counter() - begin_s
+        wait_s = monotonic() - begin_s
         try:
             feed = self._tuner_feed
             if feed.key is not None and feed.left > 1:  # a usual batch, and not the last one
-                note((on_batch, feed, batch[feed.key].shape[0], wait_s, torch.is_grad_enabled(), False))
+                note((on_usual_batch, feed, batch[feed.key].shape, wait_s, is_grad_enabled()))
                 feed.left -= 1
                 return batch
         except Exception:  # the first batch, or one of another form

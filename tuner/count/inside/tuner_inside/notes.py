@@ -23,8 +23,14 @@ note = _notes.append
 class Pace:
     """When notes are worked through."""
 
-    due_s = 0.0
-    """The time of `time.monotonic` from which on the next step of the main optimizer works them through."""
+    __slots__ = ("due_s",)
+
+    def __init__(self):
+        self.due_s = 0.0
+        """The time of `time.monotonic` from which on the next step of the main optimizer works them through."""
+
+
+pace = Pace()
 
 
 def work_through():
@@ -34,8 +40,8 @@ def work_through():
             if len(_notes) == MOST_NOTES:
                 raise OverflowError("more happened between two steps than is noted")
             while _notes:
-                function, *arguments = _notes.popleft()
-                function(*arguments)
+                taken = _notes.popleft()
+                taken[0](*taken[1:])
         except Exception as error:
             switch_off("steps", error)
         finally:

@@ -2,8 +2,8 @@
 
 import os
 import sys
-import time
 import weakref
+from time import monotonic
 
 from tuner_inside import calls, notes
 from tuner_inside.environments import REUSING, environments
@@ -11,7 +11,7 @@ from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
-from tuner_inside.notes import Pace, note, work_through
+from tuner_inside.notes import note, pace, work_through
 from tuner_inside.roots import children, outermost, ranks
 from tuner_inside.tell import around, guarded, off, switch_off, tell, tell_pause
 from tuner_inside.training import LOSS_STEPS, facts, keep_input_sum, observations, training, watch_backward
@@ -34,7 +34,10 @@ COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats",
 class Tally(calls.CallWatcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
+    __slots__ = ("__dict__", "optimizer", "step_note")  # a step looks at the last two
+
     def __init__(self, optimizer):
+        super().__init__()
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
         self.optimizer = weakref.ref(optimizer)
@@ -58,10 +61,14 @@ class Tally(calls.CallWatcher):
         """Whether the module is in training mode when it trains, as it was before the last step; None if unknown."""
         self.last_mode = None
         """Whether the module was in training mode in its last call that counted and was looked at."""
+        self.is_recomputed = False
+        """Whether a backward pass has computed a forward pass again. Then all calls are looked at."""
         self.modules = []
         """Weak references to the modules that are watched."""
         self.input_module = None
         """A weak reference to the watched module that is called first: its inputs count."""
+        self.batch_is_second = False
+        """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
         self.level = 0
         """How many levels below the outermost modules the watched ones are."""
         self.inner = None
@@ -98,6 +105,7 @@ class Tally(calls.CallWatcher):
         work_through()  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
+            self.is_recomputed = True
             return
         if not has_gradients or self.mode not in (None, module.training):
             self._begin_evaluation(is_rollout=module.training and not has_gradients)
@@ -141,12 +149,12 @@ class Tally(calls.CallWatcher):
         self.unlearnt += is_rollout
         self.usual_mode = None  # the call that ends the evaluation must be looked at
         if self.evaluates_from_s is None:
-            self.evaluates_from_s = time.monotonic()
+            self.evaluates_from_s = monotonic()
 
     def _end_evaluation(self):
         """Count the seconds of the evaluation that runs, if any does: a call trains again."""
         if self.evaluates_from_s is not None:
-            self.evaluates_s += time.monotonic() - self.evaluates_from_s
+            self.evaluates_s += monotonic() - self.evaluates_from_s
             self.evaluates_from_s = None
 
     def _only_note_calls_like(self, module, tensor, args, kwargs):
@@ -160,7 +168,7 @@ class Tally(calls.CallWatcher):
         """
         self.key = next((name for name, value in kwargs.items() if value is tensor), None)
         can_be_noted = args[0] is tensor if args else self.key is not None
-        self.usual_mode = module.training if can_be_noted else None
+        self.usual_mode = module.training if can_be_noted and not self.is_recomputed else None
         for watched in _living(self.modules):
             if watched is not module:
                 self.forget(watched)
@@ -197,16 +205,20 @@ class Tally(calls.CallWatcher):
         `tensor` is a weak reference. Python makes a single one of each tensor, so that `is` compares the tensors.
         """
         loaders.trains = True
-        if self.last_input is tensor and self.last_version == version and tensor is not None:
-            if self.calls:
-                self.again += 1
-            else:  # the pass before belonged to the step before
-                self.repeats += 1
+        if self.last_input is tensor and tensor is not None:
+            self.is_reusing = True
+            is_unchanged = self.last_version == version is not None
+            self.again += is_unchanged and self.calls > 0
+            self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
         self.last_input = tensor
         self.last_version = version
         self.calls += 1
         self.forwards += 1
         self.pending_rows.append(rows)
+
+    def take_usual(self, shape, tensor, version):
+        """Count a forward pass of which only a note was taken."""
+        self.take(shape[self.batch_is_second], tensor, version)
 
     def step(self):
         """Count a step of the optimizer. Only the main one ends a step of the training."""
@@ -226,6 +238,7 @@ class Inner(calls.CallWatcher):
     """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):
+        super().__init__()
         self.batch = 0
         """The samples of its first input; 0 before its first call."""
         self.watch(module)
@@ -243,6 +256,8 @@ class Inner(calls.CallWatcher):
 
 class Now:
     """What is counted now."""
+
+    __slots__ = ("_compared", "_is_apart", "latest", "main", "replacements", "tallies", "watched")
 
     def __init__(self):
         self.tallies = {}
@@ -277,7 +292,7 @@ class Now:
         if self.replacements > 8 and main.steps < 10 * self.replacements:
             raise RuntimeError("the training makes a new optimizer every few steps")
         if main is None or is_gone or tally.size >= main.size:
-            self.main, Pace.due_s = tally, 0.0
+            self.main, pace.due_s = tally, 0.0
             if main is not None:
                 tally.follow(main)
         return tally
@@ -313,20 +328,20 @@ def _living(references):
     return [thing for thing in (reference() for reference in references) if thing is not None]
 
 
-def after_step(optimizer, *_):
+def after_step(optimizer, _args, _kwargs):
     """Note a step of an optimizer, and tell what was counted if the last record is old enough."""
-    if "steps" in off:
-        return
     try:
         tally = _now.latest  # most trainings have one optimizer, whose tally need not be looked up
         if tally is None or tally.optimizer() is not optimizer:
+            if "steps" in off:
+                return
             tally = _now.latest = _now.tally_of(optimizer)
         note(tally.step_note)
         if tally is _now.main:
             if environments.latest is not None:
                 environments.after_step()
-            now_s = time.monotonic()
-            if now_s >= Pace.due_s:
+            now_s = monotonic()
+            if now_s >= pace.due_s and "steps" not in off:
                 work_through()
                 _find_module_and_tell(tally, optimizer, now_s)
     except Exception as error:
@@ -349,7 +364,7 @@ def _find_module_and_tell(tally, optimizer, now_s):
     if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
         tally.told_s = now_s
         _tell(tally, now_s)
-    Pace.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
+    pace.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
 
 
 def _watch_module(tally, optimizer):

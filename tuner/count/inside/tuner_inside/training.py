@@ -163,7 +163,7 @@ def observations():
 
 
 @guarded("losses")
-def _note_loss(tensors, grad_tensors):
+def _note_loss(tensors, grad_tensors, *_, **__):
     """Keep the loss that a backward pass begins from, if it is a single number.
 
     A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back.
@@ -191,22 +191,21 @@ def watch_backward(count_pass):
     def wrap(module):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
-        kind = type(module.Variable._execution_engine)
-        own = kind.run_backward
+        engine = module.Variable._execution_engine
+        own = engine.run_backward
 
-        class Engine(kind):
-            def run_backward(self, tensors, grad_tensors, *args, **kwargs):
-                """Compute gradients as without this wrapper, after the pass was noted and its loss was kept."""
-                if not kwargs.get("accumulate_grad"):  # torch.autograd.grad, which trains nothing
-                    return own(self, tensors, grad_tensors, *args, **kwargs)
+        def run_backward(*args, **kwargs):
+            """Compute gradients as without this wrapper, after the pass was noted and its loss was kept."""
+            if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
                 if training.steps < LOSS_STEPS:
-                    _note_loss(tensors, grad_tensors)
+                    _note_loss(*args, **kwargs)
                 note(backward_note)
-                return own(self, tensors, grad_tensors, *args, **kwargs)
+            return own(*args, **kwargs)
 
-            run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
-
-        module.Variable._execution_engine = Engine()
+        run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
+        # a static method: its arguments pass through as they are
+        kind = type("Engine", (type(engine),), {"run_backward": staticmethod(run_backward)})
+        module.Variable._execution_engine = kind()
 
     when_imported("torch.autograd.variable", wrap)
 
