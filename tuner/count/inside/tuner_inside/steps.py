@@ -1,4 +1,8 @@
-"""Counts optimizer steps, and the samples that the trained module takes between them. It never waits for a device."""
+"""Counts optimizer steps, and the samples that the trained module takes between them. It never waits for a device.
+
+A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. What each step
+does is only noted: a note is a call that `notes.py` makes later, a few times a second.
+"""
 
 import os
 import sys
@@ -98,7 +102,7 @@ class Tally(calls.CallWatcher):
 
     @guarded("steps")
     def look(self, module, args, kwargs):
-        """Count a call that trains, and note one that evaluates.
+        """Count a call of a watched module if it trains; if it evaluates, an evaluation begins or goes on.
 
         A call evaluates without gradients, or in another mode than that of the training.
         """
@@ -121,7 +125,7 @@ class Tally(calls.CallWatcher):
     def _count_call(self, module, args, kwargs):
         """Count a call that trains, and read from the calls of the first steps what a sample looks like.
 
-        Later calls whose first tensor shows the number of samples by its shape are only noted, which is cheaper.
+        Once the shape of the first tensor shows the number of samples, the next calls like this one are only noted.
         """
         if args and samples(args):
             inputs = args
@@ -143,7 +147,10 @@ class Tally(calls.CallWatcher):
             keep_input_sum(tensor)
 
     def _begin_evaluation(self, is_rollout):
-        """Note a call that evaluates. In a rollout the module is in training mode, without gradients."""
+        """Take a call that evaluates into account: an evaluation begins, unless one runs already.
+
+        `is_rollout`: whether the module is in training mode, but without gradients, as in reinforcement learning.
+        """
         loaders.on_evaluation()
         tell_pause()
         self.unlearnt += is_rollout
@@ -200,14 +207,18 @@ class Tally(calls.CallWatcher):
         return count
 
     def take(self, rows, tensor, version):
-        """Count a forward pass, and whether it takes the very tensor of the one before, unchanged.
+        """Count a forward pass, and whether it takes its samples once more: the same tensor as the pass before.
 
-        `tensor` is a weak reference. Python makes a single one of each tensor, so that `is` compares the tensors.
+        Args:
+            rows: the samples of the pass.
+            tensor: a weak reference to its first tensor; None where it has no version. Python makes a single reference
+                to each tensor, so that `is` compares the tensors.
+            version: how often torch has seen the tensor changed; None where nobody has looked.
         """
         loaders.trains = True
         if self.last_input is tensor and tensor is not None:
             self.is_reusing = True
-            is_unchanged = self.last_version == version is not None
+            is_unchanged = version is not None and version == self.last_version
             self.again += is_unchanged and self.calls > 0
             self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
         self.last_input = tensor
@@ -221,7 +232,7 @@ class Tally(calls.CallWatcher):
         self.take(shape[self.batch_is_second], tensor, version)
 
     def step(self):
-        """Count a step of the optimizer. Only the main one ends a step of the training."""
+        """Count a step of the optimizer. If it is the main one, the counts since its last step are complete now."""
         self.steps += 1
         if self is not _now.main:
             return
@@ -298,7 +309,10 @@ class Now:
         return tally
 
     def before_backward(self):
-        """Count the samples of the last forward pass: a loss is computed from them."""
+        """Count a backward pass, and the samples of the last forward pass before it, whose loss it begins from.
+
+        The samples of further forward passes before it are not counted: `joint` counts such backward passes.
+        """
         tally = self.main
         if tally is not None and tally.pending_rows:
             tally.backwards += 1
@@ -349,7 +363,13 @@ def after_step(optimizer, _args, _kwargs):
 
 
 def _find_module_and_tell(tally, optimizer, now_s):
-    """Look for the module that an optimizer trains, and tell what was counted if it is time."""
+    """Look for the module that an optimizer trains, and tell what was counted if it is time.
+
+    Args:
+        tally: the main tally.
+        optimizer: its optimizer, which has just made a step.
+        now_s: the time of `time.monotonic`.
+    """
     if tally is not _now.watched:
         _now.watched = tally
         _watch_module(tally, optimizer)
