@@ -125,7 +125,7 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
     """
 
     def ratio(name: str, base_name: str) -> float:
-        """Return a count per another count; `COUNTS` in `tuner_inside/steps.py` says what each of them counts."""
+        """Return a count per another count; `COUNTS` in `tuner_inside/tally.py` says what each of them counts."""
         base = growth(leads, base_name, step)
         return growth(leads, name, step) / base if base else 0.0
 

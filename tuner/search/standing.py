@@ -168,8 +168,8 @@ class Ways(NamedTuple):
 def ways(trials: Iterable[TrialRecord]) -> Ways:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
-    - A config is left out if one of its trials was not eligible, or counted something else than the others, or if its
-      last trial failed for good. If the cold trials leave a config out, its warm trials count no more.
+    - A config is left out if one of its trials was not eligible, or if its last trial failed for good. If the cold
+      trials leave a config out, its warm trials count no more.
     - Once the memory of a config has not lasted in a soak, only configs whose memory has lasted in a soak are left.
       Their soaks compare them: a soak may provoke what costs time, and some of these configs have no probe.
     - If the user has told that a training ran out of memory, configs that need as much memory are left out. If no

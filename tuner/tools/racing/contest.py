@@ -249,7 +249,10 @@ class Race:
         )
 
     def _train(self, entrant: Entrant, seed: int, seconds: float) -> RunRecord | None:
-        """Train a config from scratch, and return the record of the run; None where the user stopped it."""
+        """Train a config from scratch, and return the record of the run; None where the user stopped it.
+
+        A failure of the config is kept in the record. Raises TrainerError where the machine or the set-up is at fault.
+        """
         bench = self._job.bench
         follower = RunFollower(seconds, self._keep_claim)
         slot = bench.slot(self._case, f"races/{self._case.name}/{len(self._runs.read()):04d}", entrant.config)

@@ -199,7 +199,7 @@ class Measuring:
         folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
         variables: dict[str, str] = {}  # over nodes, each watcher adds those of its devices
         if not self._per_node:
-            direct_access = "off" if team.route == "host" else "on"
+            direct_access = "off" if team.route == "host" else "on"  # from card to card, which NCCL may then use
             variables = {**device_variables(source.devices), **nccl_variables(direct_access, ())}
         slot = probe.Slot(
             devices=source.devices,

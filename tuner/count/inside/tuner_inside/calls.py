@@ -1,6 +1,7 @@
 """Watches the calls of modules. Nothing of it lies in a module, which may be copied, saved and scripted.
 
-A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped.
+A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped. A
+note is a call that `notes.py` makes later, a few times a second.
 """
 
 import functools

@@ -1,22 +1,13 @@
-"""Counts the steps of reinforcement learning's environments where a library's own interface shows them."""
+"""Counts the steps of reinforcement learning's environments where a library's own interface shows them.
+
+A rollout is all steps of environments between two steps of the optimizer: its samples train the module.
+"""
 
 import functools
 
 from tuner_inside.imports import when_imported
 from tuner_inside.tell import guarded
 
-STEPPING = (
-    ("gymnasium.vector.sync_vector_env", "SyncVectorEnv", "step"),
-    ("gymnasium.vector.async_vector_env", "AsyncVectorEnv", "step_wait"),
-    ("gym.vector.vector_env", "VectorEnv", "step"),
-    ("stable_baselines3.common.vec_env.base_vec_env", "VecEnv", "step"),
-    ("tianshou.env.venvs", "BaseVectorEnv", "step"),
-    ("rsl_rl.env.vec_env", "VecEnv", "step"),
-    ("gymnasium.wrappers.common", "OrderEnforcing", "step"),
-    ("gymnasium.wrappers.order_enforcing", "OrderEnforcing", "step"),
-    ("gym.wrappers.order_enforcing", "OrderEnforcing", "step"),
-)
-"""Module, class and method that steps environments. `gymnasium.make` puts the last three around each environment."""
 REUSING = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
 REUSING += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
 """Modules of reinforcement learning: there an optimizer uses the same samples again and again."""
@@ -115,7 +106,7 @@ def _wrapper_of(name, method):
 
 
 def _count_in_subclasses(kind, method):
-    """Let classes count that are derived from `kind` later, because the step method of `kind` itself is abstract."""
+    """Let the classes that are derived from `kind` later count their steps: the step method of `kind` is abstract."""
     own = kind.__init_subclass__.__func__ if "__init_subclass__" in vars(kind) else None
 
     def init_subclass(subclass, **kwargs):
@@ -157,6 +148,17 @@ def _count_reports(trainer, reports, key):
 
 def install():
     """Count the steps of environments, from their library's import on."""
-    for module, name, method in STEPPING:
+    for module, name, method in (
+        ("gymnasium.vector.sync_vector_env", "SyncVectorEnv", "step"),
+        ("gymnasium.vector.async_vector_env", "AsyncVectorEnv", "step_wait"),
+        ("gym.vector.vector_env", "VectorEnv", "step"),
+        ("stable_baselines3.common.vec_env.base_vec_env", "VecEnv", "step"),
+        ("tianshou.env.venvs", "BaseVectorEnv", "step"),
+        ("rsl_rl.env.vec_env", "VecEnv", "step"),
+        # `gymnasium.make` puts these around each environment
+        ("gymnasium.wrappers.common", "OrderEnforcing", "step"),
+        ("gymnasium.wrappers.order_enforcing", "OrderEnforcing", "step"),
+        ("gym.wrappers.order_enforcing", "OrderEnforcing", "step"),
+    ):
         when_imported(module, _wrapper_of(name, method))
     when_imported("ray.rllib.utils.metrics.metrics_logger", _wrap_rllib)

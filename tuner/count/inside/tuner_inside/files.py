@@ -1,7 +1,8 @@
 """Tells which of the named configuration files the script reads, and whether it may read its command line by itself.
 
 Both show in Python's audit events `open` and `exec`, which come with everything that the process opens and runs.
-Whether code reads the command line is taken from the names that it uses: `sys.argv` stays the list that it is.
+Whether code reads the command line is taken from the names that it uses: `sys.argv` stays the list that it is. The
+flags of a script that reads it by itself are not all known, because no parser tells them.
 """
 
 import os
@@ -107,19 +108,20 @@ def _on_exec(code):
     else:
         is_script = os.path.abspath(file) == os.path.abspath(script)
         is_looked_at = not file.startswith(STANDARD) and not os.path.abspath(file).startswith(PROGRAMS)
-    # an imported module with `if __name__ == "__main__"` reads the command line only as the script
-    skips_top_level = not is_script and "__main__" in code.co_consts
-    if is_looked_at and _mentions_argv(code, skips_top_level):
+    # below `if __name__ == "__main__":`, an imported module has what it does only as the script
+    functions_only = not is_script and "__main__" in code.co_consts
+    if is_looked_at and _mentions_argv(code, functions_only):
         argv_is_read()
 
 
-def _mentions_argv(code, skips_top_level=False):
-    """Return whether the code of a module uses the name `argv`, as in `sys.argv`.
+def _mentions_argv(code, functions_only=False):
+    """Return whether code uses the name `argv`, as in `sys.argv`: then it may read the command line by itself.
 
-    The code inside functions and classes is always searched. `skips_top_level` leaves out the statements outside of
-    them. It is for an imported module with `if __name__ == "__main__"`: what stands below this line does not run.
+    Args:
+        code: the compiled code of a module, a class or a function. What is defined in it is searched, too.
+        functions_only: whether to search only what is defined in it, and not its own statements.
     """
-    if not skips_top_level and "argv" in code.co_names:
+    if not functions_only and "argv" in code.co_names:
         return True
     for part in code.co_consts:  # a plain loop, because it runs for each module
         if type(part) is CODE and _mentions_argv(part):

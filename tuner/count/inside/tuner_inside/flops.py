@@ -9,9 +9,6 @@ import sys
 
 from tuner_inside.tell import guarded
 
-STEP = 5
-"""The step after so many is counted: the first ones also prepare later ones."""
-
 
 class Flops:
     """What is known of the operations of a step of this process."""
@@ -30,7 +27,9 @@ flops = Flops()
 
 @guarded("flops")
 def count_operations(steps, modules, evaluations):
-    """Begin to count after the step `STEP`, and end with the next step. It is called after each step.
+    """Count the operations of a single step, usually the sixth: earlier ones also prepare later ones.
+
+    It is called after each step.
 
     Args:
         steps: the steps of the optimizer so far.
@@ -43,7 +42,7 @@ def count_operations(steps, modules, evaluations):
         mode.__exit__(None, None, None)
         has_evaluated = mode.evaluations != evaluations
         flops.counted = mode.flops if mode.flops and not has_evaluated else None
-    elif steps >= STEP:
+    elif steps >= 5:
         flops.is_over = not _is_safe(modules)
         if not flops.is_over:
             mode = flops.mode = _new_mode()

@@ -1,4 +1,7 @@
-"""Counts what torch's loaders give to the training: batches, samples, the time spent waiting for them, and passes."""
+"""Counts what torch's loaders give to the training: batches, samples, the time spent waiting for them, and passes.
+
+A feed is what is known of an iterator of a loader. A note is a call that `notes.py` makes later, a few times a second.
+"""
 
 import functools
 import sys
@@ -70,14 +73,14 @@ class Loaders:
         return id(dataset)
 
     def on_evaluation(self):
-        """Note that the trained module is called to evaluate, with batches that were fetched without gradients."""
+        """Take into account that the module is called to evaluate: batches fetched without gradients do not count."""
         self._evaluates = True
         self._pending = [batch for batch in self._pending if batch[LEARNS]]
 
     def on_batch(self, feed, rows, wait_s, learns, is_last):
         """Take a new batch into account: its `Feed`, and the other parts of a batch as the class lists them.
 
-        By how the module was called since the last batch, the batches before this one may be training batches or not.
+        The calls of the module since the last batch show whether the batches before this one may train.
         """
         if self.trains or self._evaluates:
             if self.trains:
@@ -181,7 +184,7 @@ loaders = Loaders()
 
 @guarded("loaders")
 def _look(iterator, batch, wait_s):
-    """Note a batch that needs a closer look: the first or the last one, or one of another form."""
+    """Look at a batch of another form than usual, at the first one and the last one, and note it to be counted."""
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is None:
         feed = iterator._tuner_feed = Feed(iterator, batch)

@@ -34,7 +34,10 @@ pace = Pace()
 
 
 def work_through():
-    """Call the functions that were noted. If another thread does so now, nothing is left to do."""
+    """Call the functions that were noted, in their order. An error of theirs ends the counting of steps.
+
+    If another thread does so now, nothing is left to do.
+    """
     if _working.acquire(False):
         try:
             if len(_notes) == MOST_NOTES:

@@ -12,8 +12,8 @@ DATA_WORDS = ("dp", "data", "replicate", "shard")
 def outermost(optimizer):
     """Return the outermost modules that hold most of an optimizer's parameters: usually a single module.
 
-    No module may hold any of them: mixed precision gives the optimizer copies of the parameters. Then the outermost
-    modules with most trained parameters are returned.
+    Mixed precision may give the optimizer copies of the parameters, which no module holds. Then the outermost modules
+    with most trained parameters are returned.
     """
     optimizer_ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     modules = _modules()

@@ -9,9 +9,6 @@ import time
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
 
-STARTED = "started"
-"""The file that the first process of the trainer leaves when its Python starts."""
-
 _file = {"pid": 0, "path": "", "pause_told_s": 0.0}
 """The process whose file this is, the file, and when a pause was told last."""
 off = set()
@@ -40,9 +37,9 @@ def tell(kind, **fields):
 
 
 def tell_start():
-    """Leave an empty file that says that some process of the trainer counts, although none may have a record yet."""
+    """Leave the empty file `started`: it says that a process of the trainer counts, even if none has told a record."""
     try:
-        os.close(os.open(os.path.join(os.environ[FOLDER], STARTED), os.O_WRONLY | os.O_CREAT, 0o600))
+        os.close(os.open(os.path.join(os.environ[FOLDER], "started"), os.O_WRONLY | os.O_CREAT, 0o600))
     except Exception:  # as in `tell`
         pass
 

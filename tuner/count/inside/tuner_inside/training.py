@@ -180,10 +180,10 @@ def _note_loss(tensors, grad_tensors, *_, **__):
 
 
 def watch_backward(count_pass):
-    """Have `count_pass` called, without arguments, for each backward pass that trains.
+    """Count each backward pass that trains by a call of `count_pass`, which takes no arguments.
 
-    A training step has no time for the call. So each pass only leaves a note, and a few times a second
-    `notes.work_through` calls `count_pass` once for each note.
+    A training step has no time for the call itself. So a pass only leaves a note of it, and `notes.work_through` makes
+    the noted calls a few times a second.
     """
     backward_note = (count_pass,)
 

@@ -10,8 +10,6 @@ _told = {"program": None, "parses": 0, "options": {}}
 """The program whose options were told, the number of its parses, and kind of parser → the options."""
 _leftovers = []
 """The lists of words that parses of the command line have left."""
-SECRET_WORDS = ("key", "token", "secret", "passw", "credential", "auth")
-"""Parts of the names of options whose values are not told."""
 
 
 def callers():
@@ -83,7 +81,8 @@ def tell_options(parser, options):
 def _without_secret(option):
     """Return an option, without its value if that may be secret, by the option's name or by its own look."""
     value = option["value"]
-    has_secret_name = any(word in option["names"][0].lower() for word in SECRET_WORDS)
+    secret_words = ("key", "token", "secret", "passw", "credential", "auth")
+    has_secret_name = any(word in option["names"][0].lower() for word in secret_words)
     # long (20 is chosen), and neither a sentence, a path, a list nor an address
     looks_like_key = isinstance(value, str) and len(value) >= 20 and not set(value) & set(" /.,=:")
     return dict(option, value=None) if has_secret_name or looks_like_key else option

@@ -9,8 +9,6 @@ from tuner_inside.flags.records import described, option
 
 SUPPRESS = "==SUPPRESS=="
 """The dest of an action without a value (argparse.SUPPRESS)."""
-ASKING = ("Help", "Version", "PrintConfig", "ConfigLoad")
-"""Parts of the names of the actions that set nothing."""
 
 
 class _Running(_local):
@@ -119,7 +117,8 @@ def _options_of_action(action, values, negatives_by_dest):
 
     `negatives_by_dest`: a dest → the names of other actions that switch the dest off.
     """
-    if action.dest == SUPPRESS or any(part in type(action).__name__ for part in ASKING):
+    only_asks = any(part in type(action).__name__ for part in ("Help", "Version", "PrintConfig", "ConfigLoad"))
+    if action.dest == SUPPRESS or only_asks:
         return []
     names = [name for name in action.option_strings if not name.endswith("+")]  # jsonargparse's `--list+` appends
     negatives = _negatives(action, names, negatives_by_dest)

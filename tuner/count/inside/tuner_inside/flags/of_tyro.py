@@ -13,12 +13,12 @@ def listen(module):
 
 
 def _before_values(_, spec, __, values, field_name_prefix=""):
-    """Tell the options if the outermost step begins, and tyro has parsed the command line.
+    """Tell the options, before tyro makes the script's values of the words that it has parsed.
 
     tyro reads `--batch_size` as `--batch-size`, so both spellings are compared and marked.
     """
     caller = next(callers())
-    if field_name_prefix or caller.f_code.co_name != "_cli_impl":  # a step inside another one
+    if field_name_prefix or caller.f_code.co_name != "_cli_impl":  # the value of a part: the whole was told before
         return
     words = sys.argv[1:]
     dashed_words = [word.replace("_", "-") for word in words]
@@ -31,10 +31,14 @@ def _before_values(_, spec, __, values, field_name_prefix=""):
 
 
 def _arguments(spec, values):
-    """Return the arguments of a parser's specification: its own, its nested parsers', and its chosen sub-commands'.
+    """Return all arguments that the command line may have: those of a parser, its nested parsers and sub-commands.
 
-    `values` is what tyro has parsed: the name of an argument → its value. A group of sub-commands is in it, too, and
-    its value is the name of the sub-command that the user chose. So a sub-command is chosen if its name is a value.
+    Sub-commands count only if the user has chosen them.
+
+    Args:
+        spec: the parser, as tyro describes it.
+        values: the name of each argument → its value, as tyro has parsed them. A group of sub-commands is an argument,
+            too: its value is the name of the chosen one.
     """
     chosen_names = {value for value in values.values() if isinstance(value, str)}
     parts = list(spec.child_from_prefix.values())

@@ -5,8 +5,6 @@ from itertools import islice
 
 MAX_CHOICES = 256
 """A longer list of choices is not told (chosen)."""
-MAX_LENGTH = 4000
-"""A text of more characters is no value to tell (chosen)."""
 
 
 def option(names, value, switch=False, off=(), choices=None, typed=False):
@@ -46,7 +44,7 @@ def described(describe, things, *more):
 
 
 def plain(value, choices=None):
-    """Return a value as a text, a number or a bool; None for anything else, and for a text that is too long.
+    """Return a value as a text, a number or a bool; None for anything else, and for a text that is too long to tell.
 
     Of an enumeration's member, the command line takes the name if that is among the choices, and the value if not.
     """
@@ -55,7 +53,7 @@ def plain(value, choices=None):
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
-        return str(value) if len(value) <= MAX_LENGTH else None
+        return str(value) if len(value) <= 4000 else None  # characters (chosen)
     return value if type(value) in (bool, int, float) else None
 
 

@@ -1,0 +1,265 @@
+"""Counts the samples that the module of an optimizer takes between two steps. It never waits for a device.
+
+A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. The usual call
+of a module is only noted: a note is a call that `notes.py` makes later, a few times a second.
+"""
+
+import sys
+import weakref
+from time import monotonic
+
+from tuner_inside import calls
+from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
+from tuner_inside.loaders import loaders
+from tuner_inside.notes import work_through
+from tuner_inside.tell import guarded, tell_pause
+from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
+
+FIRST_STEPS = 12
+"""So many first steps are told one by one, because they show what is trained."""
+COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats", "unlearnt")
+"""The counts of a tally that are told. They go on where another optimizer becomes the main one.
+
+- `backwards`: the backward passes that came after a forward pass
+- `joint`: the backward passes that came after several forward passes
+- `again`: the forward passes of the same tensor as the one before, in the same step
+- `repeats`: the steps whose first tensor is the last one of the step before
+- `unlearnt`: the forward passes without gradients in training mode, as rollouts make them
+"""
+
+
+class Tally(calls.CallWatcher):
+    """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
+
+    __slots__ = ("__dict__", "optimizer", "step_note")  # a step looks at the last two
+
+    def __init__(self, optimizer):
+        super().__init__()
+        sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
+        self.torch = sys.modules["torch"]
+        self.optimizer = weakref.ref(optimizer)
+        self.parameters = set(sizes)
+        self.size = sum(sizes.values())
+        for name in COUNTS:
+            setattr(self, name, 0)
+        self.evaluates_s = 0.0
+        """The seconds of the evaluations that are over."""
+        self.evaluates_from_s = None
+        """When the evaluation that runs now began; None while none runs."""
+        self.calls = 0
+        """The forward passes since the last step."""
+        self.pending_rows = []
+        """The samples of each forward pass since the last backward pass."""
+        self.last_input = None
+        """A weak reference to the tensor of the last forward pass; None where it has no version."""
+        self.last_version = None
+        """The version of that tensor, which torch counts up when it is changed."""
+        self.mode = None
+        """Whether the module is in training mode when it trains, as it was before the last step; None if unknown."""
+        self.last_mode = None
+        """Whether the module was in training mode in its last call that counted and was looked at."""
+        self.is_recomputed = False
+        """Whether a backward pass has computed a forward pass again. Then all calls are looked at."""
+        self.modules = []
+        """Weak references to the modules that are watched."""
+        self.input_module = None
+        """A weak reference to the watched module that is called first: its inputs count."""
+        self.batch_is_second = False
+        """Whether the samples are the second dimension of the inputs, as in `[sequence, batch]`."""
+        self.level = 0
+        """How many levels below the outermost modules the watched ones are."""
+        self.inner = None
+        """The watcher of an inner module, before it has said which dimension the samples are; None afterwards."""
+        self.form = ""
+        """The form of a sample: `3x224x224 float32`."""
+        self.why = None
+        """Why the module's inputs are not counted; None where they are."""
+        self.is_main = False
+        """Whether its optimizer is the main one, whose steps are those of the training."""
+        self.step_note = (self.step,)
+        """The note of a step, made once because it is always the same."""
+        self.told_s = 0.0
+        """When the counts were told last."""
+
+    def follow(self, replaced):
+        """Take over the counts of the tally `replaced`, whose optimizer is no longer the main one."""
+        for name in (*COUNTS, "evaluates_s"):
+            setattr(self, name, getattr(replaced, name))
+        replaced.watch_only(())
+
+    def watch_only(self, modules):
+        """Count the inputs of these modules, and of no others."""
+        for module in living(self.modules):
+            self.forget(module)
+        self.modules, self.input_module, self.usual_mode = [weakref.ref(module) for module in modules], None, None
+        for module in modules:
+            self.watch(module)
+
+    @guarded("steps")
+    def look(self, module, args, kwargs):
+        """Count a call of a watched module if it trains; if it evaluates, an evaluation begins or goes on.
+
+        A call evaluates without gradients, or in another mode than that of the training.
+        """
+        work_through()  # earlier calls first
+        has_gradients = self.torch.is_grad_enabled()
+        if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
+            self.is_recomputed = True
+            return
+        if not has_gradients or self.mode not in (None, module.training):
+            self._begin_evaluation(is_rollout=module.training and not has_gradients)
+            return
+        self._end_evaluation()
+        if self.input_module is None:
+            self.input_module = weakref.ref(module)
+        if self.input_module() is module:
+            self._count_call(module, args, kwargs)
+        else:  # another watched module works on the same samples, which count once; their batch has trained
+            loaders.trains = True
+
+    def _count_call(self, module, args, kwargs):
+        """Count a call that trains, and read from the calls of the first steps what a sample looks like.
+
+        Once the shape of the first tensor shows the number of samples, the next calls like this one are only noted.
+        """
+        if args and samples(args):
+            inputs = args
+        else:  # samples may come by keyword, after other positional arguments
+            inputs = kwargs or args
+        tensor = first_tensor(inputs)
+        rows = self._rows(inputs, tensor)
+        if tensor is None or tensor.is_inference():  # of an inference tensor, torch counts no changes
+            self.take(rows, None, None)
+        else:
+            self.take(rows, weakref.ref(tensor), tensor._version)
+        self.last_mode = module.training
+        batch_dimension = int(self.batch_is_second)
+        if self.steps < FIRST_STEPS:
+            self.form = sample_form(inputs, self.form, batch_dimension)
+        elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
+            self._only_note_calls_like(module, tensor, args, kwargs)
+        if self.steps < LOSS_STEPS:
+            keep_input_sum(tensor)
+
+    def _begin_evaluation(self, is_rollout):
+        """Take a call that evaluates into account: an evaluation begins, unless one runs already.
+
+        `is_rollout`: whether the module is in training mode, but without gradients, as in reinforcement learning.
+        """
+        loaders.on_evaluation()
+        tell_pause()
+        self.unlearnt += is_rollout
+        self.usual_mode = None  # the call that ends the evaluation must be looked at
+        if self.evaluates_from_s is None:
+            self.evaluates_from_s = monotonic()
+
+    def _end_evaluation(self):
+        """Count the seconds of the evaluation that runs, if any does: a call trains again."""
+        if self.evaluates_from_s is not None:
+            self.evaluates_s += monotonic() - self.evaluates_from_s
+            self.evaluates_from_s = None
+
+    def _only_note_calls_like(self, module, tensor, args, kwargs):
+        """Let the next calls like this one only be noted, which is cheaper than a look, and watch no other module.
+
+        Args:
+            module: the module that is called.
+            tensor: the first tensor of its inputs, whose shape shows the samples.
+            args: its positional arguments. If there are any, a note reads the first one, which must be `tensor`.
+            kwargs: its named arguments. Without positional ones, a note reads the one that is `tensor`.
+        """
+        self.key = next((name for name, value in kwargs.items() if value is tensor), None)
+        can_be_noted = args[0] is tensor if args else self.key is not None
+        self.usual_mode = module.training if can_be_noted and not self.is_recomputed else None
+        for watched in living(self.modules):
+            if watched is not module:
+                self.forget(watched)
+
+    def _rows(self, inputs, tensor):
+        """Return the number of samples in a module's inputs, whose first tensor is `tensor`; 0 where it is unknown.
+
+        They are the first dimension, unless an inner module has shown in its first call that they are the second one.
+        """
+        if not inputs:  # the module takes nothing
+            return 0
+        second_size = int(tensor.shape[1]) if tensor is not None and tensor.dim() > 1 else None
+        if isinstance(inputs, dict) and len(inputs) > 1:
+            count = samples(inputs)
+        else:
+            values = tuple(inputs.values()) if isinstance(inputs, dict) else inputs
+            # of several positional inputs the first one counts, unless only all together are the samples
+            count = samples(values[0]) or samples(values)
+        if self.inner is not None and self.inner.batch:
+            inner_batch, self.inner = self.inner.batch, None  # needed once
+            self.batch_is_second = inner_batch != count and inner_batch == second_size
+            if self.batch_is_second:
+                self.form = ""  # the form so far has the batch in it
+        if self.batch_is_second and second_size is not None:
+            return second_size
+        if is_without_batch(inputs):
+            self.why = "the module takes single samples, or a batch without another dimension"
+            return 0
+        return count
+
+    def take(self, rows, tensor, version):
+        """Count a forward pass, and whether it takes its samples once more: the same tensor as the pass before.
+
+        Args:
+            rows: the samples of the pass.
+            tensor: a weak reference to its first tensor; None where it has no version. Python makes a single reference
+                to each tensor, so that `is` compares the tensors.
+            version: how often torch has seen the tensor changed; None where nobody has looked.
+        """
+        loaders.trains = True
+        if self.last_input is tensor and tensor is not None:
+            self.is_reusing = True
+            is_unchanged = version is not None and version == self.last_version
+            self.again += is_unchanged and self.calls > 0
+            self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
+        self.last_input = tensor
+        self.last_version = version
+        self.calls += 1
+        self.forwards += 1
+        self.pending_rows.append(rows)
+
+    def take_usual(self, shape, tensor, version):
+        """Count a forward pass of which only a note was taken."""
+        self.take(shape[self.batch_is_second], tensor, version)
+
+    def step(self):
+        """Count a step of the optimizer. If it is the main one, the counts since its last step are complete now."""
+        self.steps += 1
+        if not self.is_main:
+            return
+        if not self.backwards:  # backward passes cannot be watched: all forward passes count
+            self.rows += sum(self.pending_rows)
+        self.pending_rows = []
+        self.mode = self.last_mode if self.calls else None
+        self.calls = 0
+        training.steps = self.steps
+        loaders.after_step()
+
+
+class Inner(calls.CallWatcher):
+    """Watches an inner module that says which dimension of its input is that of the samples."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.batch = 0
+        """The samples of its first input; 0 before its first call."""
+        self.watch(module)
+
+    @guarded("inner")
+    def look(self, module, args, kwargs):
+        """Read the number of samples from the shape of the first input, in the first call alone."""
+        self.forget(module)
+        tensor = args[0] if args else None
+        if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
+            self.batch = int(tensor.batch_sizes[0])
+        elif is_tensor(tensor) and tensor.dim() > 2:  # with two, it is a single sequence
+            self.batch = int(tensor.shape[0 if module.batch_first else 1])
+
+
+def living(references):
+    """Return the things of weak references that still live."""
+    return [thing for thing in (reference() for reference in references) if thing is not None]
