@@ -133,26 +133,3 @@ def test_a_data_type_with_half_the_bytes_is_learnt_from_two_configs() -> None:
     wanted: Config = {"batch_size": 128, "length": 512, "dtype": "bf16", "compile": 0}
     mean, _ = growth.expect([wanted])
     assert mean[0] == pytest.approx(share(wanted), rel=0.15)
-
-
-RANKS = Space(
-    (
-        Parameter(name="tensor_parallel", values=(1, 2, 4, 8)),
-        Parameter(name="pipeline_parallel", values=(1, 2, 4, 8)),
-        Parameter(name="micro_batch", values=(1, 2, 4)),
-    )
-)
-
-
-def test_the_model_is_split_over_ranks_and_the_micro_batch_is_not() -> None:
-    def needed(config: Config) -> float:
-        ranks = float(config["tensor_parallel"]) * float(config["pipeline_parallel"])
-        return 0.02 + 0.08 * float(config["micro_batch"]) + 0.8 / ranks
-
-    known: list[Config] = [
-        {"tensor_parallel": tensor, "pipeline_parallel": pipeline, "micro_batch": batch}
-        for tensor, pipeline, batch in ((2, 1, 1), (4, 1, 1), (2, 2, 1), (4, 2, 1), (4, 2, 4))
-    ]
-    growth = Growth(RANKS, known, list(map(needed, known)), error=0.03, choices=0.25, power=0.4)
-    many_ranks: Config = {"tensor_parallel": 8, "pipeline_parallel": 8, "micro_batch": 4}
-    assert growth.expect([many_ranks]).mean[0] == pytest.approx(needed(many_ranks), rel=0.2)

@@ -39,21 +39,16 @@ class Terms:
     An amount is such as the memory or the seconds that a config needs.
     """
 
-    def __init__(self, space: Space, ignored: Collection[str] = (), *, scales_fixed: bool = False) -> None:
+    def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
         """Sort the parameters of a space into sizes, which scale the growing part of an amount, and choices.
 
-        Args:
-            space: The parameters.
-            ignored: The parameters that do not change the amount.
-            scales_fixed: Whether sizes other than the ladder scale the fixed part, too.
+        `ignored`: the parameters that do not change the amount.
         """
         self.ladder = ladder_of(space)
         self.sizes: list[str] = []
         """The parameters whose numbers scale the growing part."""
         self.choices: list[tuple[str, Value]] = []
         """Parameter and value, for each value but the first of all other parameters."""
-        self.fixed_sizes: list[int] = []
-        """The places of the sizes that scale the fixed part, too."""
         self._middle: dict[str, float] = {}
         """Size → the logarithm of its middle value."""
         for parameter in space.parameters:
@@ -64,40 +59,34 @@ class Terms:
                 self._middle[parameter.name] = _logarithm(parameter.values[len(parameter.values) // 2])
             else:
                 self.choices += [(parameter.name, value) for value in parameter.values[1:]]
-        if scales_fixed:
-            self.fixed_sizes = [place for place, name in enumerate(self.sizes) if name != self.ladder]
         self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
         """Name → the column of the parameter among the space's, and its values."""
 
     def columns(self, configs: Sequence[Config]) -> Columns:
         """Return the columns of configs.
 
-        Both parts have a 1, and for each choice 1 or 0: whether the config has it. Then come the logarithms of the
-        sizes that scale the part, as multiples of the middle size; 0 for a size that the config does not use.
+        The fixed part has a 1, and for each choice 1 or 0: whether the config has it. The growing part also has the
+        logarithm of each size as a multiple of the middle size; 0 for a size that the config does not use.
         """
         chosen, sizes = np.zeros((len(configs), len(self.choices))), np.zeros((len(configs), len(self.sizes)))
         for row, config in enumerate(configs):
             chosen[row] = [config.get(name) == value for name, value in self.choices]
             sizes[row] = [self._relative_size(name, config[name]) if name in config else 0.0 for name in self.sizes]
-        return self._columns(chosen, sizes)
+        fixed = np.column_stack([np.ones(len(configs)), chosen])
+        return Columns(fixed, np.column_stack([fixed, sizes]))
 
     def columns_at(self, codes: NDArray[np.intp]) -> Columns:
         """Return the same as `columns` for configs given by the places of their values: see `gain.pool.Levels`."""
-        chosen = np.zeros((len(codes), len(self.choices)))
-        for column, (name, value) in enumerate(self.choices):
+        fixed = np.ones((len(codes), 1 + len(self.choices)))
+        for column, (name, value) in enumerate(self.choices, start=1):
             at, values = self._parameters[name]
-            chosen[:, column] = codes[:, at] == values.index(value)
+            fixed[:, column] = codes[:, at] == values.index(value)
         sizes = np.zeros((len(codes), len(self.sizes)))
         for column, name in enumerate(self.sizes):
             at, values = self._parameters[name]
             of_code = [*(self._relative_size(name, value) for value in values), 0.0]  # 0: the size is not used
             sizes[:, column] = np.array(of_code)[codes[:, at]]
-        return self._columns(chosen, sizes)
-
-    def _columns(self, chosen: Floats, sizes: Floats) -> Columns:
-        """Return the columns of both parts by the choices and the logarithms of the sizes of configs."""
-        common = np.column_stack([np.ones(len(chosen)), chosen])
-        return Columns(np.column_stack([common, sizes[:, self.fixed_sizes]]), np.column_stack([common, sizes]))
+        return Columns(fixed, np.column_stack([fixed, sizes]))
 
     def _relative_size(self, name: str, value: Value) -> float:
         """Return the logarithm of a size as a multiple of the parameter's middle size."""
@@ -122,7 +111,6 @@ class Growth:
         choices: float,
         grown: float = 0.5,
         bend: float = 1.0,
-        power: float = 0.0,
         ignored: Collection[str] = (),
         over: Sequence[Config] = (),
         prior: "Growth | None" = None,
@@ -137,13 +125,11 @@ class Growth:
             choices: How far a choice usually changes a part, as a logarithm.
             grown: The share of the first amount that is expected to grow with the sizes.
             bend: With 1 the two parts add up; the larger it is, the more the smaller part hides behind the larger one.
-            power: The standard deviation of the power by which each size but the ladder scales the fixed part; 0 where
-                it does not. Weights that are split over ranks need less on each.
             ignored: The parameters that do not change the amount.
             over: Configs that need more than 1.0, such as more than all memory.
             prior: The model of a similar case.
         """
-        self._terms, self._bend, self._power = Terms(space, ignored, scales_fixed=power > 0.0), bend, power
+        self._terms, self._bend = Terms(space, ignored), bend
         known, beyond = self._terms.columns(configs), self._terms.columns(over)
         self._split = known.fixed.shape[1]
         """The number of parameters of the fixed part. Those of the growing part follow them."""
@@ -196,8 +182,8 @@ class Growth:
     ) -> tuple[Floats, Floats]:
         """Return mean and covariance of the parameters before the fit.
 
-        The order of the parameters: level, choices and powers of sizes, first of the fixed part, then of the growing
-        part. Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly
+        The order of the parameters: level and choices of the fixed part, level and choices of the growing part, and the
+        power of each size. Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly
         differs from 1.
 
         1. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
@@ -205,22 +191,21 @@ class Growth:
            its usual deviation.
         2. Without a prior, both levels follow from the mean of the measured amounts, of which `grown` grows.
         """
-        sizes, fixed_sizes = self._terms.sizes, len(self._terms.fixed_sizes)
-        no_choice = [0.0] * len(self._terms.choices)
+        sizes, choice_count = self._terms.sizes, self._split - 1
+        no_choice = [0.0] * choice_count
         powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
         power_deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
-        of_choices, fixed_powers = [choices] * len(no_choice), [0.0] * fixed_sizes
-        of_fixed = [0.8, *of_choices, *[self._power] * fixed_sizes]
-        deviations = np.maximum([*of_fixed, 0.8, *of_choices, *power_deviations], 1e-3)  # 0 has no inverse
+        of_choices = [choices] * choice_count
+        deviations = np.maximum([0.8, *of_choices, 0.8, *of_choices, *power_deviations], 1e-3)  # 0 has no inverse
         # 1
         if prior is not None:
-            levels = np.array([1.0, *no_choice, *fixed_powers, 1.0, *no_choice, *[0.0] * len(sizes)])
+            levels = np.array([1.0, *no_choice, 1.0, *no_choice, *[0.0] * len(sizes)])
             common_factor = 0.4**2 * np.outer(levels, levels)
             return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
         # 2
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
-        by_sizes = float((growing[:, 1 + len(no_choice) :] @ np.array(powers)).mean()) if len(wanted) else 0.0
-        mean = np.array([level, *no_choice, *fixed_powers, level - by_sizes, *no_choice, *powers])
+        growth_by_sizes = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
+        mean = np.array([level, *no_choice, level - float(growth_by_sizes.mean()), *no_choice, *powers])
         mean[0] += math.log(1.0 - grown) / self._bend
         mean[self._split] += math.log(grown) / self._bend
         return mean, np.diag(deviations**2)

@@ -1,12 +1,9 @@
 """Which configs probably fail for another reason than memory, and which choice is to blame."""
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.costs import causes
-from tuner.search.gain.failing import chance_to_run
+from tuner.search.gain.costs import causes, chance_by_nearness, factor_by_suspects
 from tuner.search.gain.pool import Levels
 from tuner.study.space import Config, Parameter, Space
 
@@ -23,13 +20,8 @@ LEVELS = Levels(SPACE)
 ALL = LEVELS.codes(CONFIGS)
 
 
-def chances(ran: list[Config], failed: list[Config], otherwise: float = 0.001) -> list[float]:
-    unexplained = np.full(len(failed), otherwise)
-    return chance_to_run(LEVELS, LEVELS.codes(ran), LEVELS.codes(failed), unexplained, ALL).tolist()
-
-
-def chance(config: Config, ran: list[Config], failed: list[Config], otherwise: float = 0.001) -> float:
-    return chances(ran, failed, otherwise)[CONFIGS.index(config)]
+def chances(ran: list[Config], failed: list[Config]) -> list[float]:
+    return chance_by_nearness(LEVELS, LEVELS.codes(ran), LEVELS.codes(failed), ALL).tolist()
 
 
 def test_while_nothing_failed_everything_runs() -> None:
@@ -66,42 +58,19 @@ def test_a_choice_that_only_fails_beside_another_one_is_not_named_for_two_failur
     assert causes([ran, {**first, "compile": 0}], [first, second]) == [("compile", 1)]
 
 
-PLAIN: Config = {"batch_size": 8, "dtype": "fp32", "compile": 0, "fused": 0}
-COMPILED: Config = {**PLAIN, "compile": 1}
-FUSED: Config = {**PLAIN, "fused": 1}
-BOTH: Config = {**PLAIN, "compile": 1, "fused": 1}
-
-
-def test_after_one_failure_of_two_switches_that_run_alone_only_their_pair_is_suspected() -> None:
+def test_a_pair_that_always_failed_falls_with_each_failure_and_its_values_alone_do_not() -> None:
+    failed = [config for config in CONFIGS if config["compile"] == 1 and config["fused"] == 1]
     ran = [config for config in CONFIGS if config["compile"] != config["fused"]]
-    elsewhere: Config = {**BOTH, "batch_size": 64, "dtype": "bf16"}
-    assert chance(elsewhere, ran, [BOTH]) < 0.3
-    assert chance(COMPILED, ran, [BOTH]) == chance(FUSED, ran, [BOTH]) == pytest.approx(1.0)
-
-
-def test_what_has_all_that_failed_configs_share_fails_before_it_is_known_which_part_is_the_cause() -> None:
-    failed: list[Config] = [{**BOTH, "dtype": "bf16"}, {**BOTH, "dtype": "fp16"}]
-    assert chance(BOTH, [], failed) < 0.1 < chance(COMPILED, [PLAIN], failed) < chance(PLAIN, [FUSED], failed)
-
-
-def test_numbers_beyond_one_that_failed_beside_a_switch_are_suspected_beside_it_alone() -> None:
-    ran: list[Config] = [COMPILED, *({**PLAIN, "batch_size": size} for size in (16, 32, 64, 128))]
-    failed: list[Config] = [{**COMPILED, "batch_size": size} for size in (32, 64)]
-    larger: Config = {**COMPILED, "batch_size": 128}
-    assert chance(larger, ran, failed) < 0.3
-    assert chance({**larger, "compile": 0}, ran, failed) > 0.9
-
-
-def test_a_failure_that_is_explained_otherwise_says_less() -> None:
-    ran = [config for config in CONFIGS if config["compile"] != config["fused"]]
-    by_pair, by_size = (chance({**BOTH, "dtype": "bf16"}, ran, [BOTH], otherwise) for otherwise in (0.001, 0.8))
-    assert by_pair < 0.3
-    assert by_size > 0.7
+    both = ALL[[CONFIGS.index(failed[0]), CONFIGS.index(ran[0]), CONFIGS.index({**ran[0], "compile": 0, "fused": 0})]]
+    factors = [factor_by_suspects(LEVELS.codes(ran), LEVELS.codes(failed[:count]), both) for count in (0, 1, 2, 6)]
+    assert [factor[0] for factor in factors[:2]] == [1.0, 1.0]
+    assert factors[3][0] < 0.01 < factors[2][0] < 1.0
+    assert all(factor[1:].tolist() == [1.0, 1.0] for factor in factors)
 
 
 @given(some.sets(some.sampled_from(range(len(CONFIGS))), min_size=1, max_size=20))
 def test_nothing_that_has_run_is_suspected(places: set[int]) -> None:
     ran, failed = CONFIGS[::3], [CONFIGS[place] for place in sorted(places)]
-    of_configs = chances(ran, failed)
-    assert of_configs[::3] == pytest.approx([1.0] * len(ran))
-    assert all(0.0 < of_config <= 1.0 + 1e-9 for of_config in of_configs)
+    factors = factor_by_suspects(LEVELS.codes(ran), LEVELS.codes(failed), ALL)
+    assert (factors[::3] == 1.0).all()
+    assert ((factors > 0.0) & (factors <= 1.0)).all()

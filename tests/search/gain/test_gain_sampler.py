@@ -596,11 +596,13 @@ def test_failures_of_two_choices_together_write_off_neither() -> None:
     assert (best["pp"], best["zero"]) == (1, 2)
 
 
-@pytest.mark.parametrize(("power", "runs_beside"), [(0.3, (2, 3)), (0.3, (4, 3)), (1.0, (2, 3))])
+@pytest.mark.parametrize(
+    ("power", "runs_beside", "is_sure"), [(0.3, (2, 3), True), (0.3, (4, 3), True), (1.0, (2, 3), False)]
+)
 def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
-    power: float, runs_beside: tuple[int, int]
+    power: float, runs_beside: tuple[int, int], is_sure: bool
 ) -> None:
-    """The best has `fp8`, which runs beside one pair of other choices only, and is given up after three failures."""
+    """The best has `fp8`, which runs beside one pair of other choices only, and is given up after four failures."""
     sizes = {"pp": (1, 2, 4), "zero": (0, 1, 2, 3), "micro": (1, 2, 4, 8), "fp8": (0, 1), "compile": (0, 1)}
     space = Space(tuple(Parameter(name=name, values=values) for name, values in sizes.items()))
 
@@ -614,12 +616,14 @@ def test_where_many_probes_fail_it_does_not_promise_that_the_rest_fails(
     assert best is not None
     lost = 1.0 - (speed(best) or 0.0) / max(speed(config) or 0.0 for config in space.configs())
     failures = sum(speed(config) is None for config in search.asked)
-    assert failures == 3
+    assert failures >= 4
     assert lost > 0.1
     assert f"{failures} of {len(search.asked)} probes failed" in ended
     bound = re.search(r"at most (\S+)%", ended)
-    assert bound
-    assert lost <= float(bound[1]) / 100.0
+    assert bool(bound) is is_sure
+    assert ("not sure" in ended) is not is_sure
+    if bound:
+        assert lost <= float(bound[1]) / 100.0
 
 
 def test_no_number_is_promised_while_the_newest_predictions_were_further_off() -> None:

@@ -21,7 +21,7 @@ LEAST_BOUND = 0.025
 """The smallest share of the best that a search says that it may have missed, unless it has measured all."""
 ENOUGH = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
-MANY_FAILURES = 3
+MANY_FAILURES = 4
 """The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
 DOUBTFUL_BOUND = 0.25
 """The smallest share of the best that such a search says that it may have missed."""

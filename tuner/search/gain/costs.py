@@ -11,8 +11,8 @@ from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Price
 from tuner.search.frontier import HOST_MEMORY
 from tuner.search.gain.expected_gain import below
-from tuner.search.gain.failing import chance_to_run
-from tuner.search.gain.pool import Codes, Pool
+from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
+from tuner.search.gain.pool import Codes, Levels, Pool
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value
@@ -22,13 +22,6 @@ GROWN_S = 0.25
 
 Half-way up the ladder, most seconds do not depend on the number of environments. On two H200s a quarter of the 17 s at
 1,024 environments does.
-"""
-WITHOUT_CAUSE = 0.001
-"""The probability that a config fails although no value and no pair of values is the cause."""
-BY_SIZE = 0.8
-"""The same for a config that ran out of memory, because its need for memory has a model of its own.
-
-On recorded searches of launches, 0.8 foretold failures better than 0.05, 0.2 and 0.5.
 """
 Choice = tuple[str, Value]
 """A parameter and its value."""
@@ -50,11 +43,10 @@ class Costs:
 
         Nothing is written off: what never ran would be missing in what a search says that it may have missed.
         """
-        levels, unexplained = self._pool.levels, self._failed
-        ran_out = [] if self._memory is None else self._observed.ran_out
-        failed = levels.codes([*unexplained, *ran_out])
-        otherwise = np.repeat([WITHOUT_CAUSE, BY_SIZE], [len(unexplained), len(ran_out)])
-        return self.possible * chance_to_run(levels, levels.codes(self._ran), failed, otherwise, self._pool.codes)
+        levels, codes = self._pool.levels, self._pool.codes
+        ran, failed = levels.codes(self._ran), levels.codes(self._failed)
+        by_nearness = chance_by_nearness(levels, ran, failed, codes)
+        return self.possible * by_nearness * factor_by_suspects(ran, failed, codes)
 
     @cached_property
     def possible(self) -> Floats:
@@ -81,7 +73,7 @@ class Costs:
         memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
         if not memoryless:
             return None
-        return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=memoryless, over=ran_out, power=0.4)
+        return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=memoryless, over=ran_out)
 
     @cached_property
     def fits(self) -> Floats:
@@ -179,6 +171,77 @@ class Costs:
         """Return the model of a part of the cost, with the siblings' models as prior: see `inherited`."""
         known = self._observed.known_amounts(name, self._pool.space)
         return inherited(self._pool.space, known, over=over, **settings)
+
+
+def chance_by_nearness(levels: Levels, ran: Codes, failed: Codes, codes: Codes) -> Floats:
+    """Return the probability that each config runs, by its nearness to those that ran and failed; 1 if none failed.
+
+    A Gaussian process over the same distances as those of the values is fitted to 1 for each config that ran and -1 for
+    each that failed (regression on labels: Rasmussen and Williams, 2006, 6.5). The effects of each value and of each
+    pair of values, of variance 1, add up: a value that fails everywhere is soon suspected everywhere, and two values
+    that fail beside each other only there. All values together have an effect with the standard deviation 0.5, and
+    chance one of 0.1. A config of which nothing is known lies 0.7 above the threshold: about nine in ten such configs
+    run.
+
+    Args:
+        levels: The distances between the values of each parameter.
+        ran: The configs that ran.
+        failed: The configs that failed for another reason than memory or time.
+        codes: The configs in question.
+    """
+    if not len(failed):
+        return np.ones(len(codes))
+    known, usual = np.concatenate([ran, failed]), 0.7
+    distances = levels.distances(known)
+    lengths = variances = np.ones(known.shape[1])
+
+    def covariance(rows: Codes) -> Floats:
+        """Return the covariance of some configs with the known ones: row by column."""
+        nearness = Nearness(distances, rows)
+        effects = single_effects(nearness, lengths, variances) + pair_effects(nearness, lengths)
+        return effects + 0.5**2 * common_effect(nearness, lengths)
+
+    labels = np.concatenate([np.full(len(ran), 1.0), np.full(len(failed), -1.0)])
+    weights = np.linalg.solve(covariance(known) + 0.1**2 * np.eye(len(known)), labels - usual)
+    return below(0.0, -(usual + covariance(codes) @ weights), np.full(len(codes), 0.5))
+
+
+def factor_by_suspects(ran: Codes, failed: Codes, codes: Codes) -> Floats:
+    """Return the factor on the probability that each config runs, for its values and pairs of values that never ran.
+
+    Suspected is what explains most failures, then what explains most of the failures that are left. With each failure
+    after the first, configs that have it run with a third of the probability. Where several values or pairs explain
+    the same failures, each may be innocent, and they share the blame: a pair has a fifth of a single value's part.
+
+    Args:
+        ran: The configs that ran.
+        failed: The configs that failed for another reason than memory or time.
+        codes: The configs in question.
+    """
+    factors, unexplained = np.ones(len(codes)), np.ones(len(failed), dtype=bool)
+    if not len(failed):
+        return factors
+    # Each value that a failed config has, and whether each config has it: config by value.
+    columns, values = np.unique([item for row in failed for item in enumerate(row)], axis=0).T
+    have_run, have_failed, have = ((rows[:, columns] == values).astype(float) for rows in (ran, failed, codes))
+    # Products count configs that have two values: value by value. On the diagonal, it is a single value.
+    never_ran = have_run.T @ have_run == 0.0
+    weights = np.where(np.eye(len(columns), dtype=bool), 1.0, 0.2)
+    while True:
+        # The value or the pair that explains most failures; a single failure is no ground for suspicion.
+        failures = np.where(never_ran, have_failed[unexplained].T @ have_failed[unexplained], 0.0)
+        if failures.max(initial=0.0) <= 1.0:
+            return factors
+        first, second = np.unravel_index(failures.argmax(), failures.shape)
+        explained = unexplained & (have_failed[:, first] * have_failed[:, second] > 0.0)
+        count = explained.sum()
+        # All that explain the same failures share the blame. Each pair stands once in the upper triangle.
+        suspects = np.triu(never_ran & (have_failed[explained].T @ have_failed[explained] == count))
+        blame = suspects * weights
+        share = ((have @ blame) * have).sum(axis=1) / blame.sum()  # of the blame, on what each config has
+        # a config with all of the blame runs a third as often with each failure after the first
+        factors *= np.maximum(3.0 ** (1.0 - count), 1.0 - share)
+        unexplained &= ~explained
 
 
 def causes(ran: Sequence[Config], failed: Sequence[Config]) -> list[Choice]:

@@ -17,8 +17,6 @@ from tuner.study import Config, ProbeSpec
 
 LIKELY = 0.7
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
-WORTH_LAUNCHING = 0.25
-"""Once a config has run, no config is probed that runs with a smaller probability, the host's memory aside."""
 RIVALS = 60
 """The most promising configs, and the most of the best so far, that are compared with each other."""
 
@@ -114,14 +112,14 @@ class Outlook:
     def runs(self) -> Floats:
         """The probability that each config runs; 0 for a config that is not worth launching, 1 for one that has run.
 
-        Once a config has run that may be the best, a config is not worth launching in two cases: it fits into memory
-        and time with a probability below 0.1, or it runs with a probability below `WORTH_LAUNCHING`, where the memory
-        of the host is not counted, because little is known of it.
+        Once a config has run that may be the best, a config is not worth launching in three cases: it fits into memory
+        and time with a probability below 0.1, or below 0.3 where the memory of the host is not counted, of which less
+        is known, or it runs with a probability below 0.05 for whatever cause.
         """
         runs = self.chances.copy()
         if self.rivals:
-            is_unlikely = runs < WORTH_LAUNCHING * self.costs.fits_host
-            runs[(self.costs.possible < 0.1) | is_unlikely] = 0.0
+            possible, fits_host = self.costs.possible, self.costs.fits_host
+            runs[(possible < np.maximum(0.1, 0.3 * fits_host)) | (runs < 0.05)] = 0.0
         runs[self.measured_places] = 1.0
         return runs
 

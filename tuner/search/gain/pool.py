@@ -65,26 +65,6 @@ class Levels:
         parameters = zip(self._codes, self._lines, columns.T, strict=True)
         return [_squares(line, np.arange(len(codes)), column, len(codes) - 1) for codes, line, column in parameters]
 
-    def sets(self) -> tuple[Codes, Floats]:
-        """Return the sets of values that may be a cause together: each value, and all numbers from or up to a number.
-
-        Of a parameter with many numbers, four are bounds of sets.
-
-        Returns:
-            The column of the parameter of each set, and whether the set has each code, 1 or 0: set by code.
-        """
-        sets: list[tuple[int, NDArray[np.bool_]]] = []
-        width = max(map(len, self._codes))
-        for column, (codes, line) in enumerate(zip(self._codes, self._lines, strict=True)):
-            sets += [(column, np.arange(width) == code) for code in codes.values()]
-            if line is not None and len(codes) > 3:
-                numbers = np.full(width, np.nan)  # the comparison of a missing number is false
-                numbers[: len(line) - 1] = line[:-1]
-                inner = np.sort(line[:-1])[1:-1]
-                bounds = inner[np.unique(np.linspace(0, len(inner) - 1, 4).astype(int))]
-                sets += [(column, side) for bound in bounds for side in (numbers >= bound, numbers <= bound)]
-        return np.array([column for column, _ in sets]), np.array([codes for _, codes in sets], dtype=np.float64)
-
 
 def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
     """Return the position of each number of a parameter, from 0 to 1; None for words.

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.search.gain.expected_gain import WITHIN, below
 from tuner.search.gain.outlook import LIKELY, RIVALS, Outlook
@@ -17,6 +16,8 @@ STEEP = math.log(1.3)
 """A step that gains more than this share is steep: what lies beyond is probed at once."""
 MOST_REPEATS = 6
 """The most second readings of configs that a rule of thumb may ask for."""
+LEAST_CHANCE = 1e-5
+"""The smallest chance to run that is told from none."""
 
 
 class _FewValue(NamedTuple):
@@ -261,16 +262,10 @@ class Rules:
                 is_shared[column] = False
                 differs = (codes[:, is_shared] != failures[0, is_shared]).all(axis=1) & is_shared.any()
                 rare += (codes[:, column] == value) & differs
-        possible = self._may_show_rare_values & (rare > 0)
+        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY)
         mean, deviation = outlook.predictions
-        promise = mean + deviation + np.log(np.where(possible, outlook.runs, 1.0)) + 0.1 * rare
+        promise = mean + deviation + np.log(np.maximum(outlook.costs.runs, LEAST_CHANCE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
-
-    @property
-    def _may_show_rare_values(self) -> NDArray[np.bool_]:
-        """Whether each config is new, probably fits into memory and time, and is worth launching."""
-        outlook = self._outlook
-        return outlook.is_unmeasured & (outlook.costs.possible > LIKELY) & (outlook.runs > 0.0)
 
     @property
     def probes_for_rare_values(self) -> int:
@@ -282,7 +277,7 @@ class Rules:
         outlook = self._outlook
         if not outlook.in_logarithms:  # then no rule asks for rare values: see `rarely_tried`
             return 0
-        codes_left = outlook.pool.codes[self._may_show_rare_values]
+        codes_left = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY)]
         probes = 0
         for column, value, ran, failures in self._few_values():
             wanted = 2 - len(ran) - len(failures)
