@@ -6,8 +6,6 @@ from optuna.trial import FrozenTrial, create_trial
 from tuner.records.schema import COST
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.gain.costs import Costs
-from tuner.search.gain.expected_gain import Goal
-from tuner.search.gain.outlook import Outlook
 from tuner.search.gain.pool import Pool
 from tuner.search.observed import Observed
 from tuner.search.samplers import free
@@ -39,13 +37,6 @@ def test_what_hardly_fits_is_unlikely_to_run() -> None:
     assert (np.diff(expected.runs) <= 0.0).all()
     assert expected.runs[2] > 0.99
     assert expected.runs[4] < 0.01
-
-
-def test_what_fits_with_less_than_three_chances_in_ten_is_not_worth_launching() -> None:
-    trials = [probed(256, **{MEMORY_SHARE: 0.07}), probed(1024, **{MEMORY_SHARE: 0.258})]
-    outlook = Outlook(Pool(SPACE), Observed(trials), LIMITS, Goal())
-    assert 0.1 < outlook.chances[3] < 0.3
-    assert outlook.runs[3] == 0.0
 
 
 def test_a_start_that_takes_too_long_costs_the_longest_start() -> None:

@@ -82,12 +82,12 @@ class Costs:
         1 for the devices until a share of their memory has been measured.
         """
         if self._memory is None:
-            return self.fits_host
+            return self._fits_host
         means, deviations = self._memory.logarithms_at(self._pool.codes)
-        return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations) * self.fits_host
+        return below(math.log(1.0 - self._limits.headroom_pct / 100.0), means, deviations) * self._fits_host
 
     @cached_property
-    def fits_host(self) -> Floats:
+    def _fits_host(self) -> Floats:
         """The probability that each config fits into the memory of the host.
 
         The queue of a DataLoader holds workers times prefetch factor batches. So configs whose product of all sizes is

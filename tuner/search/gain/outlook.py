@@ -112,14 +112,12 @@ class Outlook:
     def runs(self) -> Floats:
         """The probability that each config runs; 0 for a config that is not worth launching, 1 for one that has run.
 
-        Once a config has run that may be the best, a config is not worth launching in three cases: it fits into memory
-        and time with a probability below 0.1, or below 0.3 where the memory of the host is not counted, of which less
-        is known, or it runs with a probability below 0.05 for whatever cause.
+        Once a config has run that may be the best, a config is not worth launching in two cases: it fits into memory
+        and time with a probability below 0.1, or it runs with a probability below 0.05 for whatever cause.
         """
         runs = self.chances.copy()
         if self.rivals:
-            possible, fits_host = self.costs.possible, self.costs.fits_host
-            runs[(possible < np.maximum(0.1, 0.3 * fits_host)) | (runs < 0.05)] = 0.0
+            runs[(self.costs.possible < 0.1) | (runs < 0.05)] = 0.0
         runs[self.measured_places] = 1.0
         return runs
 
