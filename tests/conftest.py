@@ -1,5 +1,6 @@
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from tests_postgresql import private_server
 # The time of an example depends on the other load of the machine. Each run draws 25 other examples; 100 are usual.
 settings.register_profile("no clock", deadline=None, max_examples=25)
 settings.load_profile("no clock")
+
+# Where it is set, as in many images, each process of a run compiles anew all that it imports: a third of the time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -153,7 +153,7 @@ def _front_table(case: export.CaseView) -> Table:
 
 
 def _is_shown(column: str, rows: Iterable[export.Row]) -> bool:
-    """Return whether a column has a value in any row. The usual single reading of a config is not worth a column."""
+    """Return whether a column has a value in any row. That each config was measured once is not worth one."""
     not_shown = {None, "", 1} if column == "readings" else {None, ""}
     return any(row.get(column) not in not_shown for row in rows)
 

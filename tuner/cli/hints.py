@@ -1,4 +1,7 @@
-"""The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next."""
+"""The lines that commands print: what runs and what is not fixed yet, and at the end what to fix and to do next.
+
+The ladder of a study is the parameter whose larger values, its rungs, need more memory, such as `num_envs`.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

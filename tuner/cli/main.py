@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
@@ -96,8 +96,9 @@ class Deferred(TyperCommand):
         docstring = re.search(rf'^def {self._function}\(.*?"""(.*?)$', source, re.DOTALL | re.MULTILINE)
         super().__init__(name, help=docstring and docstring[1], **place)
 
-    def load(self) -> Any:
-        """Import the file of the command, and return the command with its groups of options and an example."""
+    @cached_property
+    def command(self) -> Any:
+        """The command of the imported file, with its groups of options and an example."""
         # the command, whose help is its docstring; the last paragraph of it is the example
         with ended_by_ctrl_c():
             imported = import_module(self._module)
@@ -133,7 +134,7 @@ class Deferred(TyperCommand):
             instead = shlex.join(["tuner", "optimize" if self.name == "init" else self.name, "--study", *words])
             raise StudyError(f"{words[0]} is the name of a study, and no program: `{instead}`")
         try:
-            return self.load().make_context(info_name, args, parent=parent, **extra)
+            return self.command.make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
             is_unknown_option = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
             begins_with_program = bool(words) and not words[0].startswith("-") and "--" not in words
@@ -143,6 +144,12 @@ class Deferred(TyperCommand):
                     f"`tuner {self.name} -- {shlex.join(words)}`"
                 ) from error
             raise
+
+
+@cache
+def _deferred(name: str, **place: Any) -> Deferred:
+    """Return a command, which is made once in a process that runs several command lines."""
+    return Deferred(name, **place)
 
 
 def _is_study(word: str) -> bool:
@@ -197,9 +204,9 @@ class Commands(TyperGroup):
         super().__init__(**attributes)
         for group, names in _GROUPS.items():
             for name in names:
-                self.add_command(Deferred(name, rich_help_panel=group))
+                self.add_command(_deferred(name, rich_help_panel=group))
         for name in _HOMES.keys() - self.commands.keys():  # of older versions
-            self.add_command(Deferred(name, hidden=True))
+            self.add_command(_deferred(name, hidden=True))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options before the subcommand, `--help` included."""

@@ -46,7 +46,8 @@ class Draft:
         of_preset = PRESETS[self.likely[0]].env if self.likely else {}
         placeholders = {search.flag: search.placeholder for search in self.searches}
         set_by_words = {setting.name for setting in command_lines.settings(self.command.words, self.flags)}
-        searched = {name: placeholders[name] for name in self.command.env.keys() & placeholders.keys() - set_by_words}
+        searched_names = self.command.env.keys() & (placeholders.keys() - set_by_words)
+        searched = {name: placeholders[name] for name in searched_names}
         typed = {name: command_lines.literal_text(value, placeholders) for name, value in self.command.env.items()}
         return {**of_preset, **typed, **searched}
 

@@ -130,9 +130,9 @@ def make_study(
     folder = wanted.runs / name
     if (folder / "study.db").exists():
         say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
-    # the study file
     if (program := Path(typed.words[0]).name) in ELSEWHERE:
         warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
+    # the study file
     if wanted.launch:
         say(f"probes run on {_devices_in_words(drafted.devices)}")
         text = launch_text(name, drafted, wanted.launch)

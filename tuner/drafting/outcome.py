@@ -193,7 +193,7 @@ def command_line(
         return None
     # the variables before them: typed with a placeholder, searched by their name, or as typed
     placeholder_of = {name: f"{{{name}}}" for name in values}
-    searched_variables = typed.env.keys() & values.keys() - placeholders(template)
+    searched_variables = typed.env.keys() & (values.keys() - placeholders(template))
     env = {VISIBLE_CARDS: cards} if cards else {}
     for name, text in typed.env.items():
         to_fill = placeholder_of[name] if name in searched_variables else literal_text(text, placeholder_of)
@@ -240,10 +240,10 @@ def _compared_trainings(own: Standing, best: Standing) -> Iterator[str]:
 
 def _why_it_stays(own: Standing | None, best: Standing, view: export.CaseView) -> str:
     """Return in words why the command stays as it is: speeds are unknown, or no other config is better."""
-    reasons = [reason for config in view.configs if (reason := view.unlike_best(config))]
+    reasons = [reason for config in view.configs if (reason := view.unlike_best(config))]  # speeds cannot be compared
     if reasons:
         why = f"which config is faster is unknown, because {reasons[0]}"
-    elif own is None or own.launch != best.launch:
+    elif own is None or own.launch != best.launch:  # another config is the best
         reached = f"{view.objective} of {best.value:.1f}"
         why = f"{reached} was reached, but speeds are unknown, so there is no line to copy"
     elif len(view.configs) == 1:

@@ -116,7 +116,7 @@ class Strict(BaseModel):
     The text below a key is its meaning on the page of all keys.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
