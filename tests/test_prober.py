@@ -283,3 +283,12 @@ def test_no_probe_starts_beside_one_that_cannot_be_ended_and_the_user_hears_of_i
     guard.wait(60)
     assert probe().ok
     assert len(said) == 1
+
+
+def test_checkpoints_of_a_command_s_probe_do_not_stay(prober: RealProber, tmp_path: Path) -> None:
+    plan = scripted_plan(tmp_path / "0", [Device(name="cpu:0", model="x")], LIMITS)
+    saved, table = plan.slot.out_dir / "epochs/last.pt", plan.slot.out_dir / "log.csv"
+    code = f"from pathlib import Path; p = Path({str(saved)!r}); p.parent.mkdir(); p.write_bytes(bytes(2 << 20)); "
+    code += f"Path({str(table)!r}).write_text('1')"
+    prober(replace(plan, argv=(sys.executable, "-c", code), protects_files=True), never)
+    assert (saved.exists(), table.exists()) == (False, True)

@@ -136,3 +136,8 @@ def test_a_program_that_starts_the_training_elsewhere_is_warned_of(
     )
     assert "srun" in warned[0]
     assert "not protected" in warned[0]
+
+
+def test_a_study_of_another_command_is_named_with_its_command(made: Path) -> None:
+    with pytest.raises(StudyError, match=r"another command, python train.py -b 8; give --force"):
+        make_study([*TYPED, "--wide"], Wanted(out=made), print, warn=print, to_search=True)

@@ -137,11 +137,11 @@ class Deferred(TyperCommand):
             return self.command.make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
             is_unknown_option = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            begins_with_program = bool(words) and not words[0].startswith("-") and "--" not in words
-            if self.name in _OF_COMMANDS and is_unknown_option and begins_with_program:
+            place = _place_of_program(words) if "--" not in words else None
+            if self.name in _OF_COMMANDS and is_unknown_option and place is not None:
+                instead = shlex.join(["tuner", str(self.name), *words[:place], "--", *words[place:]])
                 raise TunerError(
-                    f"tuner has no option {error.option_name}; the command to tune comes after `--`: "  # pyright: ignore[reportAttributeAccessIssue]
-                    f"`tuner {self.name} -- {shlex.join(words)}`"
+                    f"tuner has no option {error.option_name}; the command to tune comes after `--`: `{instead}`"  # pyright: ignore[reportAttributeAccessIssue]
                 ) from error
             raise
 
@@ -150,6 +150,14 @@ class Deferred(TyperCommand):
 def _deferred(name: str, **place: Any) -> Deferred:
     """Return a command, which is made once in a process that runs several command lines."""
     return Deferred(name, **place)
+
+
+def _place_of_program(words: Sequence[str]) -> int | None:
+    """Return the place at which a training command probably begins: the first word, or a program; None without one."""
+    names = [
+        place for place, word in enumerate(words) if not word.startswith("-") and (not place or shutil.which(word))
+    ]
+    return next(iter(names), None)
 
 
 def _is_study(word: str) -> bool:

@@ -21,7 +21,7 @@ from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, l
 from tuner.errors import StudyError
 from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
-from tuner.study import NAME, StudySpec, exposed, load, read_mapping, value_text
+from tuner.study import NAME, StudySpec, exposed, load, read_mapping, shell_join, value_text
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
@@ -83,7 +83,9 @@ class Wanted:
     def check_free(self, file: Path) -> None:
         """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
-            raise StudyError(f"{file} exists; give --force to overwrite it, or another --name")
+            origin = shell_join(command_of_file(file) or ())
+            how = f"was made from another command, {origin[:200]}" if origin else "exists"
+            raise StudyError(f"{file} {how}; give --force to overwrite it, or another --name")
 
 
 def make_study(

@@ -74,7 +74,7 @@ def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: 
     best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}"
     incomparable = view.unlike_best(own) or view.failed_again
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), 1)]
+    doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), 2)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)
 

@@ -281,11 +281,11 @@ class Watch:
         `missing` names expected files that do not exist, and `behind` is the failure of a rank that fell behind.
         """
         # parts of the sentences below
-        last_words, count = self.evidence.last_words(), len(self.marks)
+        last_words, reached = self.evidence.last_words(), self.marks[-1].iteration if self.marks else None
         last_line = last_words if last_words == NO_OUTPUT else f"the last line: {last_words}"
         if self.unread:
             last_line = f"{self.unread}; {last_line}"
-        awaited = f"enough iterations ({count} seen)" if count else "an iteration was seen"
+        awaited = "an iteration was seen" if reached is None else f"enough iterations (the last is {reached})"
         too_early = f"before {awaited}; {last_line}"
         finished = end is ProbeEnd.EXITED and exit_code == 0
         if behind is not None and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
@@ -298,10 +298,10 @@ class Watch:
                 kind, rule, detail = FailureKind.CRASH, "no window", f"the window is too short {too_early}"
             case ProbeEnd.OUT_OF_TIME:
                 kind, rule, detail = FailureKind.TOO_SLOW, "time limit", f"the time limit came {too_early}"
-            case _ if finished and count and not missing and self.evidence.fatal_t_s is None:
+            case _ if finished and reached is not None and not missing and self.evidence.fatal_t_s is None:
                 kind, rule = FailureKind.NO_READING, "too short"
-                done = f"the trainer was done after {number_of(count, 'iteration')}"
-                detail = f"{done}, before the window was long enough; {last_line}"
+                done = f"the training was over at iteration {reached}, before it could be measured"
+                detail = f"{done}; let it run for more steps or epochs; {last_line}"
             case _ if finished:
                 how = f"without {', '.join(missing)}" if missing else too_early
                 kind, rule, detail = FailureKind.CRASH, "incomplete", f"the trainer ended with exit code 0, {how}"

@@ -5,8 +5,10 @@ In a session, one started trainer serves several probes; otherwise each probe st
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from tuner import probe
@@ -107,6 +109,8 @@ class RealProber:
         if result.failure or self._leaks():  # the next probe must not begin in this session
             self.close()
         self._tell_survivors()
+        if plan.protects_files:
+            _remove_saved(plan.slot.out_dir)
         return self._with_nodes(result)
 
     def _warn_of_files(self, plan: probe.ProbePlan) -> None:
@@ -154,6 +158,19 @@ class RealProber:
         if self._after_first_run is None:  # this is called after each probe, for the first time now
             self._after_first_run = occupancy
         return has_leaked(occupancy, self._after_first_run)
+
+
+def _remove_saved(out_dir: Path) -> None:
+    """Remove the large files that a trainer has left in its probe's folder: checkpoints of all trials fill a disk.
+
+    The tuner's own files stay.
+    """
+    most_bytes = 1 << 20  # chosen: a table or a log is smaller
+    for path in out_dir.rglob("*"):
+        is_of_tuner = path.name in {"console.log", "devices.csv"} or "counts" in path.relative_to(out_dir).parts
+        with suppress(OSError):
+            if not is_of_tuner and path.is_file() and path.lstat().st_size > most_bytes:
+                path.unlink()
 
 
 def open_prober(bench: Workbench, say: Callable[[str], None] = lambda _: None) -> RealProber:

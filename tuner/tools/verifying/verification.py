@@ -289,8 +289,8 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
                 "other programs used; verify again on a quiet machine"
             )
         case Outcome.UNKNOWN:
-            unseen = 100 * min(of_best.detectable, 1.0)
-            return f"unknown: runs differ so much that {unseen:.0f} % slower may stay unseen; see --minutes"
+            unseen = "any slowdown" if of_best.detectable >= 1.0 else f"{100 * of_best.detectable:.0f} % slower"
+            return f"unknown: runs differ so much that {unseen} may stay unseen; see --minutes"
         case _:
             return f"it holds: {best.name} is not surely below {allowed}"
 
