@@ -37,11 +37,11 @@ class Allocator:
         free = self._free[is_small]
         place = bisect_left(free, (size, 0))  # of the smallest free block in which it fits
         length, start = self._take_free(free[place], is_small) if place < len(free) else self._new_segment(size)
-        rest = length - size
+        left_over = length - size
         # what is left of the block stays free by itself, unless it is too little (should_split)
-        is_split = rest >= BLOCK if is_small else rest > SMALL
+        is_split = left_over >= BLOCK if is_small else left_over > SMALL
         if is_split:
-            self._add_free(rest, start + size, is_small)
+            self._add_free(left_over, start + size, is_small)
             length = size
         return start, length, is_small
 
