@@ -72,8 +72,8 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         in_script = flag_of.get(flag["name"]) if flag and is_behind_program else None
         full = in_script.names[0] if in_script else ""
-        # A script may read its flags and configuration files in the order of the words. It then tells that a flag is
-        # not typed, although it is among the words, where a file behind the flag has replaced its value.
+        # `in_order`: the script reads flags and configuration files in the order of the words. A flag among these words
+        # that is not `typed` has another value: a file behind it has replaced what the word says.
         if in_script and in_script.in_order and not in_script.typed:
             continue
         if flag and flag["value"] is not None:  # `--name=value`

@@ -109,7 +109,7 @@ def watch(
     def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
         """Give new lines to the three readers above, and return whether they understand the progress by now.
 
-        Printed lines match either the patterns of a preset, which is a known trainer, or a plain form like `step 12`.
+        Printed lines match a preset, which is the patterns of a known trainer, or a plain form such as `step 12`.
         """
         output.feed(new)
         counted.feed(new)
@@ -120,7 +120,7 @@ def watch(
             return False
         # a plain form waits longer, because lines of a preset, which say more, may still come
         reports, least_s = progress.reports, 10.0 if progress.is_plain else 5.0
-        # six iterations show what the lines count; the first two are often slow, so that their time does not count
+        # at least six iterations, and so many seconds without the first two, which are often slow
         return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
     def longest_s() -> float:

@@ -243,7 +243,7 @@ class Headline(NamedTuple):
 
 
 def result(case: CaseFacts) -> Headline:
-    """Return the headline of a case in a report: what its best config gains over the default, and the best's values.
+    """Return the headline of a case in a report: what its best config gains over the default, and its values.
 
     A gain in speed is told as a factor, and any other gain as the objective of the default and of the best. Where the
     gain is unknown, the headline is the objective of the best, and the sentence below says why.

@@ -159,8 +159,8 @@ def ask_for(study: Study, space: Space, config: Config) -> Trial:
 def seeds_first(space: Space, per_variant: int) -> Chooser:
     """Return the chooser of the configs with which a search begins before anything is known: the seeds.
 
-    They are the user's own config, then for each variant of the trained agent so many as `per_variant` says, from the
-    largest value of the parameter that decides memory to the smallest, and between them.
+    They are the user's own config, and then some with the largest, the smallest and middle values of the parameter that
+    decides memory: so many as `per_variant` says, for each variant of the trained agent. See `Space.seeds`.
     """
     configs = space.seeds(per_variant)
 

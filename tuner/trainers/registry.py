@@ -64,12 +64,12 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
     """Raise TrainerError listing every value that the trainer, or the tuner itself, cannot use.
 
-    It is raised at once for a parameter that is `auto` as a batch size, and does not count the samples of a batch.
+    Raises TrainerError at once for a batch size that is `auto`, if its parameter counts no samples.
     """
     refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
         if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # only for its error, which no value of a config changes
+            trainer.samples_at_hand(parameter.name, {})  # only to raise that error; it needs no config
         for value in parameter.values:
             try:
                 if parameter.name not in OWN:  # the trainer reads it; the tuner itself reads nodes and patience
