@@ -95,6 +95,8 @@ def status(
     reader = open_reader(url, spec.name)
     rows = reader.rows
     if as_json:
+        # front: the configs that no other beats in all objectives; rungs and batch: the values of an `auto` ladder or
+        # batch size that were worked out; ended: why the search found nothing left to probe
         cases = [
             {**options.plain(row), "findings": findings(row), "front": front_rows(case)}
             | {"rungs": case.facts.rungs, "batch": case.facts.batch, "ended": case.facts.ended}

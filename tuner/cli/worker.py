@@ -205,13 +205,13 @@ def worker(
     if cores:
         os.sched_setaffinity(0, _core_numbers(cores))
     budget = Budget(MonotonicClock(), hours)
-    console = options.open_console(quiet=led)
+    console = options.open_console(quiet=led)  # a leading `tuner optimize --workers` reads JSON lines in place of text
     screen = JsonScreen(sys.stdout) if led else None
     search = open_search(
         study, cases=cases, devices=devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, search.bench.folder)
-    check_guarded(url)
+    check_guarded(url)  # an error where the database cannot keep two workers from probing the same config
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()

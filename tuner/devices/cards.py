@@ -266,7 +266,11 @@ def wait_until_idle(
 def _why_not_free(
     read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], survivors: str | None
 ) -> Failure | None:
-    """Return why the devices are not free now; None if they are. Raises DeviceLostError. See `wait_until_idle`."""
+    """Return why the devices are not free now; None if they are. Raises DeviceLostError.
+
+    `read` returns how the cards are used now, and `at_open` is how they were used when the study opened. `survivors`
+    names the processes of an earlier probe that are still alive.
+    """
     own = [Obstacle("own process", f"{survivors} of an earlier probe cannot be killed")] if survivors else []
     try:
         found = [*own, *obstacles(read(), at_open)]

@@ -186,11 +186,14 @@ Peaks = dict[int, DataPeak]
 
 
 def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
-    """Return the data memory of a process, see `DataPeak`, by /proc/PID/status (proc(5)); None when it has ended.
+    """Return the data memory of a process now, and its peak, by /proc/PID/status (proc(5)); None when it has ended.
+
+    Data memory is what a process has allocated for itself. The kernel keeps no peak of it, so that the peak is
+    estimated: from the peaks of resident and of mapped memory, which the kernel does keep.
 
     Args:
         pid: The process.
-        peaks: The estimated peaks so far, which are brought up to date.
+        peaks: Process → the estimate from its earlier readings. The one of this process is brought up to date.
         root: The root folder, below which `proc` lies.
     """
     with suppress(OSError, ValueError, KeyError):

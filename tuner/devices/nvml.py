@@ -172,7 +172,10 @@ class _Card:
     """One GPU and its GPM reader, if it has GPM."""
 
     def __init__(self, nvml: Nvml, name: str, uuid: str, memory_mib: float | None) -> None:
-        """Ask the driver about a card; for `memory_mib` see `NvmlSource`."""
+        """Ask the driver about a card.
+
+        `memory_mib`: the memory that the card has for the trainer; None for all of it.
+        """
         self._nvml, self._name, self._handle = nvml, name, nvml.handle(uuid)
         library = nvml.library
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)

@@ -72,7 +72,9 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         in_script = flag_of.get(flag["name"]) if flag and is_behind_program else None
         full = in_script.names[0] if in_script else ""
-        if in_script and in_script.in_order and not in_script.typed:  # a config file behind it replaces it
+        # `in_order`: the script reads flags and configuration files in the order of the words. A flag among these words
+        # that is not `typed` has another value: a file behind it has replaced what the word says.
+        if in_script and in_script.in_order and not in_script.typed:
             continue
         if flag and flag["value"] is not None:  # `--name=value`
             typed.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
@@ -150,10 +152,11 @@ class Template(NamedTuple):
 def template(
     words: Sequence[str], searched: Mapping[str, str], variables: Iterable[str] = (), flags: Sequence[Flag] = ()
 ) -> Template:
-    """Return a command line with placeholders for what is searched, and for what the tuner decides for each probe.
+    """Return a command line with placeholders for what is searched, and for what the tuner sets in each probe.
 
-    A searched flag that the command lacks is appended, unless its placeholder is typed somewhere. Words that stay have
-    their braces doubled; see `literal_text`.
+    The tuner sets the number of ranks, the output folder and the launcher's port, for example. A searched flag that the
+    command lacks is appended, unless its placeholder is typed somewhere. Words that stay have their braces doubled, so
+    that a typed `{x}` is no placeholder.
 
     Args:
         words: the words of the command, as typed.
@@ -168,7 +171,7 @@ def template(
     typed = settings(words, flags, searched)
     for setting in typed:
         of_search = (placeholder for flag, placeholder in searched.items() if setting.is_called(flag))
-        placeholder = next(of_search, _launch_fact(setting, words))
+        placeholder = next(of_search, _launch_fact(setting, words))  # for what the tuner sets itself, or else None
         if placeholder is None:
             continue
         name = literal[setting.word].removesuffix(literal_text(setting.value, searched))  # `--flag=`, or empty

@@ -107,7 +107,10 @@ def watch(
     counted, printed = CountedLines(origin_s), PrintedLines(likely)
 
     def is_clear_with(new: Sequence[probe.OutputLine]) -> bool:
-        """Take lines into account, and return whether the progress is understood by now."""
+        """Give new lines to the three readers above, and return whether they understand the progress by now.
+
+        Printed lines match a preset, which is the patterns of a known trainer, or a plain form such as `step 12`.
+        """
         output.feed(new)
         counted.feed(new)
         printed.feed(new)
@@ -115,12 +118,13 @@ def watch(
             return counted.is_enough
         if (progress := printed.progress) is None:
             return False
-        # six iterations over five seconds; over ten, where a preset may still match
+        # a plain form waits longer, because lines of a preset, which say more, may still come
         reports, least_s = progress.reports, 10.0 if progress.is_plain else 5.0
+        # at least six iterations, and so many seconds without the first two, which are often slow
         return len(reports) > 5 and reports[-1].t_s - reports[1].t_s >= least_s
 
     def longest_s() -> float:
-        """Return after how many seconds the command is ended, by what is known now."""
+        """Return after how many seconds the command is ended, by what `counted`, `printed` and `output` know now."""
         if counted.is_stepping:  # slow steps need longer
             return (counted.begun_s or 0.0) + 3.0 * limit_s
         may_step = counted.begun_s is None and printed.progress is None and output.crash is None

@@ -82,9 +82,11 @@ def score_text(value: float, error: float | None) -> str:
 
 
 def _decimals(value: float, error: float | None) -> int:
-    """Return the digits after the point: usually one; more where they show the error of a value, at most three.
+    """Return how many digits of a value are shown after the point: enough to show its error, and few to read.
 
-    A value of 1,000 or more has none where its error is above 0.5 or unknown. One from 10 to 1,000 has one always.
+    Usually this is one. It is two or three where the error is small, but none for a value of 1,000 or more whose error
+    is above 0.5 or unknown; there an error of 0 counts as unknown. A value from 10 to 1,000 always has one, because it
+    is mostly a percentage, and percentages stand below each other in a table.
     """
     is_large = abs(value) >= 1000
     has_small_error = error is not None and 0 < error <= 0.5

@@ -210,7 +210,11 @@ class PowerLimits:
             self._restore(self._set.pop())
 
     def restore_left(self) -> None:
-        """Restore the limits that guards have left because they were killed: their notes name no living process."""
+        """Restore the limits that guards have left because they were killed: their notes name no living process.
+
+        A note is a link whose target is `GUARD MILLIWATTS`. The guard is named by its `identity`: namespace, process id
+        and start, joined by slashes, so that a later process with the same id is told apart.
+        """
         folder, _, prefix = self._prefix.rpartition("/")
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):  # noqa: PTH208 - as below

@@ -173,7 +173,10 @@ class CountLines:
         self._tails: dict[str, Tail] = {}
 
     def read(self) -> Iterator[CountLine]:
-        """Yield the lines since the last call. A file that cannot be read is left out."""
+        """Yield the lines that the processes have added to their files since the last call, with the file of each.
+
+        A file that cannot be read is left out. Nothing is yielded before the first process has made the folder.
+        """
         try:
             names = sorted(entry.name for entry in self._folder.iterdir() if entry.name.endswith(".jsonl"))
         except OSError:
@@ -214,7 +217,11 @@ class MergedCounts:
             return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
 
     def _new_messages(self) -> list[str]:
-        """Return the messages that follow from the lines so far and were not returned before."""
+        """Return the messages that follow from the newest lines.
+
+        They tell new ends of iterations, with the counts so far; once, that the training has begun; each pause, because
+        a probe measures its silence from the newest; and why nothing is counted, where that has changed.
+        """
         marks = list(self._merger.new_marks())
         messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
         if marks and (training := self._merger.training()):

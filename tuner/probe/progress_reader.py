@@ -106,10 +106,10 @@ class ProgressReader:
         score_match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
         self._note_score(line.t_s, score_match and score_match[SCORE_GROUP])
         fields = self._feed_printed(line.text)
-        if fields is None or self.counts_inside:
+        if fields is None or self.counts_inside:  # no iteration, or one that is counted already: it may tell a pause
             self._note_pause(line.text)
             return None
-        if self._counts_lines:
+        if self._counts_lines:  # no pattern reads an iteration: each line that matches is one
             fields["iteration"] = self._count_line(_count(fields.get("rank")), _count(fields.get("samples")))
         return self._report(fields, line)
 
@@ -280,7 +280,7 @@ class ProgressReader:
                         self._partial |= {"name": text[:begin], "after": text[end:]}
                 if pattern is self._mark_patterns[-1]:
                     fields, self._partial = self._partial, {}
-                    return self._over_epochs(fields)
+                    return self._over_epochs(fields)  # counts that begin anew in each epoch go on instead
         return None
 
 

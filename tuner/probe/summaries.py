@@ -126,17 +126,28 @@ def _summary(
     source: str,
     until_s: float,
 ) -> DeviceSummary:
-    """Return the summary of one device over a window with these spans, by the device's own samples; see `summarise`."""
+    """Return the summary of one device over a window, by the device's own samples, which are sorted by time.
+
+    The means over the `spans` of the window show how much a quantity scatters, and so the error of its mean. Memory is
+    that of the whole probe up to `until_s`, the time of its last mark. For the other arguments see `summarise`.
+    """
     inside = _between(samples, window.first.t_s, window.last.t_s)
+    # with the readings shortly before the window, one of which may be the only one that reaches into it
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
-    from_s = (window.origin or window.first).t_s  # the first mark
+    from_s = (window.origin or window.first).t_s  # the probe's first mark
 
     def mean(field: str, past_s: float | None = None, part: Window = window) -> float | None:
-        """Return the mean of a field of the samples; None if nothing measured it."""
+        """Return the mean of a field of the samples over a part of the window; None if nothing measured it.
+
+        A reading is itself a mean over the time before it: over `past_s` seconds, or else since the reading before.
+        """
         return _value(_window_mean(samples, part, attrgetter(field), past_s))
 
     def share(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Quantity | None:
-        """Return the mean of a field in percent and its error; None if nothing measured it."""
+        """Return the mean of a field in percent, with its error; None if nothing measured it.
+
+        `past_s` is that of `mean`. `varies` says how much the field usually varies from iteration to iteration.
+        """
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return None
@@ -169,7 +180,7 @@ def _summary(
         mem_peak_mib=over(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
         mem_total_mib=over(max, (sample.mem_total_mib for sample in samples)),
         mem_rises=memory_rises(samples, from_s),
-        mem_floors=tuple(map(min, memory)),
+        mem_floors=tuple(map(min, memory)),  # the least of each part of the run: a leak raises it
         mem_tops=tuple(map(max, memory)),
         power_mean_w=mean("power_w", NVML_PAST_S),
         others_mean_pct=mean("others_pct"),

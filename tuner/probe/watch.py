@@ -133,9 +133,9 @@ class Watch:
         match message.get("type"):
             case "failed":
                 self.evidence.feed_report(message, t_s)
-            case "unread":
+            case "unread":  # the reader of the progress file says why no iteration comes; `missing`: there is no file
                 self._unread, self._has_wrong_rows = str(message.get("detail")), not message.get("missing")
-            case "training":
+            case "training":  # from what counts steps inside the training
                 self.training = counts(message.get("counts")) or self.training
                 if message.get("paused"):
                     self._pause_told_s = t_s
@@ -154,7 +154,7 @@ class Watch:
             return ProbeEnd.FATAL
         if now_s >= self._limits.longest_start_s and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
-        if now_s >= self._limits.max_seconds:
+        if now_s >= self._limits.max_seconds:  # less silence than before suffices to call it a hang, not a slow trainer
             return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
         # another iteration would not end in time, and none is needed
         if self._is_long_enough and self.evidence.fatal_t_s is None and not self._has_time_for(1):

@@ -46,8 +46,9 @@ class Marks:
 
         Args:
             ranks: The number of ranks that must report an iteration.
-            samples_per_iteration: If the trainer counts no samples, a mark has so many samples times its iteration. So
-                iterations between two marks count, too: a trainer may print only every tenth. None if this is unknown.
+            samples_per_iteration: The samples of an iteration, for a trainer that counts none; None if unknown. The
+                samples up to a mark are this times the number of its iteration, because a trainer may print only every
+                tenth iteration.
         """
         self._ranks = ranks
         # the first as it was given; the second is None once the trainer counts samples itself

@@ -267,7 +267,11 @@ def _rows_along(
     words = [text(in_words(point.config)) for point in points]
 
     def series(name: str, values: list[float | None], colour: str, symbol: str) -> list[Trace]:
-        """Return a series of values against the rungs as a list, which is empty where no value is known."""
+        """Return the values of all `points` against their rungs as a list of one series; empty where none is known.
+
+        The best config has a star. Where some configs train with `other_agents` (a changed network or update), the
+        configs of the default agent have hollow symbols, which plotly calls `-open`.
+        """
         if all(value is None for value in values):
             return []
         colours, symbols = [colour] * len(points), [symbol] * len(points)

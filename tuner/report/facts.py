@@ -243,9 +243,10 @@ class Headline(NamedTuple):
 
 
 def result(case: CaseFacts) -> Headline:
-    """Return what the search of a case has gained, for the top of a report: the factor in speed, or both objectives.
+    """Return the headline of a case in a report: what its best config gains over the default, and its values.
 
-    Where no gain over the default is known, the sentence below says why.
+    A gain in speed is told as a factor, and any other gain as the objective of the default and of the best. Where the
+    gain is unknown, the headline is the objective of the best, and the sentence below says why.
     """
     best, default, objective = case.view.best, case.view.default, case.summary.objective
     if best is None:
@@ -257,9 +258,9 @@ def result(case: CaseFacts) -> Headline:
     value = f"{objective} {export.figure(best.value)}"
     if default is None:
         return Headline(value, export.sentences([f"{name} was not measured", *of_best]))
-    if default.launch == best.launch:
+    if default.launch == best.launch:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
-    if case.summary.gain is None:
+    if case.summary.gain is None:  # the two were measured in different ways, or the values are in doubt
         why = export.measured_otherwise(case.summary) or "; ".join(export.doubts(case.view, default, name))
         return Headline(value, export.sentences([why, *of_best] if why else of_best))
     gained = _gained(objective, case.summary.gain, name)

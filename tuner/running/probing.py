@@ -293,7 +293,10 @@ class Probing:
         pulse.utilisation()  # forgets what was measured before this probe
 
         def show(so_far: probe.ProbeResult | None) -> None:
-            """Tell the watcher how the probe stands."""
+            """Tell the watcher how the probe stands, at most once every `pulse.every_s` seconds.
+
+            `so_far` is None where nothing is new: then the `newest` result is shown, which is None before the first.
+            """
             nonlocal newest, shown_s
             newest, now_s = so_far or newest, pulse.clock.now()
             if now_s - shown_s < pulse.every_s:

@@ -102,9 +102,10 @@ class Workbench:
         """Return the space that is searched for a case.
 
         1. It lacks the parameters of `not_searched`.
-        2. It lacks the configs that `holds`, the study's rules or the trainer refuse.
+        2. It lacks the configs that the study's rules or the trainer refuse, and those that `self.holds` refuses: a
+           replay can measure only the configs of its table.
         3. An `auto` ladder or batch size has the values that were worked out, or its first doublings before that.
-        4. Its ladder, the sizes that decide memory, ends where `cut_for` says.
+        4. Its ladder ends at the largest rung that the trainer can run: a replay buffer may hold no more, for example.
 
         Raises StudyError when no parameter or no config is left, TrainerError for a value that the trainer cannot use.
         """

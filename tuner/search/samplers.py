@@ -157,7 +157,11 @@ def ask_for(study: Study, space: Space, config: Config) -> Trial:
 
 
 def seeds_first(space: Space, per_variant: int) -> Chooser:
-    """Return the chooser of the configs with which a search begins before anything is known: see `Space.seeds`."""
+    """Return the chooser of the configs with which a search begins before anything is known: the seeds.
+
+    They are the user's own config, and then some with the largest, the smallest and middle values of the parameter that
+    decides memory: so many as `per_variant` says, for each variant of the trained agent. See `Space.seeds`.
+    """
     configs = space.seeds(per_variant)
 
     def choose(history: History, price: Price) -> Choice | None:
@@ -179,7 +183,10 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     configs = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
-        """Choose the first new config of a sibling that had no turn, after the user's own config."""
+        """Choose from `configs`, the best config of each sibling: the first new one of a sibling that had no turn.
+
+        A trial's origin is the sibling whose config it probes. The user's own config comes before the first of them.
+        """
         had_a_turn = {trial.origin for trial in history.records}
         for case, config in configs.items():
             if case in had_a_turn or not history.is_new(config):

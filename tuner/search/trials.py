@@ -73,7 +73,8 @@ def typed_trial(trial: FrozenTrial) -> TrialRecord:
     """Return a trial of Optuna in the typed form that the whole package reads."""
     return read(
         trial.user_attrs,
-        trial.constraints if trial.system_attrs else None,  # which hold them; to read takes time
+        # Optuna looks for them in the system attributes at each call, which takes time
+        trial.constraints if trial.system_attrs else None,
         state=trial.state.name,
         config=trial.params,
         number=trial.number,

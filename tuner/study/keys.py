@@ -129,7 +129,7 @@ class _NamedValue(NamedTuple):
 
 
 def _named_values(words: Iterable[str]) -> Iterator[_NamedValue]:
-    """Yield each word of a command line with the name of its value."""
+    """Yield each word of a command line with the name of its value; by names such as `api-key`, secrets are found."""
     option_before = ""
     for word in words:
         match = _OPTION.fullmatch(word)

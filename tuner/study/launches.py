@@ -210,7 +210,11 @@ def _with_launch(study: dict[str, Any], name: str, launch: Launch) -> dict[str, 
 def _options(options: Mapping[str, Any], command: _Command, added: "_Added") -> dict[str, Any]:
     """Return a trainer's options with a launch: its command has placeholders, and its other keys say how to fill them.
 
-    A training that is counted inside (without any key about progress) may change no part of what it learns.
+    Without a key about progress, the tuner counts steps inside the training, and sees there what it learns from. So no
+    config may change the parts `KEPT`, and all configs count as learning the same, unless `options` say otherwise.
+
+    `unset` and `computed` name parameters: with the value for which the flag is left out of the command, and with the
+    expression that gives the value. `files` names the values in the configuration file that parameters replace.
     """
     is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}

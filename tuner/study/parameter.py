@@ -325,7 +325,12 @@ class ParameterSpec(Strict):
         return ParameterSpec.model_validate({kind: tuple(values), "when": self.when})
 
     def parameter(self, name: str, *, is_ladder: bool) -> Parameter:
-        """Return the parameter in the form that the search uses; `is_ladder`: whether the values are the rungs."""
+        """Return the parameter in the form that the search uses; `is_ladder`: whether the values are the rungs.
+
+        The user's own value is searched first: a list of choices begins with it, and other kinds name it as `own`. It
+        may lie between the steps of a range, which then is a plain list of values. Choices may have `grown` values
+        after them: doublings, each of which is searched only once the value before it is the best.
+        """
         is_evenly_spaced = self.own is None or self.own in self._spaced
         ladder_bounds = (self.min, self.max) if self.ladder == AUTO else None
         return Parameter(

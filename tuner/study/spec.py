@@ -407,8 +407,9 @@ class SlurmSpec(Strict):
     def device_names(self, devices: str) -> tuple[str, ...]:
         """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …
 
-        Inside the job, CUDA numbers the job's cards from 0. A job without cards has two ranks on each node, unless
-        `devices` says another number. Raises the errors of `gpus_for`.
+        The numbers count from 0 over all nodes of the job: with two nodes of four cards, the second node has `cuda:4`
+        to `cuda:7`. A job without cards has two ranks on each node, unless `devices` says another number. Raises the
+        errors of `gpus_for`.
         """
         gpus = self.gpus_for(devices)
         if devices.startswith("cpu"):
@@ -416,7 +417,7 @@ class SlurmSpec(Strict):
             return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
         if not gpus:
             return tuple(f"cpu:{rank}" for rank in range(self.nodes * CPU_RANKS))
-        # Those that `devices` names, otherwise all of the job.
+        # on each node: those that `devices` names, otherwise all of the job
         cards = _gpus_by_index(devices) or _gpus_by_number(devices) or gpus
         return tuple(f"cuda:{card}" for card in range(self.nodes * min(cards, gpus)))
 

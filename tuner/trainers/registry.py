@@ -64,15 +64,15 @@ def not_searched(spec: StudySpec, trainer: Trainer) -> dict[str, str]:
 def check_values(trainer: Trainer, parameters: Iterable[Parameter]) -> None:
     """Raise TrainerError listing every value that the trainer, or the tuner itself, cannot use.
 
-    Raises TrainerError also for a batch size that is `auto` although it does not count the samples of a batch.
+    Raises TrainerError at once for a batch size that is `auto`, if its parameter counts no samples.
     """
-    refusals: dict[str, None] = {}  # a set that keeps the order
+    refusals: dict[str, None] = {}  # the messages, each once and in order
     for parameter in parameters:
         if parameter.is_auto_batch:
-            trainer.samples_at_hand(parameter.name, {})  # raises that error
+            trainer.samples_at_hand(parameter.name, {})  # only to raise that error; it needs no config
         for value in parameter.values:
             try:
-                if parameter.name not in OWN:
+                if parameter.name not in OWN:  # the trainer reads it; the tuner itself reads nodes and patience
                     trainer.check_value(parameter.name, value)
                 elif not isinstance(value, int) or value < 1:
                     raise TrainerError(f"{parameter.name} {value!r}: iterations, a whole number of at least 1")

@@ -402,7 +402,11 @@ def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
 
 
 def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
-    """Yield a sentence about each config that was soaked, in the order of the soaks, and then what to do now."""
+    """Yield a sentence about each config that was soaked, in the order of the soaks, and then what to do now.
+
+    `training` is the whole training that a soak stands for. It is provoked if the soaks met what needs most memory,
+    such as the largest batch. Its keeper is the allocator that keeps freed memory, where there is such an allocator.
+    """
     soaks = list(newest_soaks(view.trials, training).values())
     for soak in soaks:
         yield f"{view.name}: #{soak.trial.number} {in_words(soak.trial.config)}: {_outcome(soak, training)}"
@@ -410,7 +414,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
     best = view.best
     of_best = [soak for soak in passed if best and soak.trial.launch == launch_digest(best.config)]
     unprovoked = (
-        "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; one that is far larger than "
+        "flags in `soak:` bring the largest batch, evaluation and checkpoint into a soak; what is far larger than "
         "all in this soak may not fit"
     )
     if best and of_best:
@@ -425,7 +429,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         lasting = f"no config's memory lasts with {100 * SURE:.0f} % probability"
         yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
-    if was_refused and (keeper := training.keeper):
+    if was_refused and (keeper := training.keeper):  # its variable makes it give memory back, maybe at a cost in speed
         variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
         yield (
             f"{view.name}: freed memory that {keeper.name} keeps for later counts as used; in a study with another "

@@ -46,7 +46,10 @@ class Allocator:
         return start, length, is_small
 
     def give(self, start, length, is_small):
-        """Free a block, and join it with its free neighbours."""
+        """Free a block, which begins at `start` and has `length` bytes, and join it with its free neighbours.
+
+        `is_small`: whether its segment holds small blocks, as `take` has said.
+        """
         for neighbour in (self._ends.get(start), self._starts.get(start + length)):
             if neighbour:
                 self._take_free(neighbour, is_small)

@@ -48,7 +48,9 @@ class CallWatcher:
         """Look at what is given to a module. It must not raise."""
 
     def take_usual(self, shape, tensor, version):
-        """Take a noted call into account.
+        """Count a usual call: one like a call that `look` has seen, so that a note of its shape tells enough.
+
+        A watcher that sets `usual_mode` defines this. Otherwise it does nothing, because no calls are usual then.
 
         Args:
             shape: that of its first tensor.

@@ -20,7 +20,8 @@ class Environments:
         self.steps = {}
         """The environment's id → its steps, times the environments that it holds."""
         self.feeds = {}
-        """The environment's id → how often the optimizer has begun to step right after it."""
+        """The environment's id → how many rollouts it has ended: it stepped last before the optimizer did. The samples
+        of the environment with the most are those that feed the training; others evaluate."""
         self.rollouts = 0
         """How often the optimizer has begun to step after an environment has."""
         self.depth = 0

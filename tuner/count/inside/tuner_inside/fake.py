@@ -30,7 +30,10 @@ def install(path):
 
 
 def _begin(torch, path):
-    """Replace tensors, card, loaders and ranks by fake ones, and end the process after the last step to see."""
+    """Replace tensors, card, loaders and ranks by fake ones, and end the process after the last step to see.
+
+    The modes that are entered here stay in force until then. `path`: the file to write the result into, as JSON.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim.optimizer import register_optimizer_step_post_hook
 

@@ -95,7 +95,10 @@ class Loaders:
         self.on_batch(feed, shape[0], wait_s, learns, False)
 
     def after_step(self):
-        """Count the batches on which the step of the optimizer that was just made has trained."""
+        """Count the batches on which the step of the optimizer that was just made has trained.
+
+        A batch that came before the step may still be one of an evaluation, which has a data set of its own.
+        """
         batches = self._maybe_training + self._pending
         self.trains = self._evaluates = False
         if not batches:
@@ -105,7 +108,7 @@ class Loaders:
             # where none was fetched with gradients, the script switches these on later: all count
             batches = [batch for batch in batches if batch[LEARNS]] or batches
         datasets = {batch[FEED].dataset for batch in batches}
-        if not datasets <= self._training_datasets:
+        if not datasets <= self._training_datasets:  # those before two steps in a row train, and the last before a step
             self._training_datasets |= datasets & self._datasets_of_last_step
             self._training_datasets.add(batches[-1][FEED].dataset)
         self._datasets_of_last_step = datasets

@@ -38,10 +38,13 @@ def is_part(words, line):
 
 
 def is_argv(words):
-    """Return whether words are the command line, with words added or taken away, or what another parse left of it."""
+    """Return whether a parser reads the command line: all of it, a part, more than it, or what another parse left.
+
+    `words` are those that the parser is given: None for those of `sys.argv`.
+    """
     if _told["parses"] >= 50:  # chosen: a script that parses on and on is not followed any longer
         return False
-    if words is None or any(words is leftover for leftover in _leftovers):  # None: the parser reads `sys.argv`
+    if words is None or any(words is leftover for leftover in _leftovers):
         return True
     if not isinstance(words, (list, tuple)):
         return False
@@ -49,9 +52,9 @@ def is_argv(words):
         # this may be an empty command line: then one of the nearest callers mentions `argv`
         return any("argv" in frame.f_code.co_names for frame in islice(callers(), 4))
     line = sys.argv[1:]
-    if is_part(words, line):
+    if is_part(words, line):  # the script has taken words away
         return True
-    return bool(line) and is_part(line, words)  # an empty line is a part of anything
+    return bool(line) and is_part(line, words)  # the script has added words; an empty line is a part of anything
 
 
 def keep_leftover(words):

@@ -49,7 +49,11 @@ def _arguments(spec, values):
 
 
 def _options_of(argument, values):
-    """Return a list with the option of an argument; an empty one for a positional argument."""
+    """Return a list with the option of an argument, and its value in force; an empty one for a positional argument.
+
+    `values`: the name of each argument → its typed words, or a bool for a flag that stands alone. tyro has None or a
+    marker of its own for an argument that is not typed: then the default is in force.
+    """
     lowered, action = argument.lowered, str(argument.lowered.action)
     names = lowered.name_or_flags if hasattr(lowered, "name_or_flags") else (lowered.name_or_flag,)
     if not names[0].startswith("-"):
@@ -58,9 +62,10 @@ def _options_of(argument, values):
     if isinstance(words, (list, tuple)) and len(words) == 1:
         words = words[0]
     value = words if isinstance(words, (str, bool)) else argument.field.default  # several words are no value to try
-    # the action may be a text or a class: `boolean_optional_action`, `BooleanOptionalAction`
+    # a flag that stands alone is stored as `store_true` or `store_false`, or it has a spelling `--no-…`, too, which is
+    # told as `boolean_optional_action` or as the class `BooleanOptionalAction`
     off = [_negative(name) for name in names if name.startswith("--") and "oolean" in action]
-    return [option(names, value, switch="store" in action or bool(off), off=off, choices=lowered.choices)]
+    return [option(names, value, switch="store_" in action or bool(off), off=off, choices=lowered.choices)]
 
 
 def _negative(name):
