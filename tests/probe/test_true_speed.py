@@ -222,7 +222,8 @@ def test_a_healthy_run_that_is_over_too_early_is_no_reading() -> None:
     result, _ = probe(iterations(12, step_s=0.1), exit_at_s=33.0)
     assert result.failure is not None
     assert (result.failure.kind, result.failure.kind.value) == (FailureKind.NO_READING, "no_reading")
-    assert "12 iterations" in result.failure.detail
+    assert "iteration 11" in result.failure.detail
+    assert "more steps or epochs" in result.failure.detail
     assert "exit code" not in result.failure.detail
 
 
