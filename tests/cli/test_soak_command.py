@@ -125,7 +125,10 @@ def narrow(tuner: Tuner, monkeypatch: pytest.MonkeyPatch) -> Tuner:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("grow_kib", "every", "soak"), [(16, 10**6, ""), (0, 300, "2")], ids=["growing", "evaluation"])
+@pytest.mark.parametrize(
+    ("grow_kib", "every", "soak"),
+    [pytest.param(16, 10**6, "", id="growing", marks=pytest.mark.minutes), pytest.param(0, 300, "2", id="evaluation")],
+)
 def test_what_a_soak_recommends_survives_ten_times_as_long_with_most_of_the_memory(
     narrow: Tuner, tmp_path: Path, grow_kib: int, every: int, soak: str
 ) -> None:

@@ -201,6 +201,7 @@ def test_layers_are_rounded_and_the_environment_is_not() -> None:
     assert torch.equal(env.step(rounded["target"][first]).after, rounded["shown"][first, world.FEATURES :])
 
 
+@pytest.mark.minutes
 def test_the_policy_learns_to_track() -> None:
     networks = methods.Networks("deepmimic", SMALL)
     formats = methods.Numerics(cpu())
