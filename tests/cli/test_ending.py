@@ -35,6 +35,7 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
     assert gain_text(compared(default=smaller)) == "+29.0 points, 0.21 times as fast"
     assert gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 points"
     assert gain_text(replace(own, best=own.default)) == "none, the default is best"
+    assert replace(own, best=own.default, gain=None).times_default is None
     assert gain_text(replace(own, gain=None)) == "unknown"
     assert gain_text(compared("samples_per_s", gain=replace(GAIN, overall=True))) == "1.5 times over a training"
 

@@ -135,6 +135,7 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
         (["--preset", "sb4"], ["no preset is called 'sb4'", "lightning"]),
         (["--", "A=1"], ["no command after `--`"]),
         (["--yes", "python", "a.py", "--lr", "1"], ["no option --lr", "tuner init --yes -- python a.py --lr 1"]),
+        (["--naem", "sh", "--", "sh"], ["--name"]),
         (["--", "nonesuch", "--batch-size", "8"], ["no program nonesuch", "activate the environment"]),
         (["--", "train.py", "--batch-size", "8"], ["no program train.py", "`python train.py`"]),
         (
@@ -152,7 +153,7 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
         (["--search", "n=1,2", "--", "sh", "-c", "exit 0"], ["ended by itself", "train for longer"]),
     ],
     ids=[
-        *("nothing", "preset", "variables alone", "no dashes", "no program"),
+        *("nothing", "preset", "variables alone", "no dashes", "option", "no program"),
         *("script", "no flag", "fails", "terminal", "ends"),
     ],
 )

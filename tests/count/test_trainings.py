@@ -268,6 +268,16 @@ def test_another_module_of_the_same_class_is_not_counted(counted: Any) -> None:
     assert last(records)["rows"] == 6 * 5
 
 
+def test_a_plain_module_that_only_holds_others_ends_no_counting(counted: Any) -> None:
+    _, records = counted("""
+        holder = nn.Module()
+        holder.net = other
+        optimizer = torch.optim.SGD(holder.parameters(), lr=0.01)
+        train(holder.net)
+    """)
+    assert last(records)["rows"] == 4 * 5  # the first two steps show that the holder is never called
+
+
 def test_a_tensor_that_is_given_again_in_later_steps_is_noticed(counted: Any) -> None:
     _, records = counted("""
         sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 0

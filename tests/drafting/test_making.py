@@ -80,11 +80,20 @@ def test_another_space_than_that_of_the_study_is_refused(made: Path, other: Want
         make_study(TYPED, replace(other, out=made), print, warn=print, to_search=True)
 
 
-@pytest.mark.parametrize(("devices", "is_refused"), [("cpu:1", False), ("cpu:3", True)])
-def test_a_study_of_other_devices_is_not_used(made: Path, devices: str, is_refused: bool) -> None:
-    made.write_text(f"{made.read_text()}devices: cpu:1\n")
+@pytest.mark.parametrize(
+    ("of_file", "devices", "is_refused"),
+    [
+        ("cpu:1", "cpu:1", False),
+        ("'2'", "2,3", False),
+        ("'2'", "auto", False),
+        ("'2'", "3", True),
+        ("cpu:1", "3", True),
+    ],
+)
+def test_a_study_of_other_devices_is_not_used(made: Path, of_file: str, devices: str, is_refused: bool) -> None:
+    made.write_text(f"{made.read_text()}devices: {of_file}\n")
     wanted = Wanted(out=made, devices=devices)
-    with pytest.raises(StudyError, match=r"for devices cpu:1, not cpu:3.*--force") if is_refused else nullcontext():
+    with pytest.raises(StudyError, match=r"for devices (2|cpu:1), not 3;.*--force") if is_refused else nullcontext():
         make_study(TYPED, wanted, print, warn=print, to_search=True)
 
 
@@ -106,7 +115,7 @@ def test_a_person_reads_which_devices_are_watched(
     Path("train.py").touch()
     said: list[str] = []
 
-    def stopped(line: str) -> None:
+    def stopped(line: str) -> None:  # at the first line
         said.append(line)
         raise KeyboardInterrupt
 
@@ -117,8 +126,18 @@ def test_a_person_reads_which_devices_are_watched(
     assert said[0].endswith(words)
 
 
+def test_typed_cards_are_places_in_an_exported_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,2,3")
+    test_a_person_reads_which_devices_are_watched(tmp_path, monkeypatch, "CUDA_VISIBLE_DEVICES=2,3", "on cards 1,2")
+    with pytest.raises(StudyError, match="hides card 7"):
+        make_study(["CUDA_VISIBLE_DEVICES=7", *TYPED], Wanted(), print, warn=print)
+
+
 @pytest.mark.parametrize(("cards", "devices"), [("2,3", "0,1"), ("GPU-1a", None)])
-def test_cards_of_a_command_that_cannot_be_taken_are_refused(cards: str, devices: str | None) -> None:
+def test_cards_of_a_command_that_cannot_be_taken_are_refused(
+    monkeypatch: pytest.MonkeyPatch, cards: str, devices: str | None
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(StudyError, match=f"CUDA_VISIBLE_DEVICES={cards}"):
         make_study([f"CUDA_VISIBLE_DEVICES={cards}", *TYPED], Wanted(devices=devices), print, warn=print)
 

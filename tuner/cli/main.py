@@ -137,27 +137,29 @@ class Deferred(TyperCommand):
             return self.command.make_context(info_name, args, parent=parent, **extra)
         except Exception as error:
             is_unknown_option = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            place = _place_of_program(words) if "--" not in words else None
-            if self.name in _OF_COMMANDS and is_unknown_option and place is not None:
+            place = self._place_of_program(words)
+            option = str(getattr(error, "option_name", ""))
+            is_behind = any(word.partition("=")[0] == option for word in words[place:])
+            if self.name in _OF_COMMANDS and is_unknown_option and "--" not in words and is_behind:
                 instead = shlex.join(["tuner", str(self.name), *words[:place], "--", *words[place:]])
                 raise TunerError(
-                    f"tuner has no option {error.option_name}; the command to tune comes after `--`: `{instead}`"  # pyright: ignore[reportAttributeAccessIssue]
+                    f"tuner has no option {option}; the command to tune comes after `--`: `{instead}`"
                 ) from error
             raise
+
+    def _place_of_program(self, words: Sequence[str]) -> int:
+        """Return the place of the first word that is no option of tuner, nor the value of one."""
+        switches = {name for option in self.command.params if getattr(option, "is_flag", False) for name in option.opts}
+        place = 0
+        while place < len(words) and words[place].startswith("-"):
+            place += 1 if words[place] in switches or "=" in words[place] else 2
+        return place
 
 
 @cache
 def _deferred(name: str, **place: Any) -> Deferred:
     """Return a command, which is made once in a process that runs several command lines."""
     return Deferred(name, **place)
-
-
-def _place_of_program(words: Sequence[str]) -> int | None:
-    """Return the place at which a training command probably begins: the first word, or a program; None without one."""
-    names = [
-        place for place, word in enumerate(words) if not word.startswith("-") and (not place or shutil.which(word))
-    ]
-    return next(iter(names), None)
 
 
 def _is_study(word: str) -> bool:

@@ -289,10 +289,10 @@ def cards_to_name(devices: str, exported: str | None) -> str:
         exported: the variable's value in the shell, of whose cards `devices` are the places; None for every card.
 
     Returns:
-        Empty where a training takes these cards by itself: the first ones, all cards, or CPU ranks.
+        Empty where a training takes these cards by itself: the first ones, as many as it has ranks, all cards, or none.
     """
     places = devices.split(",")
     if not all(map(str.isdigit, places)) or places == [str(place) for place in range(len(places))]:
         return ""
-    shown = exported.split(",") if exported else []
+    shown = exported.replace(" ", "").split(",") if exported else []
     return ",".join(shown[int(place)] if int(place) < len(shown) else place for place in places)

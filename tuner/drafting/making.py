@@ -117,7 +117,6 @@ def make_study(
         DeviceError: where devices cannot be read.
     """
     typed = typed_command(command)
-    wanted = _with_typed_cards(wanted, typed)
     name = wanted.name or typed.name
     file = wanted.file(name)
     made_from = split_variables(tuple(command_of_file(file) or ()))
@@ -126,6 +125,7 @@ def make_study(
         say(f"{file} was made from this command, so it is used; --force replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
+    wanted = _with_typed_cards(wanted, typed)
     # what the command says without a run; a wrong `--search` is refused now
     placed = searches_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=placed)
@@ -154,18 +154,31 @@ def make_study(
     return _study_name(name, file)
 
 
+def _may_be_narrowed(asked: str, found: str) -> bool:
+    """Return whether a first run on the devices `asked` may have written `found`: the cards, or ranks, that worked."""
+    if asked.startswith(("auto", "cpu")):
+        return asked.startswith("auto") or found.startswith("cpu")
+    return set(found.split(",")) <= set(asked.split(","))
+
+
 def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
     """Return what the options say, with the cards that a typed CUDA_VISIBLE_DEVICES names as the devices.
 
-    Raises StudyError where it names cards otherwise than by number, and where `--devices` names other ones.
+    A study names cards by their places in an exported CUDA_VISIBLE_DEVICES, if there is one. Raises StudyError where
+    the command names cards otherwise than by number, or hidden ones, and where `--devices` names other ones.
     """
     cards = typed.env.get(VISIBLE_CARDS)
     if cards is None:
         return wanted
-    if not cards:  # it hides all cards
+    if cards in {"", "-1"}:  # it hides all cards
         return replace(wanted, devices=wanted.devices or f"cpu:{ranks(typed.words) or 1}")
     if not re.fullmatch(r"\d+(,\d+)*", cards):
         raise StudyError(f"{VISIBLE_CARDS}={cards} in the command: name cards by their numbers, such as 2,3")
+    if exported := os.environ.get(VISIBLE_CARDS):
+        shown = exported.replace(" ", "").split(",")
+        if hidden := [card for card in cards.split(",") if card not in shown]:
+            raise StudyError(f"the exported {VISIBLE_CARDS}={exported} hides card {hidden[0]} of the command")
+        cards = ",".join(str(shown.index(card)) for card in cards.split(","))
     if wanted.devices not in {None, cards}:
         raise StudyError(
             f"the command has {VISIBLE_CARDS}={cards}, and --devices is {wanted.devices}; leave one of them out"
@@ -190,7 +203,7 @@ def _check_same_options(file: Path, wanted: Wanted) -> None:
     if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
     spec = load(str(file), to_show=True)
-    if wanted.devices not in {None, spec.devices}:
+    if wanted.devices and not _may_be_narrowed(wanted.devices, spec.devices):
         raise StudyError(
             f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
             "devices to go on with the file, or give another --name, or --force to overwrite it"

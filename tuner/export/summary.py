@@ -102,7 +102,9 @@ class CaseSummary:
         is_same_rung = self.default and rung_of(self.default.config, self.ladder) == rung_of(
             self.best.config, self.ladder
         )
-        return self.gain.times if self.gain and is_same_rung else self.best.vs_default
+        if is_same_rung:
+            return self.gain.times if self.gain else None
+        return self.best.vs_default
 
     @property
     def without_success(self) -> bool:

@@ -166,9 +166,10 @@ def _remove_saved(out_dir: Path) -> None:
     The tuner's own files stay.
     """
     most_bytes = 1 << 20  # chosen: a table or a log is smaller
-    for path in out_dir.rglob("*"):
-        is_of_tuner = path.name in {"console.log", "devices.csv"} or "counts" in path.relative_to(out_dir).parts
-        with suppress(OSError):
+    own_names = {"console.log", "devices.csv", "progress.jsonl"}
+    with suppress(OSError):  # a process that outlives its probe may take files away
+        for path in out_dir.rglob("*"):
+            is_of_tuner = path.name in own_names or "counts" in path.relative_to(out_dir).parts
             if not is_of_tuner and path.is_file() and path.lstat().st_size > most_bytes:
                 path.unlink()
 

@@ -78,7 +78,7 @@ def _wrap_class_call(kind):
     if kind in _wrapped_classes:
         return
     torch, ref, plain_call, own_call = sys.modules["torch"], weakref.ref, kind.__call__, vars(kind).get("__call__")
-    base = next(parent for parent in kind.__mro__[1:] if "__call__" in vars(parent))
+    base = next((parent for parent in kind.__mro__[1:] if "__call__" in vars(parent)), None)  # None of `Module` itself
     # an older torch does not say whether it compiles; bool() is False
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     Tensor, is_grad_enabled = torch.Tensor, torch.is_grad_enabled
