@@ -134,7 +134,7 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
         ([], ["name a command", "--preset"]),
         (["--preset", "sb4"], ["no preset is called 'sb4'", "lightning"]),
         (["--", "A=1"], ["no command after `--`"]),
-        (["--yes", "python", "a.py", "--lr", "1"], ["no option --lr", "tuner init --yes -- python a.py --lr 1"]),
+        (["--yes", "nonesuch", "--lr", "1"], ["no program nonesuch"]),  # --lr is the command's, although no -- is typed
         (["--naem", "sh", "--", "sh"], ["--name"]),
         (["--", "nonesuch", "--batch-size", "8"], ["no program nonesuch", "activate the environment"]),
         (["--", "train.py", "--batch-size", "8"], ["no program train.py", "`python train.py`"]),

@@ -10,6 +10,7 @@ from tuner.devices.found import (
     cards_to_name,
     describe_machine,
     device_variables,
+    named_devices,
     open_devices,
     part_of,
     spare_cards,
@@ -148,3 +149,9 @@ def test_a_training_names_its_cards_unless_it_takes_them_by_itself(
     devices: str, exported: str | None, named: str
 ) -> None:
     assert cards_to_name(devices, exported) == named
+
+
+@pytest.mark.parametrize(("cards", "exported", "devices"), [("2,3", None, "2,3"), ("2,3", "4, 2, 3", "1,2")])
+def test_a_study_names_typed_cards_by_their_places(cards: str, exported: str | None, devices: str) -> None:
+    assert named_devices(cards, exported) == devices
+    assert cards_to_name(devices, exported) == cards

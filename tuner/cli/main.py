@@ -105,7 +105,11 @@ class Deferred(TyperCommand):
         app_of_one_command = typer.Typer(add_completion=False)
         body = getattr(imported, self._function)
         text, _, example = cleandoc(body.__doc__).rpartition("\n\n")
-        app_of_one_command.command(self.name, cls=_OneCommand, help=text, epilog=example)(body)
+        # behind the first word of a training command, all words are the command's own, as for `nohup` or `env`
+        settings = {"allow_interspersed_args": self.name not in _OF_COMMANDS}
+        app_of_one_command.command(self.name, cls=_OneCommand, context_settings=settings, help=text, epilog=example)(
+            body
+        )
         command = get_command(app_of_one_command)
         parameters = {str(parameter.name): parameter for parameter in command.params}
         # its study: found by its name, and left out where only one study has results
@@ -125,35 +129,13 @@ class Deferred(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return typer's context of the imported command, with the options of the line read.
 
-        Raises TunerError where the training command is typed without `--` before it, or the name of a study stands in
-        its place.
+        Raises StudyError where the name of a study stands in place of the training command.
         """
         args = with_present_names(str(self.name), args)
-        words = list(args)  # parsing takes words away
-        if self.name in _OF_COMMANDS and words and _is_study(words[0]):
-            instead = shlex.join(["tuner", "optimize" if self.name == "init" else self.name, "--study", *words])
-            raise StudyError(f"{words[0]} is the name of a study, and no program: `{instead}`")
-        try:
-            return self.command.make_context(info_name, args, parent=parent, **extra)
-        except Exception as error:
-            is_unknown_option = hasattr(error, "option_name") and not hasattr(error, "param")  # as typer's NoSuchOption
-            place = self._place_of_program(words)
-            option = str(getattr(error, "option_name", ""))
-            is_behind = any(word.partition("=")[0] == option for word in words[place:])
-            if self.name in _OF_COMMANDS and is_unknown_option and "--" not in words and is_behind:
-                instead = shlex.join(["tuner", str(self.name), *words[:place], "--", *words[place:]])
-                raise TunerError(
-                    f"tuner has no option {option}; the command to tune comes after `--`: `{instead}`"
-                ) from error
-            raise
-
-    def _place_of_program(self, words: Sequence[str]) -> int:
-        """Return the place of the first word that is no option of tuner, nor the value of one."""
-        switches = {name for option in self.command.params if getattr(option, "is_flag", False) for name in option.opts}
-        place = 0
-        while place < len(words) and words[place].startswith("-"):
-            place += 1 if words[place] in switches or "=" in words[place] else 2
-        return place
+        if self.name in _OF_COMMANDS and args and _is_study(args[0]):
+            instead = shlex.join(["tuner", "optimize" if self.name == "init" else self.name, "--study", *args])
+            raise StudyError(f"{args[0]} is the name of a study, and no program: `{instead}`")
+        return self.command.make_context(info_name, args, parent=parent, **extra)
 
 
 @cache

@@ -294,5 +294,23 @@ def cards_to_name(devices: str, exported: str | None) -> str:
     places = devices.split(",")
     if not all(map(str.isdigit, places)) or places == [str(place) for place in range(len(places))]:
         return ""
-    shown = exported.replace(" ", "").split(",") if exported else []
+    shown = _cards_in(exported)
     return ",".join(shown[int(place)] if int(place) < len(shown) else place for place in places)
+
+
+def named_devices(cards: str, exported: str | None) -> str:
+    """Return the devices of a study whose command sets CUDA_VISIBLE_DEVICES to some cards; see `cards_to_name`.
+
+    Raises DeviceError for cards that are not named by number, and for one that the exported variable hides.
+    """
+    names, shown = _cards_in(cards), _cards_in(exported)
+    if not all(map(str.isdigit, names)):
+        raise DeviceError(f"{VISIBLE_CARDS}={cards} in the command: name cards by their numbers, such as 2,3")
+    if hidden := [name for name in names if shown and name not in shown]:
+        raise DeviceError(f"the exported {VISIBLE_CARDS}={exported} hides card {hidden[0]} of the command")
+    return ",".join(str(shown.index(name)) if shown else name for name in names)
+
+
+def _cards_in(variable: str | None) -> list[str]:
+    """Return the names of the cards in a value of CUDA_VISIBLE_DEVICES; empty without a value."""
+    return [name.strip() for name in variable.split(",")] if variable else []

@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.count import ProcessCounts
-from tuner.devices.found import VISIBLE_CARDS
+from tuner.devices.found import VISIBLE_CARDS, named_devices
 from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
@@ -164,26 +164,19 @@ def _may_be_narrowed(asked: str, found: str) -> bool:
 def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
     """Return what the options say, with the cards that a typed CUDA_VISIBLE_DEVICES names as the devices.
 
-    A study names cards by their places in an exported CUDA_VISIBLE_DEVICES, if there is one. Raises StudyError where
-    the command names cards otherwise than by number, or hidden ones, and where `--devices` names other ones.
+    Raises StudyError where `--devices` names other ones, and DeviceError for cards that cannot be taken.
     """
     cards = typed.env.get(VISIBLE_CARDS)
     if cards is None:
         return wanted
     if cards in {"", "-1"}:  # it hides all cards
         return replace(wanted, devices=wanted.devices or f"cpu:{ranks(typed.words) or 1}")
-    if not re.fullmatch(r"\d+(,\d+)*", cards):
-        raise StudyError(f"{VISIBLE_CARDS}={cards} in the command: name cards by their numbers, such as 2,3")
-    if exported := os.environ.get(VISIBLE_CARDS):
-        shown = exported.replace(" ", "").split(",")
-        if hidden := [card for card in cards.split(",") if card not in shown]:
-            raise StudyError(f"the exported {VISIBLE_CARDS}={exported} hides card {hidden[0]} of the command")
-        cards = ",".join(str(shown.index(card)) for card in cards.split(","))
-    if wanted.devices not in {None, cards}:
+    devices = named_devices(cards, os.environ.get(VISIBLE_CARDS))
+    if wanted.devices not in {None, devices}:
         raise StudyError(
             f"the command has {VISIBLE_CARDS}={cards}, and --devices is {wanted.devices}; leave one of them out"
         )
-    return replace(wanted, devices=cards)
+    return replace(wanted, devices=devices)
 
 
 def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:

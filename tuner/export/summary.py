@@ -99,10 +99,7 @@ class CaseSummary:
         """
         if self.best is None:
             return None
-        is_same_rung = self.default and rung_of(self.default.config, self.ladder) == rung_of(
-            self.best.config, self.ladder
-        )
-        if is_same_rung:
+        if self.default and rung_of(self.default.config, self.ladder) == rung_of(self.best.config, self.ladder):
             return self.gain.times if self.gain else None
         return self.best.vs_default
 

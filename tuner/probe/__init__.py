@@ -64,7 +64,7 @@ from tuner.probe.result import (
     unlaunched,
     unreadable,
 )
-from tuner.probe.series import DeviceSeries, SamplingRecorder, read_series
+from tuner.probe.series import SERIES_FILE, DeviceSeries, SamplingRecorder, read_series
 from tuner.probe.session import Sessions
 from tuner.probe.steady import (
     FULL_PCT,

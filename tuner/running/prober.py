@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from tuner import probe
@@ -110,7 +109,7 @@ class RealProber:
             self.close()
         self._tell_survivors()
         if plan.protects_files:
-            _remove_saved(plan.slot.out_dir)
+            _remove_saved(plan.slot)
         return self._with_nodes(result)
 
     def _warn_of_files(self, plan: probe.ProbePlan) -> None:
@@ -160,17 +159,17 @@ class RealProber:
         return has_leaked(occupancy, self._after_first_run)
 
 
-def _remove_saved(out_dir: Path) -> None:
+def _remove_saved(slot: probe.Slot) -> None:
     """Remove the large files that a trainer has left in its probe's folder: checkpoints of all trials fill a disk.
 
     The tuner's own files stay.
     """
     most_bytes = 1 << 20  # chosen: a table or a log is smaller
-    own_names = {"console.log", "devices.csv", "progress.jsonl"}
+    own_names = {slot.console.name, slot.progress.name, slot.counts.name, probe.SERIES_FILE}
     with suppress(OSError):  # a process that outlives its probe may take files away
-        for path in out_dir.rglob("*"):
-            is_of_tuner = path.name in own_names or "counts" in path.relative_to(out_dir).parts
-            if not is_of_tuner and path.is_file() and path.lstat().st_size > most_bytes:
+        for path in slot.out_dir.rglob("*"):
+            is_of_trainer = own_names.isdisjoint(path.relative_to(slot.out_dir).parts)
+            if is_of_trainer and path.is_file() and path.lstat().st_size > most_bytes:
                 path.unlink()
 
 
