@@ -377,8 +377,9 @@ def test_a_study_in_the_place_of_a_command(tuner: Tuner, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["optimize", "init", "doctor"])
 def test_a_training_command_without_dashes_before_it(tuner: Tuner, command: str) -> None:
-    answer = tuner(command, "train.py", "--batch-size", "32")
-    refused(answer, "no option --batch-size", f"tuner {command} -- train.py --batch-size 32")
+    behind = tuner(command, "--devices", "cpu:1", "nonesuch", "--batch-size", "32")  # an option of the command
+    refused(behind, "no program", "nonesuch")
+    assert behind == tuner(command, "--devices", "cpu:1", "--", "nonesuch", "--batch-size", "32")
     code, _, err = tuner(command, "--batch-sise", "32")
     assert (code, "No such option" in err) == (2, True)
 
