@@ -45,3 +45,4 @@ def test_two_cases_are_comparable_whenever_their_tables_were_recorded() -> None:
 def test_a_pruner_that_stops_nothing_is_left_out() -> None:
     assert as_of_now({"pruner": {"name": "none"}, "space": {}}) == {"space": {}}
     assert as_of_now({"pruner": {"name": "median"}}) == {"pruner": {"name": "median"}}
+    assert as_of_now({"pruner": {"name": "median", "margin_pct": 15.0}}) == {"pruner": {"name": "median"}}

@@ -20,7 +20,7 @@ from tuner.errors import StudyError
 from tuner.export import beside_here, has_study, printable
 from tuner.records.urls import DATABASE, REPLAYED, database_url
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
+from tuner.study import StudySpec, is_known, load, names, stands_in
 
 Text = TypeVar("Text", str, list[str])
 Answer = TypeVar("Answer")
@@ -101,7 +101,7 @@ TABLES = "tables"
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:
-    """Return a study, after printing whether its fallback stands in for it, and which of its keys have no effect.
+    """Return a study, after printing whether its fallback stands in for it.
 
     `to_show`: see `load`. Raises StudyError.
     """
@@ -156,15 +156,12 @@ def searched_study(spec: StudySpec, asked_for: str) -> str:
 
 
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
-    """Yield a line if `spec` is the fallback of the study `asked_for`, and one about keys that have no effect."""
+    """Yield a line if `spec` is the fallback of the study `asked_for`."""
     if stands_in(spec, asked_for):
         yield (
             f"{asked_for}: trainer.root is empty (is MIMICKIT_ROOT set?); "
             f"its fallback {spec.name} stands in, and the results are stored under the fallback's name"
         )
-    if keys := without_effect(asked_for):
-        instead = "; ".join(f"`{key}`: {RETIRED[key]}" for key in keys)
-        yield f"warning: {spec.name} has keys without effect; take out {instead}"
 
 
 def as_words(options: Mapping[str, object]) -> list[str]:

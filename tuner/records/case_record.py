@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tuner.probe import MOST
 from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, STOPPED, record_of, storable
-from tuner.study import FILES, LADDER, RETIRED, BatchFit, Case, Config, masked_trainer
+from tuner.study import FILES, LADDER, BatchFit, Case, Config, PrunerSpec, masked_trainer
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
 """What is told of a search that a person, a limit of time or a crash has stopped."""
@@ -31,13 +31,13 @@ def comparable(identity: Mapping[str, Any]) -> list[Any]:
 def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity without the settings of older versions that nothing reads any more, to compare it with now.
 
-    These are the settings of the pruner called `none`, and the pruner's retired keys.
+    These are the settings of the pruner called `none`, and keys that a pruner no longer has.
     """
     settings = {name: setting for name, setting in identity.items() if name != "pruner"}
     pruner = _part(identity, "pruner")
     if pruner.get("name") == "none":
         return settings
-    in_use = {key: value for key, value in pruner.items() if f"pruner.{key}" not in RETIRED}
+    in_use = {key: value for key, value in pruner.items() if key in PrunerSpec.model_fields}
     return {**settings, "pruner": in_use} if in_use else settings
 
 

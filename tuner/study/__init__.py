@@ -36,7 +36,6 @@ from tuner.study.spec import (
     MOST_HOURS,
     NAME,
     RANKS,
-    RETIRED,
     TRAINING_HOURS,
     Constraint,
     EnvironmentSpec,
@@ -69,6 +68,5 @@ from tuner.study.study_file import (
     read_prices,
     stands_in,
     unmatched,
-    without_effect,
 )
 from tuner.study.variables import escaped, expanded, is_expansion, looked_up, parts, referring, refers

@@ -211,18 +211,6 @@ class TrainerSpec(Strict):
         return tuple(map(str, command)) if isinstance(command, list | tuple) else ()
 
 
-RETIRED = {
-    "probe.target_error_pct": "a probe is precise enough at 1 point of utilisation, or 1 % of samples/s",
-    "probe.idle_seconds": "a probe waits at most 30 s for idle cards",
-    "probe.grace_seconds": "a probe ends 5 s after the death of a rank",
-    "search.certainty": "`search.training_hours` says when a search ends",
-    "search.confirm_alone": "a confirmation always waits until no other probe runs on its machine",
-    "slurm.tasks": "a job is one task that sees all its GPUs, because the trainer starts its own ranks",
-    "pruner.margin_pct": "`hyperband_patient` stops only a probe that stays 15 % below the best",
-}
-"""Path of a key that study files of older versions had → what holds instead."""
-
-
 class ProbeSpec(Strict):
     """The limits of one probe."""
 
@@ -273,14 +261,6 @@ class ProbeSpec(Strict):
     def longest_start_s(self) -> float:
         """The most seconds that a trainer may take before its first iteration."""
         return min(self.start_up_silence_seconds, self.max_seconds)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_retired(cls, given: Any) -> Any:
-        """Return the limits without keys of older versions, which recorded tables have."""
-        if not isinstance(given, dict):
-            return given
-        return {key: value for key, value in given.items() if f"probe.{key}" not in RETIRED}
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> "ProbeSpec":

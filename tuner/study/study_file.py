@@ -22,7 +22,7 @@ from tuner.errors import StudyError
 from tuner.study.keys import literal_keys
 from tuner.study.launches import with_launches
 from tuner.study.parameter import IN_WORDS
-from tuner.study.spec import RETIRED, Override, Prices, StudySpec
+from tuner.study.spec import Override, Prices, StudySpec
 from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024
@@ -274,39 +274,10 @@ def stands_in(spec: StudySpec, study: str) -> bool:
     return study != spec.name and load(study, fall_back=False, to_show=True).name != spec.name
 
 
-def without_effect(study: str) -> list[str]:
-    """Return the keys in a study's file that older versions had and that change nothing now; none without the file."""
-    try:
-        own = load(study, fall_back=False, to_show=True)
-        raw = read_mapping(find(own.fallback if own.fallback and not own.trainer.root else study))
-    except StudyError:
-        return []
-    present: set[str] = set()
-    for section in _sections(raw):
-        for part, keys in section.items():
-            if isinstance(keys, dict):
-                present |= {f"{part}.{key}" for key in keys}
-    return [path for path in RETIRED if path in present]
-
-
-def _sections(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the mappings of a study file that may have sections such as `probe`: the file itself and its overrides."""
-    overrides = raw.get("overrides")
-    if not isinstance(overrides, list):
-        return [raw]
-    return [raw, *(override for override in overrides if isinstance(override, dict))]
-
-
 def _load_file(path: Path, environ: Mapping[str, str], to_show: bool) -> StudySpec:
-    """Return the study of a file, without the keys that only older versions had. Raises StudyError with all errors."""
+    """Return the study of a file. Raises StudyError with all errors."""
     errors: list[str] = []
     raw = _expand(read_mapping(path), environ, "", errors, to_show=to_show)
-    for section in _sections(raw):
-        for path_of_key in RETIRED:
-            part, _, key = path_of_key.partition(".")
-            keys = section.get(part)
-            if isinstance(keys, dict):
-                keys.pop(key, None)
     raw.setdefault("name", path.stem)
     try:
         raw = with_launches(raw)
