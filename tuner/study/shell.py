@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 
 from tuner.study.variables import TextPart, parts
 
@@ -16,18 +15,6 @@ _ESCAPE = re.compile(r"\\(?:x(?P<byte>[0-9a-f]{2})|(?P<letter>[nt\\]))")
 """A character as `$'…'` spells it."""
 _WORD = re.compile(r"""\$'(?P<escaped>(?:[^'\\]|\\.)*)'|(?P<usual>(?:[^\s'"]|'[^']*'|"[^"]*")+)|(?P<stray>\S)""")
 """A word of a line of `literal_line`, in either quoting, or a quote that is not closed."""
-_SPECIAL = re.compile(
-    r"(?:if|then|elif|else|fi|do|done|case|esac|while|until|for|select|function|time|coproc|in)$"
-    r"|[A-Za-z_]\w*(?=\+?=)"
-)
-"""What a shell takes for its own syntax or for a variable where a program is named, unless it is quoted."""
-_SET_BY_BASH = frozenset(
-    (
-        *("UID", "EUID", "PPID", "GROUPS", "BASHOPTS", "SHELLOPTS", "BASHPID", "BASH_VERSINFO", "DIRSTACK", "FUNCNAME"),
-        *("HISTCMD", "LINENO", "RANDOM", "SECONDS", "SRANDOM", "EPOCHSECONDS", "EPOCHREALTIME", "_"),
-    )
-)
-"""Variables that bash sets itself, or refuses to set."""
 
 
 def literal_word(text: str) -> str:
@@ -88,13 +75,8 @@ def shell_split(text: str) -> tuple[str, ...]:
 
 def shell_word(text: str) -> str:
     """Return a text with references as one word of a shell script, which looks up the variables."""
-    pieces: list[str] = []
-    for are_references, run in groupby(parts(text), key=lambda part: part.is_reference):
-        if are_references:
-            pieces += map(_reference, run)
-        else:
-            pieces.append(literal_word("".join(part.literal for part in run)))
-    return "".join(pieces) or literal_word("")  # an empty word needs quotes
+    words = [_reference(part) if part.is_reference else literal_word(part.literal) for part in parts(text)]
+    return "".join(words) or literal_word("")  # an empty word needs quotes
 
 
 def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
@@ -104,59 +86,20 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
     """
     assigned = variables or {}
     line = [f"{name}={shell_word(text)}" for name, text in assigned.items()]
-    if _needs_env_program(assigned):
-        line.insert(0, "env")
-    command = [shell_word(text) for text in words]
-    if command and (special := _SPECIAL.match(command[0])):  # only in quotes, a shell takes it for a program's name
-        end = len(command[0]) if _BARE.fullmatch(command[0]) else special.end()
-        command[0] = f"'{command[0][:end]}'{command[0][end:]}"  # what follows may have quotes of its own
-    return " ".join([*line, *command])
-
-
-def _needs_env_program(assigned: Mapping[str, str]) -> bool:
-    """Return whether a command line must begin with the program `env`, which sets the variables in place of the shell.
-
-    `assigned` maps each variable to its text, which may refer to others as `${A}`. A shell would set them wrongly
-    where:
-
-    - bash does not let a command set the variable, such as `UID`;
-    - a text refers to a variable that the same line sets. In `A=new B="$A" command`, bash gives `B` the value `new`,
-      but `B` must get the value that `A` had before the line.
-    """
-    set_before: set[str] = set()  # by the same line
-    for name, text in assigned.items():
-        if name in _SET_BY_BASH or any(part.is_reference and part.name in set_before for part in parts(text)):
-            return True
-        set_before.add(name)
-    return False
+    names_before = [(text, list(assigned)[:place]) for place, text in enumerate(assigned.values())]
+    if any(part.is_reference and part.name in names for text, names in names_before for part in parts(text)):
+        line.insert(0, "env")  # in `A=new B="$A" command`, bash itself would give `B` the value `new`
+    return " ".join([*line, *map(shell_word, words)])
 
 
 def _reference(part: TextPart) -> str:
     """Return a reference in double quotes, so that a shell does not split the value."""
     if part.default is None:
         return f'"{part.source}"'
-    runs = groupby(part.default, key=_is_unquotable)
-    default = "".join(_in_default("".join(run), is_unquotable) for is_unquotable, run in runs)
+    default = re.sub(r'[\\"`$]', r"\\\g<0>", part.default)
+    # an apostrophe and an exclamation mark have no spelling of their own between double quotes
+    default = re.sub("['!]", lambda match: rf"$(printf \\{ord(match[0]):03o})", default)
     return f'"${{{part.name}:-{default}}}"'
-
-
-def _is_unquotable(character: str) -> bool:
-    """Return whether a character cannot stand in the default of a reference, not even behind a backslash.
-
-    The whole reference stands in double quotes.
-    """
-    return character in "'!" or not (character.isprintable() or character == "\n")
-
-
-def _in_default(text: str, is_unquotable: bool) -> str:
-    """Return a part of a reference's default in a form that gives it back inside double quotes.
-
-    Unquotable characters are printed by their bytes; others have a backslash where they need one.
-    """
-    if is_unquotable:
-        octal = "".join(rf"\\{byte:03o}" for byte in os.fsencode(text))
-        return f"$(printf {octal})"
-    return re.sub(r'[\\"`$]', r"\\\g<0>", text)
 
 
 def _with_escape(character: str) -> str:
