@@ -53,7 +53,7 @@ def globs_of(options: Iterable[str]) -> list[str]:
 def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     """Return the trainable cases that any of the `patterns` matches, in case order.
 
-    A pattern is a glob over names, or the name of an argument file, such as `args/amp_toy_args.txt`.
+    A pattern is a glob over names, or the path of an argument file: `args/amp_toy_args.txt` is that of `amp_toy`.
 
     Raises StudyError naming every pattern that matches no trainable case.
     """
@@ -61,7 +61,9 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
     chosen: set[str] = set()
     without_match: list[str] = []
     for pattern in patterns:
-        matched = {name for name in trainable if any(fnmatchcase(name, glob) for glob in _globs(pattern))}
+        glob = pattern.removesuffix(".txt")
+        of_file = glob.rpartition("/")[2].removesuffix("_args")
+        matched = {name for name in trainable if fnmatchcase(name, glob) or fnmatchcase(name, of_file)}
         chosen |= matched
         if not matched:
             without_match.append(pattern)
@@ -72,16 +74,6 @@ def select(cases: Sequence[Case], patterns: Iterable[str]) -> list[Case]:
             f"this trainer knows {shorten(known, 200, placeholder=' …')} (`tuner cases` lists them)"
         )
     return [case for name, case in trainable.items() if name in chosen]
-
-
-def _globs(pattern: str) -> tuple[str, str]:
-    """Return two globs over the names of cases: a pattern itself, and the case that it names as an argument file.
-
-    For `args/amp_toy_args.txt`, the second is `amp_toy`.
-    """
-    path = pattern.removesuffix(".txt")
-    file_name = path.rpartition("/")[2]
-    return path, file_name.removesuffix("_args")
 
 
 def lending_order(cases: Sequence[Case]) -> list[Case]:

@@ -80,10 +80,6 @@ def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{before}{key}.")
         elif isinstance(value, bool | int | float | str):
-            yield f"{before}{key}", _plain(value)
-
-
-def _plain(value: bool | int | float | str) -> Value:
-    """Return a value as one of Python's own types; `round_trip` returns subclasses that keep quotes and digits."""
-    kinds = (bool, int, float, str)  # bool first, because true and false are integers, too
-    return next(kind(value) for kind in kinds if isinstance(value, kind))
+            # one of Python's own types: `round_trip` returns subclasses that keep quotes and digits
+            kind = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))  # bool is an int, too
+            yield f"{before}{key}", kind(value)

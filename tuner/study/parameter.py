@@ -385,11 +385,16 @@ def ladder_name(space: Mapping[str, ParameterSpec]) -> str | None:
 
 def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
     """Return a space as it is. Raises ValueError for the first parameter that does not fit the others."""
-    if (ladder := ladder_name(space)) is not None:
-        _check_rungs(ladder, space[ladder])
+    ladder = ladder_name(space)
     for name, spec in space.items():
+        if name == ladder and spec.range is not None:
+            raise ValueError(f"{name} must be a ladder or choices, not a range")
         if spec.batch and name == LADDER:
             raise ValueError(f"{LADDER}: write `ladder: auto`; `auto` alone stands for a batch size")
+        if name == ladder and (wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]):
+            raise ValueError(
+                f"{name}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
+            )
         for condition in spec.when:
             if condition not in space:
                 raise ValueError(f"{name}: condition on unknown parameter {condition!r}; known: {', '.join(space)}")
@@ -400,16 +405,6 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
         )
     in_order(space)  # raises for a cycle
     return space
-
-
-def _check_rungs(name: str, spec: ParameterSpec) -> None:
-    """Raise ValueError where the values of the ladder are not whole numbers of at least 1."""
-    if spec.range is not None:
-        raise ValueError(f"{name} must be a ladder or choices, not a range")
-    if spec.batch is None and (wrong := [rung for rung in spec.values if not isinstance(rung, int) or rung < 1]):
-        raise ValueError(
-            f"{name}: {wrong[0]!r} is not a whole number of at least 1; write rungs such as [256, 512, 1024]"
-        )
 
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"

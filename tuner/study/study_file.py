@@ -167,18 +167,13 @@ _IN_WORDS = {
 def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> list[str]:
     """Return one message per error, in the file's order: its path, what is wrong, and which value was found.
 
-    The paths begin with the keys `above`.
+    The paths begin with the keys `above`. A list that only seems too short, because pydantic does not count its wrong
+    members, is left out.
     """
-    return [_complaint(part, model, above) for part in _without_consequences(error.errors())]
-
-
-def _without_consequences(parts: Sequence[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """Return the errors without those that follow from others: a list that seems too short because a member is wrong.
-
-    Pydantic does not count a member with an error.
-    """
+    parts = error.errors()
     with_error_inside = {part["loc"][:depth] for part in parts for depth in range(len(part["loc"]))}
-    return [part for part in parts if part["type"] != "too_short" or part["loc"] not in with_error_inside]
+    own = [part for part in parts if part["type"] != "too_short" or part["loc"] not in with_error_inside]
+    return [_complaint(part, model, above) for part in own]
 
 
 def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:
@@ -450,16 +445,9 @@ def price_of_all(prices: Prices, devices: Iterable[tuple[str, str]], where: obje
     `devices` are pairs of a machine's name, which may be empty, and a device's model. `where`: what has the prices.
     Raises StudyError for devices that it has no price of.
     """
-    total = 0.0
-    missing: dict[str, str] = {}  # the device in words → its model
-    for machine, model in devices:
-        price = prices.of(machine, model)
-        if price is None:
-            in_words = f"{model!r} (of {machine})" if machine else repr(model)
-            missing[in_words] = model
-        else:
-            total += price
-    if missing:
-        model = next(iter(missing.values()))
-        raise StudyError(f"{where} has no price of {', '.join(missing)}; add a line `{model}: PRICE` below `per_hour:`")
-    return total
+    wanted = list(devices)
+    price_of = {(machine, model): prices.of(machine, model) for machine, model in wanted}
+    if missing := [device for device, price in price_of.items() if price is None]:
+        in_words = ", ".join(f"{model!r} (of {machine})" if machine else repr(model) for machine, model in missing)
+        raise StudyError(f"{where} has no price of {in_words}; add a line `{missing[0][1]}: PRICE` below `per_hour:`")
+    return sum(price_of[device] or 0.0 for device in wanted)
