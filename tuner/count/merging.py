@@ -105,6 +105,8 @@ class Merger:
         by_module = growth(leads, MODULE.count, last["steps"])
         flops = [process.flops for process in self.trainers]
         flops_are_known = per_step > 0 and None not in flops and witness != ENVIRONMENTS
+        newest = [process.points[-1] for process in self.trainers]
+        retries = [point["alloc_retries"] for point in newest if "alloc_retries" in point]  # of ranks with a card
         batches_name = "loader.batches" if lead.is_fed else "forwards"
         return TrainingCounts(
             signature=self._signature(per_step),
@@ -115,18 +117,9 @@ class Merger:
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
-            steps_per_pass=steps_per_pass(lead),
-            skipped=last.get("skipped", 0),
-            compiled=bool(lead.start.get("compiled")),
             torch=str(lead.start.get("torch", "")),
-            reserved_mib=max(self._allocator_counts("reserved_mib"), default=None),
-            alloc_retries=sum(retries) if (retries := self._allocator_counts("alloc_retries")) else None,
+            alloc_retries=sum(retries) if retries else None,
         )
-
-    def _allocator_counts(self, name: str) -> list[Any]:
-        """Return the newest count `name` of the allocator of each rank with a card."""
-        newest = [process.points[-1] for process in self.trainers]
-        return [point[name] for point in newest if name in point]
 
     def _checked_witness(self) -> Witness | None:
         """Return what counts the samples, chosen once all ranks have begun, and checked at each later call.
@@ -134,6 +127,8 @@ class Merger:
         None before it can be chosen, and where nothing counts them: then `why` says why from then on.
         """
         trainers = self.trainers
+        have_all_begun = bool(trainers) and len(trainers) >= trainers[0].world
+        have_all_begun = have_all_begun and min(process.steps for process in trainers) > BASE_STEP
         error = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
         if error is not None:  # a process has switched its counting of steps off
             self.why, self._witness = error, None
@@ -141,7 +136,7 @@ class Merger:
             self.why = contradiction(self._leads, self._witness)
             if self.why is not None:
                 self._witness = None
-        elif self.why is None and _have_all_begun(trainers):
+        elif self.why is None and have_all_begun:
             self._groups = _groups(trainers)
             answer = witness_or_why(self._leads) if self._groups else "it is not known which ranks share samples"
             if isinstance(answer, str):
@@ -189,13 +184,6 @@ class Merger:
         return _usual_growth(rows_by_forwards) * groups
 
 
-def _have_all_begun(trainers: Sequence[ProcessCounts]) -> bool:
-    """Return whether all ranks of a training have told counts, beyond the base step."""
-    if not trainers or len(trainers) < trainers[0].world:
-        return False
-    return min(process.steps for process in trainers) > BASE_STEP
-
-
 def _precision_in_words(start: Mapping[str, Any], precision: Mapping[str, Any]) -> str:
     """Return the types in which a training computes: `float32, autocast bfloat16, TF32`."""
     types = ", ".join(start.get("types", ()))
@@ -216,18 +204,13 @@ def _pause(lead: ProcessCounts, from_place: int, to_place: int, witness: Witness
         return number(lead.points[to_place], name) - number(lead.points[from_place], name)
 
     if lead.is_fed and grown("loader.passes") >= 1:
-        return {"what": "an epoch's end", "every": steps_per_pass(lead)}
+        last = lead.points[-1]
+        rows, pass_rows = number(last, "loader.rows"), number(last, "loader.size")
+        return {"what": "an epoch's end", "every": lead.steps * pass_rows / rows if rows and pass_rows else None}
     # rollouts run the module without gradients too, and are no evaluations
     if witness != ENVIRONMENTS and grown("evaluates_s") >= least_s:
         return {"what": "an evaluation"}
     return {"what": "a checkpoint"} if grown("saves_s") >= least_s else None
-
-
-def steps_per_pass(lead: ProcessCounts) -> float | None:
-    """Return the optimizer steps of a rank's pass over the data; None where no loader with a length feeds it."""
-    rows = number(lead.points[-1], "loader.rows")
-    pass_rows = number(lead.points[-1], "loader.size")
-    return lead.steps * pass_rows / rows if rows and pass_rows and lead.is_fed else None
 
 
 def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:

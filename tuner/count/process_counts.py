@@ -53,20 +53,15 @@ def as_parameter(name: str) -> str:
 def flags_of(options: Sequence[Mapping[str, Any]]) -> Iterator[Flag]:
     """Yield the flags of a parser's options. An option without a name is left out."""
     for option in options:
-        value = option.get("value")
-        if names := _bare(option.get("names")):
+        if names := [name.lstrip("-") for name in option["names"]]:
             yield Flag(
                 names=tuple(sorted(names, key=len, reverse=True)),
-                choices=tuple(map(str, option.get("choices") or ())),
-                value=None if value is None else str(value),
-                is_switch=bool(option.get("switch")),
-                off=_bare(option.get("off")),
-                typed=bool(option.get("typed")),
+                choices=tuple(map(str, option["choices"] or ())),
+                value=None if option["value"] is None else str(option["value"]),
+                is_switch=option["switch"],
+                off=tuple(name.lstrip("-") for name in option["off"]),
+                typed=option["typed"],
             )
-
-
-def _bare(names: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(str(name).lstrip("-") for name in names or ())
 
 
 @dataclass(slots=True)
@@ -102,27 +97,31 @@ class ProcessCounts:
     """Why parts of the counting have switched themselves off."""
 
     def feed(self, record: Mapping[str, Any]) -> None:
-        """Take one record into account. A record of another form is left out."""
+        """Take one record into account."""
         match record.get("type"):
             case "process":
-                self.argv = tuple(map(str, record.get("argv") or ()))
+                self.argv = tuple(record["argv"])
             case "flags":
-                self._flags_by_parser[str(record.get("parser"))] = tuple(flags_of(record.get("options") or ()))
+                self._flags_by_parser[record["parser"]] = tuple(flags_of(record["options"]))
             case "argv":
                 self.reads_argv = True
             case "file":
-                self.files[str(record.get("path"))] = str(record.get("named_by"))
+                self.files[record["path"]] = record["named_by"]
             case "start":
                 self.start = record  # a later one replaces the optimizer, and its counts go on
-                self.rank, self.world = int(record.get("rank") or 0), int(record.get("world") or 1)
-                self.data_rank, self.parameters = record.get("data_rank"), int(record.get("parameters") or 0)
-            case "count" if self.start and number(record, "steps") > self.steps and number(record, "at_s") > 0:
-                self.points.append(_flattened(record))
-                self.flops = number(record, "flops") or self.flops
-                self.losses |= _by_step(record.get("losses"))
-                self.inputs |= _by_step(record.get("inputs"))
+                self.rank, self.world = record["rank"], record["world"]
+                self.data_rank, self.parameters = record["data_rank"], record["parameters"]
+            case "count" if self.start and record["steps"] > self.steps:
+                counts = dict(record)
+                for part in ("loader", "environments"):
+                    counts |= {f"{part}.{name}": count for name, count in record.get(part, {}).items()}
+                self.points.append(counts)
+                self.flops = record.get("flops") or self.flops
+                # the keys of JSON are texts
+                self.losses |= {int(step): loss for step, loss in record.get("losses", {}).items()}
+                self.inputs |= {int(step): total for step, total in record.get("inputs", {}).items()}
             case "off":
-                self.off.append(f"{record.get('part')}: {record.get('why')}")
+                self.off.append(f"{record['part']}: {record['why']}")
 
     @property
     def flags(self) -> tuple[Flag, ...]:
@@ -175,23 +174,7 @@ def growth(processes: Sequence[ProcessCounts], name: str, step: float) -> float:
     return sum(process.total(name, step) - process.total(name, BASE_STEP) for process in processes)
 
 
-def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with the counts of its loader and its environments beside all others, as `loader.rows`."""
-    flat = dict(record)
-    for part in ("loader", "environments"):
-        flat |= {f"{part}.{name}": count for name, count in (record.get(part) or {}).items()}
-    return flat
-
-
 def number(point: Mapping[str, Any], name: str) -> float:
     """Return a count in a record; 0 where there is no such number."""
     value = point.get(name)
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-
-
-def _by_step(readings: object) -> dict[int, float]:
-    """Return step → number from a part of a record, whose steps are texts in JSON. Other entries are left out."""
-    if not isinstance(readings, Mapping):
-        return {}
-    items = [(step, value) for step, value in readings.items() if isinstance(value, int | float)]
-    return {int(step): float(value) for step, value in items if str(step).isdecimal()}

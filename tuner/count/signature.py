@@ -85,7 +85,10 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
     """Yield the differences in the parts of `PARTS`, in their order, without the loss."""
     if batch := _batch_difference(own, changed):
         yield batch
-    if own.sample and changed.sample and not _same_sample(own.sample, changed.sample):
+    # forms such as `3x224x224 float32`, whose size `?` equals any size
+    sizes = zip_longest(re.split("[x ]", own.sample), re.split("[x ]", changed.sample))
+    are_alike = all(first == second or "?" in (first, second) for first, second in sizes)
+    if own.sample and changed.sample and not are_alike:
         yield Difference(part="sample", own=own.sample, changed=changed.sample)
     if not _same_model(own, changed):
         yield Difference(part="model", own=f"{own.parameters:,}", changed=f"{changed.parameters:,}")
@@ -109,12 +112,6 @@ def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
         if abs(changed_samples - own_samples) > 0.02 * own_samples:  # an epoch's last batch may be smaller (chosen)
             return Difference(part="batch", own=f"{own_samples:g}", changed=f"{changed_samples:g}", what=what)
     return None
-
-
-def _same_sample(own: str, changed: str) -> bool:
-    """Return whether two forms of a sample, such as `3x224x224 float32`, are equal; the size `?` equals any size."""
-    pairs = zip_longest(re.split("[x ]", own), re.split("[x ]", changed))
-    return all(first == second or "?" in (first, second) for first, second in pairs)
 
 
 def _same_model(own: Signature, changed: Signature) -> bool:
@@ -176,14 +173,6 @@ class TrainingCounts:
     """How many groups of ranks train on samples of their own."""
     passes: int | None = None
     """The passes over the data that are over."""
-    steps_per_pass: float | None = None
-    """The optimizer steps of a pass over the data; None where no loader with a length feeds the training."""
-    skipped: int = 0
-    """The steps that a gradient scaler has skipped."""
-    compiled: bool = False
-    """Whether a part of the trained module is compiled."""
-    reserved_mib: float | None = None
-    """The allocator's peak on the card where it is largest; None without a card."""
     torch: str = ""
     """The version of torch; empty where it is unknown."""
     alloc_retries: int | None = None
