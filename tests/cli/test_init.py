@@ -146,15 +146,11 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
             ["--search", "n=1,2", "--", "sh", "-c", "echo 'no data: fetch it first'; exit 3"],
             ["exit code 3: no data: fetch"],
         ),
-        (
-            ["--search", "n=1,2", "--", "sh", "-c", "read answer || { echo 'not a tty' && exit 1; }"],
-            ["needs a terminal"],
-        ),
         (["--search", "n=1,2", "--", "sh", "-c", "exit 0"], ["ended by itself", "train for longer"]),
     ],
     ids=[
         *("nothing", "preset", "variables alone", "no dashes", "option", "no program"),
-        *("script", "no flag", "fails", "terminal", "ends"),
+        *("script", "no flag", "fails", "ends"),
     ],
 )
 def test_a_command_that_cannot_be_tuned_is_refused(tuner: Tuner, arguments: list[str], words: list[str]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -15,6 +14,9 @@ from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanc
 from tuner.errors import StudyError
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
 from tuner.trainers.config_files import is_named, named_files
+
+SWITCH_VALUES = {"true", "false", "on", "off", "yes", "no"}
+"""The values of a flag that is on or off."""
 
 
 def searches(
@@ -64,8 +66,7 @@ def check_searches(asked: Sequence[str], known: Known) -> None:
         if ":" in flag:
             _check_file(text, known.words)
         if values and ".." not in values:
-            setting = known.setting(flag)
-            _named_values(flag, values, setting and _value_of_text(setting.value))  # raises for a value that is wrong
+            _named_values(flag, values)  # raises for a value that is wrong
 
 
 def _check_file(text: str, words: Sequence[str]) -> None:
@@ -111,35 +112,31 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     if not equals:
         return _with_usual_values(flag, setting, known)
     # `amp=true,false`, of a flag that the command has without a value or not at all
-    if setting is None and _are_switch_values(values):
+    if setting is None and {value.strip().lower() for value in values.split(",")} <= SWITCH_VALUES:
         as_in_script = as_switch(in_script, known) if in_script else None
         plain = SearchedFlag(flag=flag, values=(False, True), current=f"--{flag}" in known.words, is_switch=True)
         return as_in_script or plain
-    current = _value_in_use(in_script, setting)
+    current = _value_of_text(in_script.value) if in_script and in_script.value else None
+    if setting:  # a typed placeholder is no value
+        current = None if setting.value == f"{{{setting.parameter}}}" else _value_of_text(setting.value)
     # `num_envs=256..65536`
     if ".." in values:
         own_size = {current} if isinstance(current, int) and current > 0 else set[int]()
         sizes = tuple(sorted({*_doublings_between(flag, values), *own_size}))
         return SearchedFlag(flag=flag, values=sizes, current=current, auto=as_parameter(flag) == LADDER)
     # `num_workers=0,2,4`
-    named = _named_values(flag, values, current)
+    named = _named_values(flag, values)
     all_values = named if current is None or current in named else (current, *named)
     return SearchedFlag(flag=flag, values=all_values, current=current)
 
 
-class _NamedFlag(NamedTuple):
-    """The flag that a `--search` names."""
+def _named_flag(text: str, known: Known) -> tuple[str, Flag | None, Setting | None]:
+    """Return the flag that a `--search` names, by its name, as the script has it, and as the command sets it.
 
-    flag: str
-    """Its name as the script spells it, or else as the person does."""
-    in_script: Flag | None
-    """The script's own flag; None where the script is not known to have it, or the command has its placeholder."""
-    setting: Setting | None
-    """The value that the command gives it; None where the command does not name it."""
-
-
-def _named_flag(text: str, known: Known) -> _NamedFlag:
-    """Return the flag that a `--search` names. Raises StudyError for a flag that the script does not have."""
+    The name is spelled as in the script, or else as the person spells it. There is no flag of the script where it is
+    not known to have it, or where the command has its placeholder. Raises StudyError for a flag that the script does
+    not have.
+    """
     flag = text.partition("=")[0].lstrip("-")
     has_placeholder = _has_placeholder(known, flag)
     of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
@@ -150,7 +147,7 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
         names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
         read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
         raise StudyError(f"--search {text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
-    return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
+    return in_script.names[0] if in_script else flag, in_script, setting
 
 
 def check_names(asked: Sequence[str], known: Known) -> None:
@@ -171,23 +168,6 @@ def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> Sear
     if setting is None or not setting.value.isdecimal():
         raise StudyError(f"--search {flag}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024")
     return with_sizes(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
-
-
-def _are_switch_values(values: str) -> bool:
-    """Return whether a text names nothing but on and off."""
-    words = {"true", "false", "on", "off", "yes", "no"}
-    return {value.strip().lower() for value in values.split(",")} <= words
-
-
-def _value_in_use(in_script: Flag | None, setting: Setting | None) -> Value | None:
-    """Return the value of a flag that a command uses: the typed one, or else the script's default; None if unknown.
-
-    A typed placeholder is no value.
-    """
-    if setting:
-        is_placeholder = setting.value == f"{{{setting.parameter}}}"
-        return None if is_placeholder else _value_of_text(setting.value)
-    return _value_of_text(in_script.value) if in_script and in_script.value else None
 
 
 def _doublings_between(flag: str, values: str) -> tuple[int, ...]:
@@ -295,14 +275,13 @@ def _value_of_text(text: str) -> Value:
     return text if number is None or _complaint("", [number]) else number
 
 
-def _named_values(flag: str, text: str, current: Value | None) -> tuple[Value, ...]:
+def _named_values(flag: str, text: str) -> tuple[Value, ...]:
     """Return the values of a flag that a `--search` lists with commas between, each once.
 
-    `current` is the flag's value in the command; None where it is unknown. Raises StudyError for a value that the flag
-    cannot have.
+    Raises StudyError for a value that the flag cannot have.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
-    values = tuple(dict.fromkeys(_value_of_word(flag, word, current) for word in words))
+    values = tuple(dict.fromkeys(_value_of_word(flag, word) for word in words))
     if complaint := _complaint(flag, values):
         raise StudyError(complaint)
     return values
@@ -317,40 +296,23 @@ def _complaint(flag: str, values: Sequence[Value]) -> str | None:
     return None
 
 
-def _value_of_word(flag: str, word: str, current: Value | None) -> Value:
+def _value_of_word(flag: str, word: str) -> Value:
     """Return the value of a flag that a word names: a number, or else the word itself.
 
-    `current` is the flag's value in the command; None where it is unknown. Raises StudyError for a word that is not a
-    value of the flag, or looks like a misspelt number.
+    Raises StudyError for a word that is not a value of the flag, or is a number in a spelling that programs do not
+    read: `50'000`, `050`, other digits, `inf`.
     """
-    number = _number(word)
-    least = _least_allowed(flag)  # None for a flag that is no size
-    if least is not None and (not isinstance(number, int) or number < least):
-        raise StudyError(f"{flag}={_cut(word)}: write whole numbers of at least {least}, with commas between them")
+    number, shown = _number(word), word if len(word) <= 60 else f"{word[:60]}…"
+    is_size = any(role.has(flag) for role in (Role.WORKERS, Role.BATCH, Role.ENVIRONMENTS))
+    least = 0 if Role.WORKERS.has(flag) else 1
+    if is_size and (not isinstance(number, int) or number < least):
+        raise StudyError(f"{flag}={shown}: write whole numbers of at least {least}, with commas between them")
     if not word.isprintable():
-        raise StudyError(f"{flag}={_cut(word)!r} has control characters")
-    if number is None and _is_meant_as_number(word, current):
-        raise StudyError(f"{flag}={_cut(word)}: write numbers as 50000, 0.5 or 1e-4, with commas between them")
+        raise StudyError(f"{flag}={shown!r} has control characters")
+    other_spelling = r"[+-]?\d[\d'_\s]*(?:\.\d*)?|[+-]?(?:inf|infinity|nan)"
+    if number is None and re.fullmatch(other_spelling, word, re.IGNORECASE):
+        raise StudyError(f"{flag}={shown}: write numbers as 50000, 0.5 or 1e-4, with commas between them")
     return word if number is None else number
-
-
-def _least_allowed(flag: str) -> int | None:
-    """Return the smallest number that a size or a number of workers may have; None for any other flag."""
-    if Role.WORKERS.has(flag):
-        return 0
-    return 1 if Role.BATCH.has(flag) or Role.ENVIRONMENTS.has(flag) else None
-
-
-def _is_meant_as_number(word: str, current: Value | None) -> bool:
-    """Return whether a word is a number in a spelling that programs do not read: `50'000`, `050`, other digits, `inf`.
-
-    `50k` is such a number only where the `current` value of the flag is a number; elsewhere `8g` may be a word.
-    """
-    if re.fullmatch(r"[+-]?\d[\d'_\s]*(?:\.\d*)?|[+-]?(?:inf|infinity|nan)", word, re.IGNORECASE):
-        return True
-    has_number_now = isinstance(current, int | float) and not isinstance(current, bool)
-    has_magnitude = re.fullmatch(r"[+-]?[\d.]+[kmg]", word, re.IGNORECASE) is not None
-    return has_number_now and has_magnitude
 
 
 def _number(text: str) -> int | float | None:
@@ -361,8 +323,3 @@ def _number(text: str) -> int | float | None:
     if not re.fullmatch(r"[+-]?(?:0|[1-9][0-9]*|(?=\.[0-9]))(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?", text):
         return None
     return int(text) if re.fullmatch("[+-]?[0-9]{1,300}", text) else float(text)
-
-
-def _cut(text: str) -> str:
-    """Return a text, cut off after 60 characters."""
-    return text if len(text) <= 60 else f"{text[:60]}…"

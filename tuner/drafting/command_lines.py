@@ -72,25 +72,21 @@ def settings(words: Sequence[str], flags: Sequence[Flag] = (), names: Collection
         flag, override = _FLAG.fullmatch(word), _OVERRIDE.fullmatch(word)
         in_script = flag_of.get(flag["name"]) if flag and is_behind_program else None
         full = in_script.names[0] if in_script else ""
+        takes_any = not (in_script and in_script.is_switch)  # a switch takes true and false alone
+        is_bool = next_word is not None and next_word.lower() in {"true", "false"}
         # `in_order`: the script reads flags and configuration files in the order of the words. A flag among these words
         # that is not `typed` has another value: a file behind it has replaced what the word says.
         if in_script and in_script.in_order and not in_script.typed:
             continue
         if flag and flag["value"] is not None:  # `--name=value`
             typed.append(Setting(name=flag["name"], value=flag["value"], word=place, full=full))
-        elif flag and next_word is not None and _is_value_of(in_script, next_word):  # `--name value`
+        elif flag and next_word is not None and not _is_flag(next_word) and (takes_any or is_bool):  # `--name value`
             typed.append(Setting(name=flag["name"], value=next_word, word=place + 1, full=full))
         elif override and place > 0:  # `name=value`; as the first word it would be a variable
             typed.append(Setting(name=override["name"], value=override["value"], word=place))
         elif word in names and is_behind_program and next_word is not None and not _is_flag(next_word):  # `name value`
             without_dashes.append(Setting(name=word, value=next_word, word=place + 1))
     return typed + [pair for pair in without_dashes if not any(setting.is_called(pair.name) for setting in typed)]
-
-
-def _is_value_of(flag: Flag | None, word: str) -> bool:
-    """Return whether a word is the value of the flag before it; `flag` is None for one that the script may not have."""
-    takes_any_word = not (flag and flag.is_switch)
-    return not _is_flag(word) and (takes_any_word or word.lower() in {"true", "false"})
 
 
 def ranks(words: Sequence[str]) -> int | None:
@@ -187,7 +183,7 @@ def template(
             literal[words.index(f"--{flag}")] = placeholder
             changes.append(WordChange(f"--{flag}", placeholder))
         elif not is_typed and not has_placeholder:
-            added = _words_of_added(_spelling(flag, words, flags), placeholder, words, flags)
+            added = _words_of_added(flag, placeholder, words, flags)
             literal += added
             changes.append(WordChange("", " ".join(added)))
     return Template(tuple(_with_port(literal, changes)), tuple(changes))
@@ -240,10 +236,16 @@ def command_with_values(
 
 
 def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag]) -> list[str]:
-    """Return the words that add a flag to a command, in the form of its other flags, such as `--flag=value`."""
+    """Return the words that add a flag to a command, in the form of its other flags, such as `--flag=value`.
+
+    The flag is spelled as in the script, or else like the flags that are typed.
+    """
     if placeholder.startswith(_SWITCH):
         return [placeholder]
     script_words = words[program_place(words) or 0 :]
+    names = [setting.name for setting in settings(script_words)]
+    if not any(flag in known.names for known in flags_of_script) and any("-" in name for name in names):
+        flag = flag if any("_" in name for name in names) else flag.replace("_", "-")
     flags = [word for word in script_words if _is_flag(word)]
     if not flags and any(map(_OVERRIDE.fullmatch, script_words)):  # as Hydra
         return [f"{flag}={placeholder}"]
@@ -251,15 +253,6 @@ def _words_of_added(flag: str, placeholder: str, words: Sequence[str], flags_of_
     if is_in_order or (flags and all("=" in word for word in flags)):
         return [f"--{flag}={placeholder}"]
     return [f"--{flag}", placeholder]
-
-
-def _spelling(flag: str, words: Sequence[str], flags: Sequence[Flag]) -> str:
-    """Return a flag as it is added to a command: as the script spells it, or else like the flags that are typed."""
-    if any(flag in known.names for known in flags):
-        return flag
-    names = [setting.name for setting in settings(words[program_place(words) or 0 :])]
-    uses_dashes_alone = any("-" in name for name in names) and not any("_" in name for name in names)
-    return flag.replace("_", "-") if uses_dashes_alone else flag
 
 
 def literal_text(text: str, searched: Mapping[str, str]) -> str:

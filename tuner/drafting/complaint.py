@@ -1,6 +1,5 @@
 """Why the first run of a command does not show its progress, and what the user can do, by what it has printed."""
 
-import re
 from collections import deque
 from collections.abc import Iterable
 
@@ -11,10 +10,6 @@ OTHER_WAYS = (
     "report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
-_TERMINAL = re.compile(
-    r"EOFError: EOF when reading a line|not a (?:tty|terminal|TTY)|Inappropriate ioctl|termios\.error|_curses\.error"
-    r"|/dev/tty"
-)
 
 
 class Output:
@@ -57,12 +52,7 @@ def complaint(
         steps: the optimizer steps that were counted.
     """
     took = probe.duration(seconds)
-    if terminal := next((text for text in output.texts if _TERMINAL.search(text)), None):
-        why = (
-            f"the command needs a terminal, and a probe has none: {terminal.strip()}; "
-            "answer its questions by options, then try again"
-        )
-    elif exit_code not in {None, 0}:
+    if exit_code not in {None, 0}:
         failure = output.evidence.failure()
         is_missing = failure is not None and failure.kind is probe.FailureKind.MISSING_DEPENDENCY
         remedy = "correct it, or name the Python that has it by --python" if is_missing else "correct it"

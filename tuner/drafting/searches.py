@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import prod
-from pathlib import PurePath
 
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
@@ -237,7 +236,8 @@ def proposed(known: Known) -> list[SearchedFlag]:
             search = _loader_setting(flag, known)
         if search:
             searched.append(search)
-    return sorted(searched, key=_search_order)
+    # the precision usually gains most, and a model that is compiled starts late
+    return sorted(searched, key=lambda search: -1 if search.is_precision else int("compile" in search.parameter))
 
 
 def _is_worth_switching(flag: Flag, known: Known) -> bool:
@@ -248,13 +248,6 @@ def _is_worth_switching(flag: Flag, known: Known) -> bool:
     if Role.SPEED.has(name):
         return known.waits_for_data or "pin" not in name  # pinned memory helps loading alone
     return Role.PRECISION.has(name) or (flag.is_on and Role.MEMORY.has(name))
-
-
-def _search_order(search: SearchedFlag) -> int:
-    """Return the place of a flag in a search, which tries the first flags first: 0, 1 or 2."""
-    if search.is_precision:  # it usually gains most
-        return 0
-    return 2 if "compile" in search.parameter else 1  # a model that is compiled starts late
 
 
 def _sizes(known: Known) -> list[Flag]:
@@ -437,20 +430,17 @@ def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
 
 def no_proposal(known: Known) -> str:
     """Return in words that no flag is known to be worth a search, and how to name one."""
-    typed = list(known.typed_settings.values())
+    typed = known.typed_settings.values()
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
     example = "batch_size=32..512"
     if numbers:
         first = numbers[0]
         example = f"{first.name}={first.value},{2 * int(first.value)}"
     named = ", ".join(f"{setting.name}={setting.value}" for setting in numbers) or "none"
-    hint = (
+    return (
         "no flag of the command is known to be worth a search; name at least one, such as "
         f"--search {example} (numbers in the command: {named})"
     )
-    endings = {".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".gin"}
-    files = [setting.value for setting in typed if PurePath(setting.value).suffix in endings]
-    return f'{hint}; values in {files[0]}: see "A config file" in docs/trainers.md' if files else hint
 
 
 def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
