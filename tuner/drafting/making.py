@@ -21,7 +21,7 @@ from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, l
 from tuner.errors import StudyError
 from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
-from tuner.study import NAME, StudySpec, exposed, load, read_mapping, shell_join, value_text
+from tuner.study import NAME, exposed, load, read_mapping, shell_join, value_text
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
@@ -148,17 +148,8 @@ def make_study(
                 _remove_first_run(folder / "init")
                 say("nothing was kept; rerun to start again")
             raise
-    spec = write_study(file, with_asked(text, wanted.search or ()), warn, say)
-    if spec.launch:
-        _say_launches(spec, file, say)
+    write_study(file, with_asked(text, wanted.search or ()), warn, say)
     return _study_name(name, file)
-
-
-def _may_be_narrowed(asked: str, found: str) -> bool:
-    """Return whether a first run on the devices `asked` may have written `found`: the cards, or ranks, that worked."""
-    if asked.startswith(("auto", "cpu")):
-        return asked.startswith("auto") or found.startswith("cpu")
-    return set(found.split(",")) <= set(asked.split(","))
 
 
 def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
@@ -179,15 +170,6 @@ def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
     return replace(wanted, devices=devices)
 
 
-def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
-    """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
-    say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
-    named_in_file = read_mapping(file).get("space", {})
-    for parameter, values in spec.space.items():
-        if parameter not in named_in_file:
-            say(f"  {parameter}={','.join(map(value_text, values.values))}")
-
-
 def _check_same_options(file: Path, wanted: Wanted) -> None:
     """Raise StudyError where the options name another space or other devices than the study file was made with.
 
@@ -196,7 +178,10 @@ def _check_same_options(file: Path, wanted: Wanted) -> None:
     if not (wanted.search or wanted.launch or wanted.free or wanted.devices):
         return
     spec = load(str(file), to_show=True)
-    if wanted.devices and not _may_be_narrowed(wanted.devices, spec.devices):
+    # a first run may have written fewer than the devices asked for: the cards, or ranks, that worked
+    devices = wanted.devices or "auto"
+    is_cpu = devices.startswith("cpu") and spec.devices.startswith("cpu")
+    if not (devices.startswith("auto") or is_cpu or set(spec.devices.split(",")) <= set(devices.split(","))):
         raise StudyError(
             f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
             "devices to go on with the file, or give another --name, or --force to overwrite it"
@@ -288,8 +273,8 @@ def _remove_first_run(folder: Path) -> None:
         runs.rmdir()
 
 
-def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> StudySpec:
-    """Return the study of a file, after writing it.
+def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> None:
+    """Write the file of a study, and say what it searches besides what the file shows.
 
     Only its owner can read the file if it holds a key; otherwise it has the mode of new files.
     """
@@ -304,7 +289,11 @@ def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callabl
         with suppress(OSError):
             path.chmod(0o666 & ~umask)
     say(f"wrote {file}")
-    return spec
+    if spec.launch:  # its parameters are not all in the file
+        say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
+        in_file = read_mapping(file).get("space", {})
+        for parameter in (name for name in spec.space if name not in in_file):
+            say(f"  {parameter}={','.join(map(value_text, spec.space[parameter].values))}")
 
 
 def _study_name(name: str, file: Path) -> str:

@@ -67,7 +67,10 @@ def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: 
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config may replace it: both speeds, what changes, one doubt, and the line to copy
     gained = export.gain(view, own) if own else None
-    faster = f", {_gain_in_words(gained)}" if gained and gained.times else ""
+    faster = ""
+    if gained and gained.times:  # of the training with its pauses, where these are known
+        times = export.with_error(gained.times, gained.error, 2)
+        faster = f", {times} times as many{' over the whole training' if gained.overall else ''}"
     changes = _changed_values(bench, trainer, view, own_values)
     same = _compared_trainings(own, best) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
@@ -265,12 +268,6 @@ def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
     changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
     made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
     return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
-
-
-def _gain_in_words(gained: export.BestGain) -> str:
-    """Return how many times as fast the best is, in words, and whether this is about the training with its pauses."""
-    over = " over the whole training" if gained.overall else ""
-    return f"{export.with_error(gained.times or 0.0, gained.error, 2)} times as many{over}"
 
 
 def _speed(config: Standing | None, view: export.CaseView) -> str:

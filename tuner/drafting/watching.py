@@ -156,10 +156,14 @@ def watch(
         named = [str(change) for change in changes if change.is_named_in(why)]
         instead = f"; to start a probe, the tuner {' and '.join(named)}" if named else ""
         raise TrainerError(f"{why}{instead}")
+    why_off = "no Python process of the command let the counting in, as with `python -I` or in a container"
+    if processes:
+        whys = (why for process in processes for why in process.off)
+        why_off = next(whys, "no optimizer of torch has made enough steps")
     return Watched(
         printed=None if training else progress,
         training=training,
-        uncounted=None if training else counted.why or _why_uncounted(processes),
+        uncounted=None if training else counted.why or why_off,
         reports=tuple(counted.reports if training else progress.reports if progress else ()),
         processes=processes,
         samples=tuple(recorder.samples()),
@@ -203,14 +207,6 @@ class CountedLines:
         """Whether two steps or more were counted over five seconds."""
         is_long = len(self.reports) > 1 and self.reports[-1].t_s - self.reports[0].t_s >= 5.0
         return self.training is not None and is_long
-
-
-def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
-    """Return why nothing was counted inside a training."""
-    if not processes:
-        return "no Python process of the command let the counting in, as with `python -I` or in a container"
-    off = next((process.off[0] for process in processes if process.off), None)
-    return off or "no optimizer of torch has made enough steps"
 
 
 def first_run(
@@ -257,23 +253,18 @@ def device_uses(
 ) -> list[DeviceUse]:
     """Return how a command used each device, from its first iteration on, or from its start if it has only one."""
     begin_s = reports[0].t_s if len(reports) > 1 else 0.0
-    return [
-        _device_use(device, [sample for sample in samples if sample.device == place], begin_s)
-        for place, device in enumerate(devices)
-    ]
-
-
-def _device_use(device: probe.Device, samples: Sequence[probe.DeviceSample], begin_s: float) -> DeviceUse:
-    """Return how a command used one device: its share of busy time from `begin_s` on, and its memory from the start."""
-    shares = [sample.util_pct for sample in samples if sample.util_pct is not None and sample.t_s >= begin_s]
-    memory = [sample.mem_used_mib for sample in samples if sample.mem_used_mib is not None]
-    util_pct = fmean(shares) if shares else None
-    if device.is_gpu:
-        grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
-        worked = (util_pct or 0.0) > 0 or grew
-    else:
-        worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less
-    return DeviceUse(device=device, util_pct=util_pct, mem_peak_mib=max(memory, default=None), worked=worked)
+    uses: list[DeviceUse] = []
+    for place, device in enumerate(devices):
+        own = [sample for sample in samples if sample.device == place]
+        shares = [sample.util_pct for sample in own if sample.util_pct is not None and sample.t_s >= begin_s]
+        memory = [sample.mem_used_mib for sample in own if sample.mem_used_mib is not None]
+        util_pct = fmean(shares) if shares else None
+        worked = (util_pct or 0.0) >= probe.IDLE_PCT  # a launcher that only waits takes less of a CPU
+        if device.is_gpu:
+            grew = bool(memory) and max(memory) - memory[0] > 300.0  # MiB: the least that a process of CUDA takes
+            worked = (util_pct or 0.0) > 0 or grew
+        uses.append(DeviceUse(device, util_pct, max(memory, default=None), worked))
+    return uses
 
 
 def devices_of(watched: str, ranks: int | None, uses: Sequence[DeviceUse]) -> str:

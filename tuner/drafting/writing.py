@@ -15,7 +15,7 @@ from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
 from tuner.drafting.command_lines import deaf_script, nodes
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedProgress
-from tuner.drafting.watching import DeviceUse, Watched
+from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import literal_line, literal_words, with_launches
@@ -99,18 +99,22 @@ def study_text(
     lines += _env_lines(draft.env, preset=watched.printed.preset if watched.printed else None)
     lines += _learning_lines(draft)
     # where it runs, and what is searched
-    lines.append(f"devices: {yaml(watched.devices)}  # {_shares_of_use(watched.uses)}")
+    shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in watched.uses]
+    busy = ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(watched.uses, shares, strict=True))
+    lines.append(f"devices: {yaml(watched.devices)}  # {busy}")
     if (node_count := nodes(draft.command.words)) > 1:
         lines.append(f"slurm: {{nodes: {node_count}}}  # of a probe; this run was watched on one")
     if launch:
         lines.append(f"launch: {launch}  # a ready-made space, beside the parameters here")
-    lines += _objective_lines(objective)
+    why = "no value below changes the samples of an iteration; " if objective == ITERATIONS_PER_S else ""
+    comment = "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted"
+    lines.append(f"objective: {objective}{comment}")
     if parameters := draft.space():
         lines.append("space:")
         for parameter, values in parameters.items():
             is_kept = len(values.get("choices", ())) == 1
-            comment = "  # kept: other values change what is learnt" if is_kept else ""
-            lines.append(f"  {parameter}: {yaml(values)}{comment}")
+            kept = "  # kept: other values change what is learnt" if is_kept else ""
+            lines.append(f"  {parameter}: {yaml(values)}{kept}")
     # how long a probe takes
     later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     lines.append(f"# The first iteration came after {watched.reports[0].t_s:.0f} s{later}.")
@@ -150,6 +154,9 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
 
 def _first_lines(name: str, draft: Draft) -> list[str]:
     """Return the first lines of a study file, up to and with the command."""
+    # in shell quoting, but braces need none, because no shell runs the command
+    bare = re.compile(r"[\w@%+=:,./{}-]+")
+    command = " ".join(word if bare.fullmatch(word) else shlex.quote(word) for word in draft.template.words)
     return [
         origin_line(draft.command.typed),
         "# Start tuner in the folder in which that command runs.",
@@ -158,7 +165,7 @@ def _first_lines(name: str, draft: Draft) -> list[str]:
         "  name: command",
         *([f"  python: {yaml(draft.python)}  # programs beside it are found, too"] if draft.python else []),
         "  options:",
-        f"    command: {yaml(' '.join(map(_quoted_word, draft.template.words)))}",
+        f"    command: {yaml(command)}",
     ]
 
 
@@ -221,16 +228,6 @@ def _progress_lines(printed: PrintedProgress, uncounted: str | None) -> list[str
     return lines
 
 
-def _objective_lines(objective: str) -> list[str]:
-    """Return the line of the study file with the objective, and a comment that says why it is this one."""
-    if objective == ITERATIONS_PER_S:
-        why = "# No value below changes how many samples an iteration has, so iterations/s compare the configs."
-        return [why, f"objective: {objective}  # or {SAMPLES_PER_S}, if they are counted"]
-    if objective == BUSY:
-        return [f"objective: {objective}  # {SAMPLES_PER_S}, if they are counted"]
-    return [f"objective: {objective}"]
-
-
 def origin_line(typed: Sequence[str]) -> str:
     """Return the first line of the study file for a command, from which `command_of_file` reads the command again."""
     return f"{_MADE}{literal_line(typed)}"
@@ -281,20 +278,9 @@ def _learning_lines(draft: Draft) -> list[str]:
     return [*([computed] if draft.computed else []), changing if names else kept]
 
 
-def _shares_of_use(uses: Sequence[DeviceUse]) -> str:
-    """Return how busy each device was, for a comment."""
-    shares = ["-" if use.util_pct is None else f"{use.util_pct:.0f}" for use in uses]
-    return ", ".join(f"{use.device.name} {share} % busy" for use, share in zip(uses, shares, strict=True))
-
-
 def one_line(text: str) -> str:
     """Return a text as one line for a comment; no character in it ends a line of YAML."""
     return "".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split()))
-
-
-def _quoted_word(word: str) -> str:
-    """Return a word in shell quoting; braces need none, because no shell runs the command."""
-    return word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else shlex.quote(word)
 
 
 class _Representer(SafeRepresenter):
