@@ -20,7 +20,8 @@ from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free_precision: bool = False) -> Known:
     """Return what the first run has shown about a command: its flags with their values, its training, its cores.
 
-    A value in a configuration file counts only where no flag of the same name is typed.
+    Flags are also the values of the configuration files that a word of the command names and the script has read,
+    where no flag of the same name is typed.
     """
     known = Known(
         words=drafted.command.words,
@@ -33,8 +34,14 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     )
     known = _with_flags(known, watched.processes, drafted.command)
     typed = {flag.parameter for flag in known.flags if flag.typed}
-    of_files = [flag for flag in _flags_in_files(watched.processes, known.words) if flag.parameter not in typed]
-    return replace(known, flags=(*known.flags, *of_files))
+    of_files: list[Flag] = []
+    path_of = {word: path for process in watched.processes for path, word in process.files.items()}
+    for word, path in path_of.items():
+        name = word.rpartition("=")[2]  # of `--config=train.yaml` or `config=train.yaml`, `train.yaml`
+        if is_config(path) and is_named(name, known.words):
+            for keys, value in values_in(Path(path)).items():  # such as `train.yaml:train.batch_size`
+                of_files.append(Flag(names=(f"{name}:{keys}",), value=str(value)))
+    return replace(known, flags=(*known.flags, *(flag for flag in of_files if flag.parameter not in typed)))
 
 
 def launch_shown_by(known: Known) -> str | None:
@@ -74,19 +81,6 @@ def _with_flags(known: Known, processes: Sequence[ProcessCounts], command: Typed
     # 3
     may_read_words = not of_script or any(process.reads_argv for process in of_script)  # no process: unknown
     return replace(known, knows_all=bool(training) and not may_read_words)
-
-
-def _flags_in_files(processes: Sequence[ProcessCounts], words: Sequence[str]) -> Iterator[Flag]:
-    """Yield the values of the configuration files that a word of the command names and the script has read.
-
-    The name of such a flag is `train.yaml:train.batch_size`: the file as the command names it, and the keys.
-    """
-    path_of = {word: path for process in processes for path, word in process.files.items()}
-    for word, path in path_of.items():
-        name = word.rpartition("=")[2]  # of `--config=train.yaml` or `config=train.yaml`, `train.yaml`
-        if is_config(path) and is_named(name, words):
-            for keys, value in values_in(Path(path)).items():
-                yield Flag(names=(f"{name}:{keys}",), value=str(value))
 
 
 def _global_settings(command: TypedCommand) -> Iterator[Flag]:

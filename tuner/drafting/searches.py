@@ -233,7 +233,9 @@ def proposed(known: Known) -> list[SearchedFlag]:
     for flag in known.all_flags:
         search = as_switch(flag, known) if _is_worth_switching(flag, known) else None
         if search is None and workers and Role.OF_WORKERS.has(flag.names[0]):
-            search = _loader_setting(flag, known)
+            current = flag.number or 2  # the default of torch's prefetch_factor
+            prefetch = SearchedFlag(flag=flag.names[0], values=tuple(sorted({current, 2, 4, 8})), current=current)
+            search = as_switch(flag, known) if "persistent" in flag.parameter else prefetch
         if search:
             searched.append(search)
     # the precision usually gains most, and a model that is compiled starts late
@@ -326,14 +328,6 @@ def _workers(flag: Flag, cores: int) -> SearchedFlag:
     # (benchmarks/results/alternatives.md); each is a process, which takes memory and time to start (64 is chosen)
     most = min(8 * cores, 64)
     return SearchedFlag(flag=flag.names[0], values=values, current=current, grows=True, most=most)
-
-
-def _loader_setting(flag: Flag, known: Known) -> SearchedFlag | None:
-    """Return `persistent_workers` or `prefetch_factor` with its values; None for one that is neither on nor off."""
-    if "persistent" in flag.parameter:
-        return as_switch(flag, known)
-    current = flag.number or 2  # the default of torch's prefetch_factor
-    return SearchedFlag(flag=flag.names[0], values=tuple(sorted({current, 2, 4, 8})), current=current)
 
 
 def as_switch(flag: Flag, known: Known) -> SearchedFlag | None:
