@@ -12,8 +12,7 @@ from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
 from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, no_proposal, proposed, with_sizes
 from tuner.errors import StudyError
-from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
-from tuner.trainers.config_files import is_named, named_files
+from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_in
 
 SWITCH_VALUES = {"true", "false", "on", "off", "yes", "no"}
 """The values of a flag that is on or off."""
@@ -75,9 +74,9 @@ def _check_file(text: str, words: Sequence[str]) -> None:
     A file that cannot be read is not judged: it may be relative to another folder.
     """
     file, _, keys = text.lstrip("-").partition("=")[0].partition(":")
-    if not is_named(file, words):
-        named = ", ".join(named_files(words)) or "no configuration file"
-        raise StudyError(f"--search {text}: the command does not name {file}; it names {named}")
+    if file not in (named := named_files(words)):
+        instead = ", ".join(named) or "no configuration file"
+        raise StudyError(f"--search {text}: the command does not name {file}; it names {instead}")
     values = values_in(Path(file))
     if values and keys not in values:
         raise StudyError(f"--search {text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")

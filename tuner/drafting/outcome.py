@@ -21,10 +21,9 @@ from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, over, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
-from tuner.study import Case, Config, escaped, find, launch_digest, shell_join
+from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies
 from tuner.trainers.base import program_folder, with_folder_in_path
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.config_files import copy_name, with_copies
 from tuner.trainers.template import fill, placeholders
 from tuner.trainers.typed_command import typed_command
 

@@ -12,8 +12,7 @@ from tuner.devices.cpu import usable_cores
 from tuner.drafting.draft import Draft
 from tuner.drafting.searches import Known, Role, SearchedFlag
 from tuner.drafting.watching import DeviceUse, Watched
-from tuner.study import Expression, Value, is_config, shown_launch, values_in, with_launches
-from tuner.trainers.config_files import is_named
+from tuner.study import Expression, Value, named_files, shown_launch, values_in, with_launches
 from tuner.trainers.typed_command import TypedCommand, syntax_tree, text_of
 
 
@@ -38,7 +37,7 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     path_of = {word: path for process in watched.processes for path, word in process.files.items()}
     for word, path in path_of.items():
         name = word.rpartition("=")[2]  # of `--config=train.yaml` or `config=train.yaml`, `train.yaml`
-        if is_config(path) and is_named(name, known.words):
+        if name in named_files(known.words):
             for keys, value in values_in(Path(path)).items():  # such as `train.yaml:train.batch_size`
                 of_files.append(Flag(names=(f"{name}:{keys}",), value=str(value)))
     return replace(known, flags=(*known.flags, *(flag for flag in of_files if flag.parameter not in typed)))

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tuner.study.config_values import values_in
+from tuner.study.config_files import values_in
 from tuner.study.expression import Rule
 from tuner.study.shell import shell_split
 from tuner.study.space import Value, value_text

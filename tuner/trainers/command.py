@@ -33,7 +33,6 @@ from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, P
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
-from tuner.trainers.config_files import changed_text, copy_name, with_copies
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
@@ -114,13 +113,14 @@ class CommandTrainer(Trainer):
         values = self.values(case, config, slot)
         texts = self.copies(config)
         if slot.to_train:  # a person looks for the copies beside the files
-            copies = {name: copy_name(self.folder / name, slot.out_dir) for name in texts}
+            copies = {name: study.copy_name(self.folder / name, slot.out_dir) for name in texts}
         else:
-            copies = {name: slot.out_dir / copy_name(Path(name)).name for name in texts}
+            copies = {name: slot.out_dir / study.copy_name(Path(name)).name for name in texts}
         words = _fill_to_launch(self._options.command, values)
+        in_words = {study.escaped(name): study.escaped(str(path)) for name, path in copies.items()}
         return ProbePlan(
             config=config,
-            argv=with_copies(words, {study.escaped(name): study.escaped(str(path)) for name, path in copies.items()}),
+            argv=study.with_copies(words, in_words),
             cwd=self.folder,
             env=self._env(values, slot),
             programs=program_folder(self._spec.python),
@@ -164,7 +164,7 @@ class CommandTrainer(Trainer):
             values = study.values_in(path)
             wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
             if any(values.get(place) != value for place, value in wanted.items()):
-                texts[name] = changed_text(path, wanted)
+                texts[name] = study.changed_text(path, wanted)
         return texts
 
     def session_key(self, case: Case, config: Config) -> str | None:

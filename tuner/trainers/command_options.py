@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from tuner.probe import SCORE_GROUP
-from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, is_config, shell_split
-from tuner.trainers.config_files import is_named
+from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, named_files, shell_split
 from tuner.trainers.presets import with_preset
 from tuner.trainers.template import flags, placeholders
 
@@ -176,12 +175,9 @@ def _checked_learning(learning: tuple[str, ...] | None, info: ValidationInfo) ->
 
 def _checked_files(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
     """Return files. Raises ValueError for a file that the command does not name, or whose form cannot be changed."""
-    words = info.data.get("command", ())
-    for name in files:
-        if not is_config(name):
-            raise ValueError(f"{name}: only YAML, TOML and JSON files can be changed")
-        if words and not is_named(name, words):
-            raise ValueError(f"{name}: no word of the command names this file")
+    words = info.data.get("command", tuple(files))  # a wrong command has an error of its own
+    if unknown := [name for name in files if name not in named_files(words)]:
+        raise ValueError(f"{unknown[0]}: no word of the command names a YAML, TOML or JSON file of this name")
     return files
 
 

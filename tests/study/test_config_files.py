@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tuner.errors import TrainerError
-from tuner.study import values_in
-from tuner.trainers.config_files import changed_text, copy_name, named_files, with_copies
+from tuner.study import changed_text, copy_name, named_files, values_in, with_copies
 
 YAML_TEXT = "train:\n  batch_size: 32  # per card\n  name: 'a'\nworkers: 2\nlist: [1, 2]\n"
 TOML_TEXT = '# a model\n[train]\nbatch_size = 32 # per card\nname = "a"\n\n[data]\nworkers = 2\n'

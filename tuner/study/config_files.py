@@ -1,13 +1,84 @@
-"""Configuration files of a script: copies of them with other values."""
+"""Configuration files of a script: the values that they hold, and copies of them with other values."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
 from tuner.errors import TrainerError
-from tuner.study import FORMS, Value, as_yaml, config_content, config_text, is_config
+from tuner.study.space import Value
+
+FORMS = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
+"""The ending of a file → its form."""
+MOST_BYTES = 1 << 20
+"""A larger file holds no settings."""
+
+
+def values_in(path: Path) -> dict[str, Value]:
+    """Return the settings in a file: the keys to a value, joined by dots → the value; empty for an unreadable file."""
+    try:
+        return dict(_leaves(config_content(path, config_text(path)), ""))
+    except TrainerError:
+        return {}
+
+
+def round_trip() -> YAML:
+    """Return a reader and writer of YAML with which order, comments, quotes and long lines stay as they are."""
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 16
+    return yaml
+
+
+def as_yaml(content: object) -> str:
+    """Return the YAML text of content that `round_trip` has read, perhaps with other values."""
+    text = StringIO()
+    round_trip().dump(content, text)
+    return text.getvalue()
+
+
+def config_text(path: Path) -> str:
+    """Return the text of a configuration file. Raises TrainerError where it cannot be read."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise TrainerError(f"{path} has over {MOST_BYTES} bytes, so it is not read for settings")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise TrainerError(f"{path} cannot be read: {error}") from error
+
+
+def config_content(path: Path, text: str) -> Any:
+    """Return the content of a configuration file. Raises TrainerError where the text has another form."""
+    try:
+        if FORMS.get(path.suffix.lower()) == "json":
+            return json.loads(text)
+        if FORMS.get(path.suffix.lower()) == "yaml":
+            return round_trip().load(text)
+        return tomllib.loads(text)
+    except (ValueError, YAMLError, RecursionError) as error:
+        raise TrainerError(f"{path} is not {path.suffix[1:]}: {error}") from error
+
+
+def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
+    """Yield the single values of a content, each after the keys to it: `before` and the keys, joined by dots.
+
+    Lists are left out, because no setting is a part of a list.
+    """
+    if not isinstance(content, Mapping):
+        return
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{before}{key}.")
+        elif isinstance(value, bool | int | float | str):
+            # one of Python's own types: `round_trip` returns subclasses that keep quotes and digits
+            kind = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))  # bool is an int, too
+            yield f"{before}{key}", kind(value)
 
 
 def changed_text(path: Path, values: Mapping[str, Value]) -> str:
@@ -25,7 +96,13 @@ def changed_text(path: Path, values: Mapping[str, Value]) -> str:
         return _with_toml(path, text, values)
     content = config_content(path, text)
     for keys, value in values.items():
-        _set(path, content, keys, value)
+        *above, last = keys.split(".")
+        part = content
+        for key in above:
+            part = part.get(key) if isinstance(part, Mapping) else None
+        if not isinstance(part, dict) or last not in part:
+            raise TrainerError(f"{path} has no value {keys}")
+        part[last] = value
     if FORMS.get(path.suffix.lower()) == "json":
         return f"{json.dumps(content, indent=2)}\n"
     return as_yaml(content)
@@ -52,32 +129,17 @@ def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple
     def with_copy(word: str) -> str:
         """Return a word with the copy in place of a file that it names, also behind `--file=`."""
         for name, copy in copies.items():
-            if is_named(name, [word]):
+            if word == name or word.endswith(f"={name}"):
                 return f"{word.removesuffix(name)}{copy}"
         return word
 
     return tuple(map(with_copy, words))
 
 
-def is_named(name: str, words: Sequence[str]) -> bool:
-    """Return whether a word of a command names a file, as a whole or behind `=`, so that a copy can take its place."""
-    return any(word == name or word.endswith(f"={name}") for word in words)
-
-
 def named_files(words: Sequence[str]) -> list[str]:
     """Return the configuration files that words of a command name, as a whole or behind `=`."""
     names = [word.rpartition("=")[2] for word in words]
-    return [name for name in names if is_config(name)]
-
-
-def _set(path: Path, content: Any, keys: str, value: Value) -> None:
-    """Set a value in the content of a file, by its keys. Raises TrainerError where the file has no such value."""
-    *above, last = keys.split(".")
-    for key in above:
-        content = content.get(key) if isinstance(content, Mapping) else None
-    if not isinstance(content, dict) or last not in content:
-        raise TrainerError(f"{path} has no value {keys}")
-    content[last] = value
+    return [name for name in names if Path(name).suffix.lower() in FORMS]
 
 
 def _with_toml(path: Path, text: str, values: Mapping[str, Value]) -> str:
