@@ -20,8 +20,8 @@ from tuner.trainers.typed_command import imported_modules, split_variables, synt
     ],
 )
 def test_variables_before_the_program_are_no_words(command: str, env: dict[str, str], program: str) -> None:
-    split = split_variables(command.split())
-    assert (split.env, list(split.words)) == (env, program.split())
+    variables, words = split_variables(command.split())
+    assert (variables, list(words)) == (env, program.split())
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
     if left_to_slurm:
         env.pop(VISIBLE_CARDS, None)
     if typed is not None:
-        typed_variables = split_variables(shlex.split(typed)).env
+        typed_variables, _ = split_variables(shlex.split(typed))
         before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
         return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
     if plan.programs:  # the folder of the trainer's Python, for programs that the command starts

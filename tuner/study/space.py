@@ -70,7 +70,7 @@ _DRAWS = 200_000
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def value_text(value: Value) -> str:
+def value_text(value: object) -> str:
     """Return a value as a study file writes it: `true` and `false`, otherwise the usual text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

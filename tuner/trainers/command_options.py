@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from tuner.probe import SCORE_GROUP
 from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, named_files, shell_split
-from tuner.trainers.presets import with_preset
+from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import flags, placeholders
 
 OF_NODES = frozenset({"nodes", "node_rank", "local_ranks", "head"})
@@ -242,8 +242,18 @@ class CommandOptions(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, options: Any) -> Any:
-        """Return the options with those of the preset that `progress` names."""
-        return with_preset(options) if isinstance(options, dict) else options
+        """Return the options with the patterns and variables of the preset that `progress` names, if it names one.
+
+        A variable of the options replaces that of the preset. Raises ValueError for an unknown name.
+        """
+        name = options.get("progress") if isinstance(options, dict) else None
+        if not isinstance(name, str):
+            return options
+        if name not in PRESETS:
+            known = ", ".join(PRESETS)
+            raise ValueError(f"progress {name!r} is no preset; known: {known}; or write a list of patterns")
+        preset = PRESETS[name]
+        return {**options, "progress": preset.progress, "env": {**preset.env, **(options.get("env") or {})}}
 
     @property
     def is_counted(self) -> bool:

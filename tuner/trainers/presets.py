@@ -40,18 +40,3 @@ def _presets() -> dict[str, Preset]:
 
 PRESETS: Mapping[str, Preset] = _presets()
 """Name → preset, as `presets.toml` lists them."""
-
-
-def with_preset(options: dict[str, Any]) -> dict[str, Any]:
-    """Return a command's options with the patterns and variables of the preset that `progress` names.
-
-    Options whose `progress` names no preset are returned as they are. A variable of the options replaces that of the
-    preset. Raises ValueError for an unknown name.
-    """
-    name = options.get("progress")
-    if not isinstance(name, str):
-        return options
-    if name not in PRESETS:
-        raise ValueError(f"progress {name!r} is no preset; known: {', '.join(PRESETS)}; or write a list of patterns")
-    preset = PRESETS[name]
-    return {**options, "progress": preset.progress, "env": {**preset.env, **(options.get("env") or {})}}

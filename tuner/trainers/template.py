@@ -45,14 +45,10 @@ def pieces(word: str) -> list[TemplatePiece]:
         if is_reference:
             split += [TemplatePiece(part.literal, None, is_flag=False, is_reference=True) for part in parts_in_a_row]
         else:  # only a literal such as `${A}`, written as `$${A}`, has a name: its braces hold no placeholder
-            literals = [part.literal if part.name is None else _doubled(part.literal) for part in parts_in_a_row]
+            doubled = str.maketrans({"{": "{{", "}": "}}"})  # literal braces to `Formatter`
+            literals = (part.literal.translate(doubled) if part.name else part.literal for part in parts_in_a_row)
             split += [_piece(word, *field) for field in Formatter().parse("".join(literals))]
     return split
-
-
-def _doubled(literal: str) -> str:
-    """Return a text whose braces are literal ones to `Formatter`."""
-    return literal.replace("{", "{{").replace("}", "}}")
 
 
 class Reference(str):
@@ -103,20 +99,12 @@ def _piece(word: str, text: str, name: str | None, spec: str | None, conversion:
 
 def _texts(piece: TemplatePiece, values: Mapping[str, object]) -> list[tuple[str, bool]]:
     """Return the texts of a filled piece, each with whether it is a reference: a value may be a reference, too."""
-    value = _text_of_value(piece, values)
-    if isinstance(values.get(piece.name or ""), Reference):
+    value = "" if piece.name is None else values.get(piece.name)
+    if isinstance(value, Reference):
         return [(piece.text, piece.is_reference), (value, True)]
-    return [(piece.text + value, piece.is_reference)]
-
-
-def _text_of_value(piece: TemplatePiece, values: Mapping[str, object]) -> str:
-    """Return what stands in place of a piece's placeholder; empty without a placeholder, or for a flag that is off."""
-    if piece.name is None:
-        return ""
-    value = values.get(piece.name)
     if piece.is_flag:
-        return f"--{piece.name}" if value is True else ""
-    return value_text(value) if isinstance(value, bool) else str(value)
+        value = f"--{piece.name}" if value is True else ""
+    return [(piece.text + value_text(value), piece.is_reference)]
 
 
 LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch"}

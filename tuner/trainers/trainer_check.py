@@ -28,8 +28,14 @@ def check_trainer(trainer: Trainer, *, case: str, configs: Sequence[Config], out
     path that does not exist. Raises AssertionError with the first rule that the trainer breaks.
     """
     _check_words(trainer)
-    trained = _check_cases(trainer, case)
-    _check_ladder_end(trainer, trained)
+    cases = {known.name: known for known in trainer.cases()}
+    _require(trainer.cases() == list(cases.values()), "`cases` always returns the same cases, with unique names")
+    _require(case in cases and cases[case].trainable, f"`cases` returns the trainable case {case}")
+    trained, end = cases[case], trainer.ladder_end(cases[case])
+    _require(_is_text(trained.options), "keys and values of a case's options are text")
+    _require(end is None or end.num_envs >= 1, "a ladder does not end below 1 environment")
+    _require(end is None or bool(end.reason), "the end of a ladder has a reason")
+    _require(end == trainer.ladder_end(trained), "`ladder_end` always returns the same")
     slot = make_slot(out_dir)
     plans = [_check_plan(trainer, trained, config, slot) for config in configs]
     digests = {plan.digest for plan in plans}
@@ -52,23 +58,6 @@ def _check_words(trainer: Trainer) -> None:
     _require(trainer.fingerprint() == trainer.fingerprint(), "`fingerprint` always returns the same")
     _require(trainer.fingerprint().get("name") == trainer.name, "the fingerprint contains the trainer's name")
     _require(_is_text(trainer.fingerprint()), "keys and values of the fingerprint are text")
-
-
-def _check_cases(trainer: Trainer, name: str) -> Case:
-    """Check the cases of a trainer; return the case of this name."""
-    cases = {case.name: case for case in trainer.cases()}
-    _require(trainer.cases() == list(cases.values()), "`cases` always returns the same cases, with unique names")
-    _require(name in cases and cases[name].trainable, f"`cases` returns the trainable case {name}")
-    _require(_is_text(cases[name].options), "keys and values of a case's options are text")
-    return cases[name]
-
-
-def _check_ladder_end(trainer: Trainer, case: Case) -> None:
-    """Check where the ladder of a case ends, if it does."""
-    end = trainer.ladder_end(case)
-    _require(end is None or end.num_envs >= 1, "a ladder does not end below 1 environment")
-    _require(end is None or bool(end.reason), "the end of a ladder has a reason")
-    _require(end == trainer.ladder_end(case), "`ladder_end` always returns the same")
 
 
 def _check_plan(trainer: Trainer, case: Case, config: Config, slot: Slot) -> ProbePlan:

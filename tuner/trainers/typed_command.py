@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner.count import as_parameter
 from tuner.errors import StudyError
@@ -90,16 +89,7 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     return typed
 
 
-class SplitCommand(NamedTuple):
-    """A command line such as `FOO=1 python train.py`."""
-
-    env: dict[str, str]
-    """The variables before its program."""
-    words: Sequence[str]
-    """The rest."""
-
-
-def split_variables(words: Sequence[str]) -> SplitCommand:
+def split_variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """Return a command line split into the environment variables before its program, and the rest.
 
     A shell's `FOO=1 python train.py` sets such a variable. An `env` that only sets variables is no program:
@@ -110,9 +100,9 @@ def split_variables(words: Sequence[str]) -> SplitCommand:
         if word == "env" and assigned_variables(words[place + 1 : place + 2]):
             continue
         if not (variable := assigned_variables([word])):
-            return SplitCommand(env, words[place:])
+            return env, words[place:]
         env |= variable
-    return SplitCommand(env, ())
+    return env, ()
 
 
 def assigned_variables(words: Iterable[str]) -> dict[str, str]:
@@ -153,12 +143,10 @@ def imported_modules(script: str) -> tuple[str, ...]:
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:  # not `from .data import …`
             modules.append(node.module)
-    packages = dict.fromkeys(name.partition(".")[0] for name in modules)
-    own_folders = (Path(script).parent, Path())
-
-    def is_foreign(package: str) -> bool:
-        """Return whether a package is neither Python's nor beside the script, where a mere folder is no package."""
-        files = (folder / file for folder in own_folders for file in (f"{package}.py", f"{package}/__init__.py"))
-        return package not in sys.stdlib_module_names and not any(map(Path.is_file, files))
-
-    return tuple(filter(is_foreign, packages))
+    foreign: list[str] = []
+    for package in dict.fromkeys(name.partition(".")[0] for name in modules):
+        own_files = (f"{package}.py", f"{package}/__init__.py")  # a mere folder is no package
+        files = (folder / file for folder in (Path(script).parent, Path()) for file in own_files)
+        if package not in sys.stdlib_module_names and not any(map(Path.is_file, files)):
+            foreign.append(package)
+    return tuple(foreign)

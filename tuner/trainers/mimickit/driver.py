@@ -107,7 +107,7 @@ def _takes(function: Any, parameters: Sequence[str]) -> bool:
 def main() -> None:
     """Start the other ranks, which end with this process, then work as rank 0, which talks to the tuner."""
     sys.path[0] = str(Path("mimickit").absolute())  # as in `python mimickit/run.py`; the other ranks inherit it
-    progress = load("../../progress.py")
+    progress = load_progress()
     pipes = [_start(rank) for rank in range(1, len(_devices(sys.argv)))]  # first, so that all import at once
     if (problem := missing()) is not None:
         detail = f"MimicKit in {Path.cwd()}: {problem}, which a session needs; set probe.warm to false in the study"
@@ -124,11 +124,10 @@ def _devices(argv: Sequence[str]) -> list[str]:
     return parser.parse_known_args(argv)[0].devices
 
 
-def load(name: str) -> ModuleType:
-    """Load a module of `tuner` from its path relative to this file."""
-    path = Path(__file__).parent / name
-    module = ModuleType(path.stem)
-    SourceFileLoader(module.__name__, str(path)).exec_module(module)
+def load_progress() -> ModuleType:
+    """Load the module `tuner.progress`, whose package is not installed here."""
+    module = ModuleType("progress")
+    SourceFileLoader("progress", str(Path(__file__).parents[2] / "progress.py")).exec_module(module)
     return module
 
 
@@ -146,7 +145,7 @@ def follow(rank: int, argv: Sequence[str], pipe: Connection) -> None:
     with suppress(Exception):  # rank 0 imports the same and reports what is wrong
         import_module("run")
     pipe.recv()
-    DriverRank(rank, argv, load("../../progress.py"), lambda _: pipe.recv()).serve()
+    DriverRank(rank, argv, load_progress(), lambda _: pipe.recv()).serve()
 
 
 def broadcast(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
@@ -159,19 +158,6 @@ def broadcast(pipes: Sequence[Connection], ask: Callable[[], Any]) -> Any:
     for pipe in pipes:
         pipe.send(answer)
     return answer
-
-
-@contextmanager
-def frozen_for_gc() -> Iterator[None]:
-    """Keep the garbage collector away from what is built here: 4,000 objects per environment, almost no garbage.
-
-    The collector would search these objects again and again while their number grows, and once more after each run
-    (`benchmarks/results/overhead.md`).
-    """
-    gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
 
 
 class RunEnd(Exception):  # noqa: N818 - it is no error
@@ -299,8 +285,12 @@ class DriverRank:
         port, num_envs = (args.parse_int(key=key) for key in ("master_port", "num_envs"))
         self._mp_util.init(rank=rank, num_procs=len(devices), device=self._device, master_port=port)
         run.set_rand_seed(args=args)
-        with frozen_for_gc():
-            self._env = run.build_env(args=args, num_envs=num_envs, device=self._device, visualize=False)
+        # An environment has 4,000 objects, and almost no garbage. The collector would search all objects again and
+        # again while their number grows, and once more after each run (`benchmarks/results/overhead.md`).
+        gc.disable()
+        self._env = run.build_env(args=args, num_envs=num_envs, device=self._device, visualize=False)
+        gc.freeze()
+        gc.enable()
         self._wait_for_all_ranks()
 
     def serve(self) -> None:

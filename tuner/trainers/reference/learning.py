@@ -115,7 +115,7 @@ def iterations(
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    config, meter = settings.config, busy_meter(rank.device)
+    config, meter, on_gpu = settings.config, busy_meter(rank.device), rank.device.type == "cuda"
     env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")  # another run of a session may differ
     formats = numerics(config.precision, rank.device)
@@ -140,18 +140,13 @@ def iterations(
             samples=samples_so_far,
             rank=rank.number,
             busy_s=busy_s,
-            alloc_retries=_alloc_retries(rank.device),
+            alloc_retries=torch.cuda.memory_stats(rank.device)["num_alloc_retries"] if on_gpu else None,
             score=tracking_reward,
         )
         yield (
             f"iteration {iteration}  samples {samples_so_far * rank.team.ranks}  "
             f"tracking reward {tracking_reward:.3f}  policy loss {losses[0].item():.3f}  {took_s:.2f} s\n"
         )
-
-
-def _alloc_retries(device: torch.device) -> int | None:
-    """Return how often the allocator had to retry on a GPU; None on a CPU."""
-    return torch.cuda.memory_stats(device)["num_alloc_retries"] if device.type == "cuda" else None
 
 
 def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:

@@ -97,8 +97,12 @@ class Orders:
     def runs(self) -> Iterator[dict[str, Any]]:
         """Yield the requests, on every rank the same; a run ends once every rank has asked for the next run."""
         own_requests = requests() if self._leads else itertools.repeat(None)  # other ranks wait for the leading rank
-        while (request := self._from_leader(next(own_requests, None))) is not None:
-            yield request
+        while True:
+            box = [next(own_requests, None)]
+            distributed.broadcast_object_list(box, src=0, group=self._group)  # every rank gets that of the leading one
+            if box[0] is None:
+                return
+            yield box[0]
             distributed.barrier(self._group)
 
     def stopped(self) -> bool:
@@ -106,12 +110,6 @@ class Orders:
         answer = torch.tensor(self._leads and stopped())
         distributed.broadcast(answer, src=0, group=self._group)
         return bool(answer)
-
-    def _from_leader(self, request: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return the request of the rank that leads, on every rank."""
-        box = [request]
-        distributed.broadcast_object_list(box, src=0, group=self._group)
-        return box[0]
 
 
 AnyTeam = TypeVar("AnyTeam", bound=RankTeam)
