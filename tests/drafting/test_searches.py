@@ -257,20 +257,3 @@ def test_a_size_of_zero_is_none() -> None:
     assert found("ppo.py --num-envs 8 --batch-size 0", flags=sizes).keys() == {"num_envs"}
     with pytest.raises(StudyError, match="name at least one"):
         found("ppo.py", flags=sizes[:1])
-
-
-@pytest.mark.parametrize(
-    ("tensor", "pipeline", "ranks", "values"),
-    [
-        (1, 1, 4, {"tensor_model_parallel_size": (1, 2, 4)}),
-        (2, 2, 8, {"tensor_model_parallel_size": (1, 2, 4)}),
-        (1, 2, 2, {"pipeline_model_parallel_size": (1, 2)}),
-        (2, 2, 2, {}),
-    ],
-)
-def test_degrees_of_parallelism_are_proposed_as_far_as_there_are_ranks(
-    tensor: int, pipeline: int, ranks: int, values: dict[str, tuple[int, ...]]
-) -> None:
-    command = f"--tensor-model-parallel-size {tensor} --pipeline-model-parallel-size {pipeline}"
-    known = Known(words=["train.py", *command.split()], cores=4, training=counted(ranks=ranks))
-    assert {search.parameter: search.values for search in proposed(known)} == values

@@ -90,7 +90,12 @@ def _differences_but_loss(own: Signature, changed: Signature) -> Iterator[Differ
     are_alike = all(first == second or "?" in (first, second) for first, second in sizes)
     if own.sample and changed.sample and not are_alike:
         yield Difference(part="sample", own=own.sample, changed=changed.sample)
-    if not _same_model(own, changed):
+    if own.is_split or changed.is_split:
+        # several ranks hold some of the parameters, such as those of norms, and all are added up (3 % is chosen)
+        have_same_model = abs(changed.parameters - own.parameters) <= 0.03 * own.parameters
+    else:
+        have_same_model = (own.parameters, own.shapes) == (changed.parameters, changed.shapes)
+    if not have_same_model:
         yield Difference(part="model", own=f"{own.parameters:,}", changed=f"{changed.parameters:,}")
     if _settings(own) != _settings(changed):
         yield Difference(part="optimizer", own=_settings(own), changed=_settings(changed))
@@ -112,14 +117,6 @@ def _batch_difference(own: Signature, changed: Signature) -> Difference | None:
         if abs(changed_samples - own_samples) > 0.02 * own_samples:  # an epoch's last batch may be smaller (chosen)
             return Difference(part="batch", own=f"{own_samples:g}", changed=f"{changed_samples:g}", what=what)
     return None
-
-
-def _same_model(own: Signature, changed: Signature) -> bool:
-    """Return whether two trainings have the same parameters, as far as a digest of their shapes shows."""
-    if own.is_split or changed.is_split:
-        # several ranks hold some of the parameters, such as those of norms, and all are added up (3 % is chosen)
-        return abs(changed.parameters - own.parameters) <= 0.03 * own.parameters
-    return (own.parameters, own.shapes) == (changed.parameters, changed.shapes)
 
 
 def _settings(training: Signature) -> str:

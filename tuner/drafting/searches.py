@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import prod
 
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
@@ -35,8 +34,6 @@ class Role(StrEnum):
     """Switches that change the speed alone."""
     MEMORY = r".*(?:recompute|(?:activation|gradient)_checkpoint|offload).*"
     """Switches that save memory and cost time: worth a try where they are on."""
-    DEGREE = r"(?:tensor|pipeline)(?:_model)?_parallel(?:_size|_degree)?|(?:tp|pp)(?:_size|_degree)?"
-    """How many ranks share a model's tensors or its layers."""
     CARD = r".*(?:compile|pin_mem|tf32|fused).*"
     """Switches that help on a GPU alone."""
 
@@ -221,14 +218,12 @@ def proposed(known: Known) -> list[SearchedFlag]:
 
     Sizes that change what is learnt have their current value alone, unless `known.free_batch` lets them vary.
     """
-    # sizes, the loader's workers, and a degree of parallelism
+    # sizes, and the loader's workers
     searched = [_searched_size(flag, known) for flag in _sizes(known)]
     worker_flags = (flag for flag in known.all_flags if Role.WORKERS.has(flag.names[0]) and flag.number is not None)
     workers = next(worker_flags, None) if known.waits_for_data else None
     if workers:
         searched.append(_workers(workers, known.cores))
-    if degree := _degree(known):
-        searched.append(degree)
     # switches, and what counts only beside workers
     for flag in known.all_flags:
         search = as_switch(flag, known) if _is_worth_switching(flag, known) else None
@@ -290,22 +285,6 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     if known.free_batch or not is_batch_of_several or known.has_batch_norm:
         return with_sizes(flag, known.free_batch)
     return replace(with_sizes(flag, free=False), values=balanced_sizes(flag.number or 1, batches), is_balanced=True)
-
-
-def _degree(known: Known) -> SearchedFlag | None:
-    """Return the first degree of parallelism that may vary while the others stay; None where none may.
-
-    The product of all degrees divides the ranks: of 8 ranks with 2 for the layers, 1, 2 or 4 may share the tensors.
-    """
-    ranks = known.training.ranks if known.training else 1
-    degrees = [flag for flag in known.all_flags if Role.DEGREE.has(flag.names[0]) and flag.number]
-    for flag in degrees:
-        product_of_others = prod(degree.number or 1 for degree in degrees if degree is not flag)
-        left_ranks = ranks // product_of_others
-        divisors = tuple(number for number in range(1, left_ranks + 1) if left_ranks % number == 0)
-        if len(divisors) > 1 and flag.number in divisors:
-            return SearchedFlag(flag=flag.names[0], values=divisors, current=flag.number)
-    return None
 
 
 def with_sizes(flag: Flag, free: bool) -> SearchedFlag:

@@ -36,7 +36,13 @@ class Allocator:
         is_small = size <= SMALL
         free = self._free[is_small]
         place = bisect_left(free, (size, 0))  # of the smallest free block in which it fits
-        length, start = self._take_free(free[place], is_small) if place < len(free) else self._new_segment(size)
+        if place < len(free):
+            length, start = self._take_free(free[place], is_small)
+        else:  # a new segment
+            usual = SMALL_SEGMENT if is_small else LARGE_SEGMENT
+            length, start = usual if size < LARGE else _multiple(size, SMALL_SEGMENT), self._top
+            self._top += length + 1  # a byte between segments: their blocks are no neighbours
+            self.taken += length
         left_over = length - size
         # what is left of the block stays free by itself, unless it is too little (should_split)
         is_split = left_over >= BLOCK if is_small else left_over > SMALL
@@ -56,15 +62,6 @@ class Allocator:
                 neighbour_length, neighbour_start = neighbour
                 start, length = min(start, neighbour_start), length + neighbour_length
         self._add_free(length, start, is_small)
-
-    def _new_segment(self, size):
-        """Take a segment for a block of `size` bytes from the card, and return its bytes and its start."""
-        usual = SMALL_SEGMENT if size <= SMALL else LARGE_SEGMENT
-        length = usual if size < LARGE else _multiple(size, SMALL_SEGMENT)
-        start = self._top
-        self._top += length + 1  # a byte between segments: their blocks are no neighbours
-        self.taken += length
-        return length, start
 
     def _add_free(self, length, start, is_small):
         block = self._starts[start] = self._ends[start + length] = (length, start)

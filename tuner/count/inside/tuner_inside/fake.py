@@ -37,12 +37,16 @@ def _begin(torch, path):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
+    def dropped(tensor, p, train):
+        """Drop out as CUDA does: the mask that is kept has one byte an element, whatever the numbers take."""
+        return torch.native_dropout(tensor, p, True)[0] if train and p > 0.0 else tensor
+
     pretend_loaders()
     FakeTensorMode(allow_non_fake_inputs=True).__enter__()
     pretend_cuda(torch)
     memory = _tracker(torch)()
     memory.library = torch.library.Library("aten", "IMPL")  # what it replaces ends with it
-    memory.library.impl("dropout", _dropped(torch), "AutogradCPU")
+    memory.library.impl("dropout", dropped, "AutogradCPU")
     memory.__enter__()
     pretend_ranks(torch)
     _fake_card_mode(torch, memory)().__enter__()
@@ -238,8 +242,10 @@ def _fake_card_mode(torch, memory):
                 return 0  # a whole number: the script may use it as an index
             if function in answers:
                 return answers[function]
-            if function is torch.Tensor.numpy:
-                return _zero_array(args[0])
+            if function is torch.Tensor.numpy:  # zeros, because a tensor without data has no array of its own
+                import numpy
+
+                return numpy.zeros(tuple(args[0].shape), "float32" if args[0].is_floating_point() else "int64")
 
             # places: all stays on the fake CPU, whose memory is never pinned
             if function is torch.Tensor.pin_memory:
@@ -296,16 +302,3 @@ def _attended(torch, query, key, value, attn_mask=None, dropout_p=0.0, *more, **
         return attend(query, key, value, mask, 0.0, *more, **settings)
     with attention.sdpa_kernel(attention.SDPBackend.MATH):
         return attend(query, key, value, attn_mask, dropout_p, *more, **settings)
-
-
-def _dropped(torch):
-    """Return dropout as CUDA computes it: the mask that is kept has one byte an element, whatever the numbers take."""
-    return lambda tensor, p, train: torch.native_dropout(tensor, p, True)[0] if train and p > 0.0 else tensor
-
-
-def _zero_array(tensor):
-    """Return zeros in the shape of a tensor without data, which has no array of its own."""
-    import numpy
-
-    kind = "float32" if tensor.is_floating_point() else "int64"
-    return numpy.zeros(tuple(tensor.shape), kind)

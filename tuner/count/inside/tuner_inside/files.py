@@ -37,8 +37,8 @@ def install():
     """Watch what the process opens and runs. A process that `multiprocessing` starts or forks tells nothing."""
     if not is_spawned():
         _state.update(thread=get_ident(), folder=os.getcwd())
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_tell_nothing)
+        # the parent of a forked process has told all
+        os.register_at_fork(after_in_child=lambda: _state.update(thread=0, argv=True))
         sys.addaudithook(_on_audit_event)
 
 
@@ -47,11 +47,6 @@ def argv_is_read():
     if not _state["argv"]:
         _state["argv"] = True
         tell("argv", read=True)
-
-
-def _tell_nothing():
-    """Tell nothing from now on, as in a forked process: its parent has told it."""
-    _state.update(thread=0, argv=True)
 
 
 def _on_audit_event(event, args):

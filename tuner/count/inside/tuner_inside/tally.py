@@ -107,9 +107,16 @@ class Tally(calls.CallWatcher):
             self.is_recomputed = True
             return
         if not has_gradients or self.mode not in (None, module.training):
-            self._begin_evaluation(is_rollout=module.training and not has_gradients)
+            loaders.on_evaluation()
+            tell_pause()
+            self.unlearnt += module.training and not has_gradients  # as rollouts of reinforcement learning
+            self.usual_mode = None  # the call that ends the evaluation must be looked at
+            if self.evaluates_from_s is None:
+                self.evaluates_from_s = monotonic()
             return
-        self._end_evaluation()
+        if self.evaluates_from_s is not None:  # the evaluation is over
+            self.evaluates_s += monotonic() - self.evaluates_from_s
+            self.evaluates_from_s = None
         if self.input_module is None:
             self.input_module = weakref.ref(module)
         if self.input_module() is module:
@@ -140,24 +147,6 @@ class Tally(calls.CallWatcher):
             self._only_note_calls_like(module, tensor, args, kwargs)
         if self.steps < LOSS_STEPS:
             keep_input_sum(tensor)
-
-    def _begin_evaluation(self, is_rollout):
-        """Take a call that evaluates into account: an evaluation begins, unless one runs already.
-
-        `is_rollout`: whether the module is in training mode, but without gradients, as in reinforcement learning.
-        """
-        loaders.on_evaluation()
-        tell_pause()
-        self.unlearnt += is_rollout
-        self.usual_mode = None  # the call that ends the evaluation must be looked at
-        if self.evaluates_from_s is None:
-            self.evaluates_from_s = monotonic()
-
-    def _end_evaluation(self):
-        """Count the seconds of the evaluation that runs, if any does: a call trains again."""
-        if self.evaluates_from_s is not None:
-            self.evaluates_s += monotonic() - self.evaluates_from_s
-            self.evaluates_from_s = None
 
     def _only_note_calls_like(self, module, tensor, args, kwargs):
         """Let the next calls like this one only be noted, which is cheaper than a look, and watch no other module.

@@ -43,6 +43,10 @@ def facts(optimizer, modules):
     parameters = [parameter for module in modules[:1] for parameter in module.parameters() if parameter.requires_grad]
     shapes = sorted(str(tuple(parameter.shape)) for parameter in parameters)
     first_group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    layers = sys.modules["torch"].nn.modules.batchnorm
+    parts = [part for module in modules[:1] for part in module.modules()]
+    norms = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
+    are_synced = all(isinstance(part, layers.SyncBatchNorm) for part in norms)
     optimizer_parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {
         "torch": str(sys.modules["torch"].__version__),
@@ -58,23 +62,14 @@ def facts(optimizer, modules):
             hasattr(parameter, "device_mesh") or hasattr(parameter, "_fsdp_flattened") for parameter in parameters
         ),
         "device": str(parameters[0].device.type) if parameters else None,
-        "batch_norm": _batch_norm(modules),
+        # whose samples batch normalisation takes means over: `each` rank's, or those of `all`; None without it
+        "batch_norm": None if not norms else "all" if are_synced else "each",
         "compiled": any(
             "OptimizedModule" in type(part).__name__ or getattr(part, "_compiled_call_impl", None)
             for module in modules
             for part in module.modules()
         ),
     }
-
-
-def _batch_norm(modules):
-    """Return whose samples batch normalisation takes means over: `each` rank's, or those of `all`; None without it."""
-    layers = sys.modules["torch"].nn.modules.batchnorm
-    parts = [part for module in modules[:1] for part in module.modules()]
-    norms = [part for part in parts if isinstance(part, layers._BatchNorm) and part.training]
-    if not norms:
-        return None
-    return "all" if all(isinstance(part, layers.SyncBatchNorm) for part in norms) else "each"
 
 
 def _number(value):
