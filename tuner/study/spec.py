@@ -473,13 +473,26 @@ class StudySpec(Strict):
     """changes for some cases or devices, in this order"""
 
     @model_validator(mode="after")
-    def _default_is_searched(self) -> "StudySpec":
-        """Check that a bound of `* default` has the default variant to be compared with."""
+    def _parts_agree(self) -> "StudySpec":
+        """Check what parts of the study need of each other.
+
+        A bound of `* default` needs the default variant, and the sampler `gain` a single objective. A job has each
+        number of nodes on which a trial may run.
+        """
         compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]
         if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
             raise ValueError(
                 f"constraints.{compared[0]}: compares with the default variant, which the space does not contain; "
                 f"add {DEFAULT!r} to {VARIANT}"
+            )
+        if len(self.objectives) > 1 and self.search.sampler == "gain":
+            raise ValueError(
+                f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
+            )
+        allowed = range(1, self.slurm.nodes + 1)
+        if wrong := [nodes for nodes in self.placements if type(nodes) is not int or nodes not in allowed]:
+            raise ValueError(
+                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
             )
         return self
 
@@ -492,25 +505,6 @@ class StudySpec(Strict):
             for name in sorted(rule.counted - {RANKS}):
                 if wrong := [value for value in self.space[name].values if isinstance(value, bool | str)]:
                     raise ValueError(f"rules: {rule.text!r} counts with {name}, whose value {wrong[0]!r} is no number")
-        return self
-
-    @model_validator(mode="after")
-    def _gain_has_one_objective(self) -> "StudySpec":
-        """Check that the sampler `gain` has a single objective."""
-        if len(self.objectives) > 1 and self.search.sampler == "gain":
-            raise ValueError(
-                f"search.sampler: gain needs exactly one objective, not {self.objective}; write tpe, or name one"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _nodes_are_there(self) -> "StudySpec":
-        """Check that each number of nodes on which a trial may run is one that a job has."""
-        allowed = range(1, self.slurm.nodes + 1)
-        if wrong := [nodes for nodes in self.placements if type(nodes) is not int or nodes not in allowed]:
-            raise ValueError(
-                f"space.nodes: {wrong[0]!r}, and slurm.nodes is {self.slurm.nodes}; name whole numbers up to that"
-            )
         return self
 
     @property

@@ -1,9 +1,13 @@
-"""Finds out which parses are of the script's command line, and tells their options."""
+"""Finds out which parses are of the script's command line, and tells their options: spellings and values in force."""
 
+import os
 import sys
 from itertools import islice
 
 from tuner_inside.tell import guarded, tell
+
+MAX_CHOICES = 256
+"""A longer list of choices is not told (chosen)."""
 
 guard = guarded("flags")
 _told = {"program": None, "parses": 0, "options": {}}
@@ -57,17 +61,14 @@ def is_argv(words):
     return bool(line) and is_part(line, words)  # the script has added words; an empty line is a part of anything
 
 
-def keep_leftover(words):
-    """Remember the words that a parse of the command line has left: another parser may get them."""
-    if isinstance(words, list):
-        _leftovers.append(words)
-
-
-def tell_options(parser, options):
+def tell_options(parser, options, leftover=None):
     """Tell the options that one kind of parser has parsed from the command line, with those of its earlier parses.
 
     An option replaces the options of earlier parses that share a name with it. Nothing is told where none is new.
+    `leftover`: the words that the parse has left, if any: another parser may get them.
     """
+    if isinstance(leftover, list):
+        _leftovers.append(leftover)
     program = sys.argv[0] if sys.argv else ""
     if _told["program"] != program:  # the launcher in this process had a command line of its own
         _told.update(program=program, options={})
@@ -103,3 +104,61 @@ def mark_typed(options, words):
         for name in (typed_name, typed_name[:2]):  # `-w4` is named `-w`
             if name in by_name:
                 by_name[name]["typed"] = True
+
+
+def option(names, value, switch=False, off=(), choices=None, typed=False):
+    """Return an option.
+
+    Args:
+        names: its spellings.
+        value: the value in force.
+        switch: whether it may stand without a value.
+        off: the spellings that switch it off.
+        choices: its values, where it has only some.
+        typed: whether the command line names it.
+    """
+    choices = _plain_choices(choices)
+    return {
+        "names": list(names),
+        "switch": bool(switch),
+        "off": list(off),
+        "choices": choices,
+        "value": plain(value, choices),
+        "typed": typed,
+    }
+
+
+def described(describe, things, *more):
+    """Return the options of a parser's things. `describe(thing, *more)` returns a list with those of a thing.
+
+    A thing that raises is left out: the library's next version may hold other things.
+    """
+    options = []
+    for thing in things:
+        try:
+            options += describe(thing, *more)
+        except Exception:
+            continue
+    return options
+
+
+def plain(value, choices=None):
+    """Return a value as a text, a number or a bool; None for anything else, and for a text that is too long to tell.
+
+    Of an enumeration's member, the command line takes the name if that is among the choices, and the value if not.
+    """
+    if hasattr(type(value), "__members__"):  # an enumeration, without an import of `enum`
+        return value.name if choices is not None and value.name in choices else plain(value.value)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        return str(value) if len(value) <= 4000 else None  # characters (chosen)
+    return value if type(value) in (bool, int, float) else None
+
+
+def _plain_choices(choices):
+    """Return choices as JSON has them; None where there are none, too many, or others than plain ones."""
+    if not hasattr(choices, "__iter__"):
+        return None
+    plain_choices = [plain(choice) for choice in islice(choices, MAX_CHOICES + 1)]  # there may be endlessly many
+    return plain_choices if len(plain_choices) <= MAX_CHOICES and None not in plain_choices else None

@@ -2,8 +2,7 @@
 
 import sys
 
-from tuner_inside.flags.command_line import is_argv, keep_leftover, tell_options
-from tuner_inside.flags.records import described, option
+from tuner_inside.flags.command_line import described, is_argv, option, tell_options
 from tuner_inside.tell import around
 
 
@@ -22,12 +21,11 @@ def _before_parse(flags, argv, *_, **__):
 
 def _after_parse(flags, leftover):
     """Tell the script's flags; those of absl itself are left out."""
-    keep_leftover(leftover[1:])  # the first word is the program
     script_flags = []
     for module, module_flags in flags.flags_by_module_dict().items():
         if not module.startswith("absl."):
             script_flags += module_flags
-    tell_options("absl", described(_options_of, script_flags))
+    tell_options("absl", described(_options_of, script_flags), leftover[1:])  # the first word is the program
 
 
 def _options_of(flag):

@@ -4,8 +4,7 @@ import functools
 import sys
 from _thread import _local
 
-from tuner_inside.flags.command_line import calling_package, guard, is_argv, keep_leftover, mark_typed, tell_options
-from tuner_inside.flags.records import described, option
+from tuner_inside.flags.command_line import calling_package, described, guard, is_argv, mark_typed, option, tell_options
 
 SUPPRESS = "==SUPPRESS=="
 """The dest of an action without a value (argparse.SUPPRESS)."""
@@ -74,10 +73,9 @@ class _Parse:
 
 def _tell(parse, values, leftover):
     """Tell the options that a parse has set to values, and keep the words that it has left."""
-    keep_leftover(leftover)
     options = _options_of_parser(parse.parser, values, parse.called_parsers)
     mark_typed(options, sys.argv[1:])
-    tell_options("argparse", options)
+    tell_options("argparse", options, leftover)
 
 
 def _options_of_parser(parser, values, called_parsers):

@@ -1,7 +1,6 @@
 """The options of click and typer."""
 
-from tuner_inside.flags.command_line import is_argv, tell_options
-from tuner_inside.flags.records import described, option
+from tuner_inside.flags.command_line import described, is_argv, option, tell_options
 from tuner_inside.tell import around
 
 _root_contexts = []

@@ -1,8 +1,7 @@
 """The settings of Hydra and OmegaConf, which words such as `train.batch_size=4` change."""
 
 from tuner_inside.files import argv_is_read
-from tuner_inside.flags.command_line import is_argv, tell_options
-from tuner_inside.flags.records import option
+from tuner_inside.flags.command_line import is_argv, option, tell_options
 from tuner_inside.tell import around
 
 _overrides = []

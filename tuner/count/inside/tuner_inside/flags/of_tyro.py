@@ -2,8 +2,7 @@
 
 import sys
 
-from tuner_inside.flags.command_line import callers, is_part, mark_typed, tell_options
-from tuner_inside.flags.records import described, option
+from tuner_inside.flags.command_line import callers, described, is_part, mark_typed, option, tell_options
 from tuner_inside.tell import around
 
 
