@@ -20,18 +20,18 @@ def test_the_trainer_accepts_the_adapter_s_plans(tmp_path: Path) -> None:
     config = {"num_envs": 96, "minibatch": 64, "num_workers": 2, "prefetch_factor": 4, "precision": "bf16"}
     config |= {"compile": True}
     plan = ReferenceTrainer(TrainerSpec(name="reference")).plan(Case(name="add_pi_plus"), config, slot)
-    team, settings, out_dir = settings_from(list(plan.argv[3:]))
+    team, chosen, _, out_dir = settings_from(list(plan.argv[3:]))
     assert (team.method, team.devices, team.num_envs) == ("add", ("cpu", "cpu"), 96)
     assert team.hidden_units == 64
-    assert settings.config == run_config(config)
+    assert chosen == run_config(config)
     assert out_dir == tmp_path / "train"
 
 
 def test_what_is_left_out_follows_from_the_device_and_the_workers() -> None:
-    team, settings, _ = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
-    assert (team.hidden_units, settings.config.ahead) == (1024, 2)
-    team, settings, _ = settings_from(GIVEN)
-    assert (team.hidden_units, settings.config.ahead) == (64, None)
+    team, chosen, _, _ = settings_from([*GIVEN, "--devices", "cuda:0", "cuda:1", "--num-workers", "2"])
+    assert (team.hidden_units, chosen.ahead) == (1024, 2)
+    team, chosen, _, _ = settings_from(GIVEN)
+    assert (team.hidden_units, chosen.ahead) == (64, None)
 
 
 @pytest.mark.parametrize(

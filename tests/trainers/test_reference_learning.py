@@ -165,7 +165,7 @@ def test_the_difference_is_nothing_where_tracking_is_perfect() -> None:
     assert torch.equal(shown, wanted)
 
 
-@pytest.mark.parametrize("precision", ["auto", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("method", ["add", "amp", "deepmimic"])
 def test_one_iteration_of_every_method_in_every_precision(method: Method, precision: Precision) -> None:
     networks, formats = methods.Networks(method, SMALL), methods.numerics(precision, cpu())

@@ -8,8 +8,11 @@ from tuner.errors import TrainerError
 from tuner.trainers.reference import launch_settings as own
 
 
-def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.TrainingSettings, Path]:
-    """Return the settings of ranks and run, and the out dir, of a command line; exits with 2 for a wrong one."""
+def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.RunConfig, int, Path]:
+    """Return the settings of ranks, the config, its iterations and the out dir of a command line.
+
+    Exits with 2 for a wrong one.
+    """
     parser = own.team_parser("tuner.trainers.reference")
     for name, schema in own.RunConfig.model_json_schema()["properties"].items():
         parser.add_argument(own.option(name), type=_value, default=argparse.SUPPRESS, help=schema["description"])
@@ -22,7 +25,7 @@ def settings_from(argv: list[str] | None = None) -> tuple[own.TeamSettings, own.
         parameters.check_on(given.devices[0])
     except TrainerError as refusal:
         parser.error(str(refusal))
-    return own.team_settings(parser, given), own.TrainingSettings(parameters, given.iterations), given.out_dir
+    return own.team_settings(parser, given), parameters, given.iterations, given.out_dir
 
 
 def _value(text: str) -> bool | int | str:

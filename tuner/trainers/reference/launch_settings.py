@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictInt, ValidationError
 
@@ -27,7 +27,7 @@ def default_hidden_units(device: str) -> int:
     return 1024 if device.startswith("cuda") else 64
 
 
-Precision = Literal["auto", "bf16", "fp16", "fp32"]
+Precision = Literal["bf16", "fp16", "fp32"]
 Count = Annotated[StrictInt, Field(ge=1)]
 
 
@@ -47,8 +47,8 @@ class RunConfig(Strict):
     prefetch_factor: Count | None = None
     """batches ahead per worker; default: 2"""
     precision: Precision = "fp32"
-    """number format of the networks' layers: auto (bf16 or fp16 on a GPU, as it has them, fp32 on a CPU), bf16, fp16 or
-    fp32, the default; weights, losses and the environment are always fp32"""
+    """number format of the networks' layers: bf16, fp16 or fp32, the default; weights, losses and the environment are
+    always fp32"""
     tf32: StrictBool = False
     """true rounds the inputs of fp32 matrix products to TF32, a format with 10 bits of mantissa"""
     compile: StrictBool = False
@@ -137,13 +137,6 @@ class TeamSettings(RankTeam):
     env_mib: int = 0
     """The memory that each environment holds besides its samples, as a simulator's contacts and meshes do, in MiB."""
     seed: int
-
-
-class TrainingSettings(NamedTuple):
-    """The settings of one run."""
-
-    config: RunConfig
-    iterations: int
 
 
 def team_parser(module: str) -> argparse.ArgumentParser:

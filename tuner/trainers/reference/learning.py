@@ -14,7 +14,7 @@ import torch._dynamo  # any optimizer loads it: once here, before ranks are fork
 from torch import Tensor
 
 from tuner.progress import report
-from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings, TrainingSettings
+from tuner.trainers.reference.launch_settings import STEPS_PER_ITERATION, RunConfig, TeamSettings
 from tuner.trainers.reference.methods import ActorCritic, Discriminator, Networks, Numerics, Samples, numerics
 from tuner.trainers.reference.team_ranks import TeamRank, busy_meter, prepare, process_group, start
 from tuner.trainers.reference.world import ClipStream, MotionClips, TrackingEnv, frames_needed
@@ -109,13 +109,13 @@ def networks_of(rank: TeamRank[TeamSettings], config: RunConfig) -> Networks:
 
 
 def iterations(
-    rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, settings: TrainingSettings
+    rank: TeamRank[TeamSettings], networks: Networks, clips: ClipStream, config: RunConfig, most: int
 ) -> Iterator[str]:
-    """Train the networks, report each iteration to the tuner, and then yield a line about it.
+    """Train the networks for `most` iterations, report each to the tuner, and then yield a line about it.
 
     Raises ConfigRefusedError for a number format that the rank's device does not have.
     """
-    config, meter, on_gpu = settings.config, busy_meter(rank.device), rank.device.type == "cuda"
+    meter, on_gpu = busy_meter(rank.device), rank.device.type == "cuda"
     env = TrackingEnv(rank.device, rank.team.num_envs * rank.team.env_mib)
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")  # another run of a session may differ
     formats = numerics(config.precision, rank.device)
@@ -125,7 +125,7 @@ def iterations(
         formats=formats,
         compiled=config.compile,
     )
-    for iteration in range(settings.iterations):
+    for iteration in range(most):
         start_s = time.monotonic()
         fresh = clips.take()
         with meter.working():
@@ -149,19 +149,19 @@ def iterations(
         )
 
 
-def run(team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
+def run(team: TeamSettings, config: RunConfig, most: int, out_dir: Path) -> None:
     """Train to the end and leave both files in `out_dir`. Raises the error of the first rank that fails."""
     out_dir.mkdir(parents=True, exist_ok=True)
     show("the ranks start\n")  # on a busy machine this takes a while, and the trainer is not called silent
-    start(_train, team, settings, out_dir)
+    start(_train, team, config, most, out_dir)
 
 
-def _train(number: int, team: TeamSettings, settings: TrainingSettings, out_dir: Path) -> None:
+def _train(number: int, team: TeamSettings, config: RunConfig, most: int, out_dir: Path) -> None:
     """Train as one rank; the leading rank writes the log and the model."""
     rank = prepare(number, team)
-    with fresh_clips(rank, settings.config) as clips, process_group(rank):
-        networks = networks_of(rank, settings.config)
-        for iteration, line in enumerate(iterations(rank, networks, clips, settings)):
+    with fresh_clips(rank, config) as clips, process_group(rank):
+        networks = networks_of(rank, config)
+        for iteration, line in enumerate(iterations(rank, networks, clips, config, most)):
             if rank.leads:
                 mode = "a" if iteration else "w"  # the first iteration replaces an earlier log
                 with (out_dir / "log.txt").open(mode, encoding="utf-8") as log:

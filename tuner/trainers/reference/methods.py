@@ -41,13 +41,8 @@ def numerics(precision: Precision, device: torch.device) -> Numerics:
 
     Matrix units have bf16 from Ampere on (NVIDIA, CUDA C++ Programming Guide, table of compute capabilities).
     """
-    on_gpu = device.type == "cuda"
-    has_bf16 = on_gpu and torch.cuda.get_device_capability(device) >= (8, 0)
-    if precision == "bf16" and on_gpu and not has_bf16:
-        name = torch.cuda.get_device_name(device)
-        raise ConfigRefusedError(f"precision bf16: {name} has no bf16; use fp16, or auto, which chooses fp16 there")
-    if precision == "auto":
-        precision = ("bf16" if has_bf16 else "fp16") if on_gpu else "fp32"
+    if precision == "bf16" and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        raise ConfigRefusedError(f"precision bf16: {torch.cuda.get_device_name(device)} has no bf16; use fp16")
     return Numerics(device, {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision])
 
 

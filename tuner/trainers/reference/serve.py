@@ -13,10 +13,9 @@ from tuner.trainers.reference.team_ranks import TeamRank, serve
 
 def train(rank: TeamRank[own.TeamSettings], request: dict[str, Any], stopped: Callable[[], bool]) -> None:
     """Make the run that a request asks for; it ends early where `stopped` returns True."""
-    settings = own.TrainingSettings(own.run_config(request["config"]), request["iterations"])
-    with fresh_clips(rank, settings.config) as clips:
-        networks = networks_of(rank, settings.config)
-        for line in iterations(rank, networks, clips, settings):
+    config = own.run_config(request["config"])
+    with fresh_clips(rank, config) as clips:
+        for line in iterations(rank, networks_of(rank, config), clips, config, request["iterations"]):
             if rank.leads:
                 show(line)
             if stopped():
