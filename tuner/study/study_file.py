@@ -84,32 +84,34 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
     a file `starts`.
     """
     try:
-        return _mapping(path, what, starts)
-    except RecursionError as error:
-        raise StudyError(f"{what} {path} is nested too deeply, or one of its aliases contains itself") from error
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        wrong = f"{error.context} {error.problem}"
-        hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
-        raise _reading_error(path, what, f"line {line}: {error.problem}{hint}") from error
-    except OSError as error:
-        raise _reading_error(path, what, f"{error.strerror}; name another file, or fix it") from error
-    except UnicodeDecodeError as error:
-        raise _reading_error(path, what, f"byte {error.start} is not UTF-8; save the file as UTF-8") from error
-    except (YAMLError, ValueError, TypeError, OverflowError) as error:  # such as the date 2026-13-45
-        raise _reading_error(path, what, str(error)) from error
-
-
-def _mapping(path: Path, what: str, starts: str) -> dict[str, Any]:
-    """Return the keys and values of a YAML file. Raises StudyError, and the errors of file and parser."""
-    with open_regular(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise _reading_error(path, what, f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
-    raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
+        with open_regular(path) as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
+        raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
+    except (OSError, YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise StudyError(f"{what} {path} cannot be read: {_why_unreadable(error)}") from error
     if not isinstance(raw, dict):
         raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
     return raw
+
+
+def _why_unreadable(error: Exception) -> str:
+    """Return in words why a YAML file cannot be read."""
+    match error:
+        case RecursionError():
+            return "it is nested too deeply, or one of its aliases contains itself"
+        case MarkedYAMLError():
+            line = error.problem_mark.line + 1 if error.problem_mark else 1
+            wrong = f"{error.context} {error.problem}"
+            hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in wrong), "")
+            return f"line {line}: {error.problem}{hint}"
+        case OSError():
+            return f"{error.strerror}; name another file, or fix it"
+        case UnicodeDecodeError():
+            return f"byte {error.start} is not UTF-8; save the file as UTF-8"
+        case _:  # such as the date 2026-13-45
+            return str(error)
 
 
 @lru_cache(maxsize=4)
@@ -142,11 +144,6 @@ def _count_values(node: Node, known: dict[int, int], depth: int) -> int:
             parts = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(_count_values(part, known, depth + 1) for part in parts)
     return known[id(node)]
-
-
-def _reading_error(path: Path, what: str, why: str) -> StudyError:
-    """Return the error for a file that cannot be read."""
-    return StudyError(f"{what} {path} cannot be read: {why}")
 
 
 _IN_WORDS = {
