@@ -183,14 +183,14 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, progress_file"),
         ({"command": ""}, r"trainer\.options\.command: is empty"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
-        ({"command": "train {num_envs"}, r"trainer\.options\.command: expected '}'"),
+        ({"command": "train {num_envs"}, r"trainer\.options\.command\.1: expected '}'"),
         ({"command": "train {0}"}, r"'\{0\}' holds a placeholder that is not \{name\} or \{flag:name\}"),
-        ({"command": "train {flag:ranks}"}, r"command: \{flag:ranks\}: a flag is a parameter of the space"),
+        ({"command": "train {flag:ranks}"}, r"command\.1: \{flag:ranks\}: a flag is a parameter of the space"),
         ({"command": ["train", 3]}, r"trainer\.options\.command\.1: .*should be text; put it in quotes \(found 3\)"),
         ({"env": {"A": "{"}}, r"trainer\.options\.env: "),
-        ({"session": "serve {num_envs"}, r"trainer\.options\.session: expected '}'"),
-        ({"session": "serve {lr} {num_envs}"}, r"trainer\.options\.session: lr: in neither command nor env"),
-        ({"learning": ["lr"]}, r"trainer\.options\.learning: lr: in neither command nor env; known: .*num_envs"),
+        ({"session": "serve {num_envs"}, r"trainer\.options\.session\.1: expected '}'"),
+        ({"session": "serve {lr} {num_envs}"}, r"trainer\.options: session: lr: in neither command nor env"),
+        ({"learning": ["lr"]}, r"trainer\.options: learning: lr: in neither command nor env; known: .*num_envs"),
         ({"cases": ["a/b"]}, r"trainer\.options\.cases\.0: .*\(found 'a/b'\)"),
         ({"cases": []}, r"trainer\.options\.cases: "),
         ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),
@@ -198,9 +198,9 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"progress": [r"step (\d+)"]}, r"needs named groups out of .*, as in \(\?P<iteration>…\)"),
         (
             {"samples_per_iteration": "{lr} * 2"},
-            r"samples_per_iteration: lr: in neither command nor env; known: .*ranks",
+            r"samples_per_iteration: lr: in neither command nor env; known: .*num_envs",
         ),
-        ({"total_batch": "{lr} * 2"}, r"total_batch: lr: in neither command nor env; known: .*ranks"),
+        ({"total_batch": "{lr} * 2"}, r"total_batch: lr: in neither command nor env; known: .*num_envs"),
         (
             {"samples_per_iteration": "{ranks} ** 2"},
             r"samples_per_iteration: is no arithmetic.*\(found '\{ranks\} \*\* 2'\)",
@@ -208,7 +208,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"samples_per_iteration": True}, r"samples_per_iteration: should be text; put it in quotes \(found True\)"),
         (
             {"samples_per_iteration": "2", "progress": [r"(?P<iteration>\d+) (?P<samples>\d+)"]},
-            r"samples_per_iteration: `progress` counts samples already",
+            r"samples_per_iteration: `progress` or `progress_file` counts samples already",
         ),
         ({"progress_file": FILE | {"path": "metrics.csv"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
         ({"progress_file": FILE | {"path": "{out_dir}/../m"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
@@ -217,7 +217,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"progress_file": FILE | {"step": "x"}}, r"progress_file\.step: unknown key; known: path, format, iteration"),
         (
             {"progress_file": FILE | {"samples": "n"}, "samples_per_iteration": "2"},
-            r"names a column of samples already",
+            r"`progress_file` counts samples already",
         ),
     ],
 )
@@ -329,7 +329,7 @@ def test_labels_say_what_cases_are_like_whose_names_do_not():
 
 
 def test_a_label_needs_a_case():
-    with pytest.raises(TrainerError, match=r"trainer\.options\.labels: fly: not among cases; known: walk"):
+    with pytest.raises(TrainerError, match=r"trainer\.options: labels: fly: not among cases; known: walk"):
         trainer(cases=["walk"], labels={"fly": {"method": "amp"}})
 
 

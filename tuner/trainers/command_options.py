@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tuner.probe import SCORE_GROUP
 from tuner.study import MOST_CASES, Expression, Name, Strict, Value, Variables, named_files, shell_split
@@ -72,17 +72,9 @@ def parameters(words: Iterable[str]) -> frozenset[str]:
     return placeholders(words) - LAUNCH_FACTS
 
 
-def _check_known(names: Iterable[str], info: ValidationInfo, more: frozenset[str] = frozenset()) -> None:
-    """Raise ValueError for names that neither the command, its environment, its files nor `more` have.
-
-    `info` has the options that were valid so far. Where the command itself is refused, nothing is known.
-    """
-    if "command" not in info.data:
-        return
-    in_files = frozenset(name for values in info.data.get("files", {}).values() for name in values)
-    known = parameters((*info.data["command"], *info.data.get("env", {}).values())) | more | in_files
-    if unknown := sorted(set(names) - known):
-        raise ValueError(f"{', '.join(unknown)}: in neither command nor env; known: {', '.join(sorted(known))}")
+def _operands(text: str) -> frozenset[str]:
+    """Return the parameters in an arithmetic; none in an empty one."""
+    return Expression(text).names - COUNTS if text else frozenset()
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -98,18 +90,16 @@ def _split(command: object) -> object:
     return shell_split(command) if isinstance(command, str) else command
 
 
-def _checked_words(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a command. Raises ValueError for a broken placeholder or a flag that is no parameter."""
-    placeholders(command)  # raises it
-    if stray := sorted(flags(command) & LAUNCH_FACTS):
+def _checked_word(word: str) -> str:
+    """Return a text with placeholders. Raises ValueError for a broken placeholder or a flag that is no parameter."""
+    if stray := sorted(flags([word]) & LAUNCH_FACTS):
         raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
-    return command
+    return word
 
 
 def _checked_env(env: dict[str, str]) -> dict[str, str]:
-    """Return variables. Raises ValueError for a broken placeholder in their values."""
-    placeholders(env.values())  # raises it
-    return env
+    """Return variables. Raises ValueError for a text among them as `_checked_word` does."""
+    return {name: _checked_word(text) for name, text in env.items()}
 
 
 def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,75 +113,21 @@ def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-def _checked_session(session: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Return the words of a session. Raises ValueError for a parameter that the command lacks."""
-    # without a command there is nothing to compare with: its own error is enough
-    known = parameters((*info.data.get("command", session), *info.data.get("env", {}).values()))
-    if unknown := sorted(parameters(session) - known):
-        raise ValueError(f"{', '.join(unknown)}: in neither command nor env, so a plain probe would not vary it")
-    return session
-
-
-def _checked_computed(computed: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-    """Return computed values. Raises ValueError for a value that nothing uses, or that follows from another of them."""
-    _check_known(computed, info)
-    for name, text in computed.items():
-        if stray := sorted(Expression(text).names & computed.keys()):
-            raise ValueError(f"{name}: {stray[0]} is computed itself; write what it is computed from")
-    return computed
-
-
-def _without_keep(learning: object) -> object:
-    """Return no parameters for `keep`; anything else as it is."""
-    return () if learning == "keep" else learning
-
-
 def _text_of_number(given: object) -> object:
     """Return a number as text; anything else as it is."""
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
 
-def _checked_arithmetic(text: str, info: ValidationInfo) -> str:
-    """Return an arithmetic. Raises ValueError for a text that is none, or names what is not known."""
-    if text:
-        _check_known(Expression(text).names, info, COUNTS)
-    return text
+def _checked_arithmetic(text: str) -> str:
+    """Return an arithmetic, or an empty text. Raises ValueError for any other."""
+    return text and Expression(text).text
 
 
-def _checked_samples(text: str, info: ValidationInfo) -> str:
-    """Return `samples_per_iteration`. Raises ValueError where samples are counted otherwise."""
-    if text and any("samples" in _compiled(pattern).groupindex for pattern in info.data.get("progress", ())):
-        raise ValueError("`progress` counts samples already, in its group samples; give only one of the two")
-    if text and (file := info.data.get("progress_file")) and file.samples:
-        raise ValueError("`progress_file` names a column of samples already; give only one of the two")
-    return text
-
-
-def _checked_learning(learning: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-    """Return parameters. Raises ValueError for a parameter that the command lacks."""
-    _check_known(learning or (), info)
-    return learning
-
-
-def _checked_files(files: dict[str, dict[Name, str]], info: ValidationInfo) -> dict[str, dict[Name, str]]:
-    """Return files. Raises ValueError for a file that the command does not name, or whose form cannot be changed."""
-    words = info.data.get("command", tuple(files))  # a wrong command has an error of its own
-    if unknown := [name for name in files if name not in named_files(words)]:
-        raise ValueError(f"{unknown[0]}: no word of the command names a YAML, TOML or JSON file of this name")
-    return files
-
-
-def _checked_labels(labels: dict[str, Labels], info: ValidationInfo) -> dict[str, Labels]:
-    """Return labels. Raises ValueError for a label of an unknown case."""
-    known = info.data.get("cases", labels)
-    if unknown := [name for name in labels if name not in known]:
-        raise ValueError(f"{', '.join(unknown)}: not among cases; known: {', '.join(known)}")
-    return labels
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_checked_words)]
+Words = Annotated[tuple[Annotated[str, AfterValidator(_checked_word)], ...], BeforeValidator(_split)]
 """A command line: a list of words, or one text in shell quoting; no shell runs it."""
-Arithmetic = Annotated[str, BeforeValidator(_text_of_number), AfterValidator(_checked_arithmetic)]
+Arithmetic = Annotated[
+    str, BeforeValidator(_text_of_number), AfterValidator(lambda text: text and Expression(text).text)
+]
 """Arithmetic with placeholders; a number is arithmetic, too."""
 
 
@@ -219,24 +155,24 @@ class CommandOptions(Strict):
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
     env: Annotated[Variables, AfterValidator(_checked_env)] = Field(default_factory=dict)
     """Environment variables. Their values may have placeholders."""
-    files: Annotated[dict[str, dict[Name, str]], AfterValidator(_checked_files)] = Field(default_factory=dict)
+    files: dict[str, dict[Name, str]] = Field(default_factory=dict)
     """Configuration file, as the command names it → parameter → the keys to its value in the file, joined by dots. A
     probe gets a changed copy."""
-    computed: Annotated[dict[Name, str], AfterValidator(_checked_computed)] = Field(default_factory=dict)
+    computed: dict[Name, Annotated[str, AfterValidator(lambda text: Expression(text).text)]] = Field(
+        default_factory=dict
+    )
     """Placeholder → its value as arithmetic with others, such as `'64 / {batch_size}'` for a total batch that stays."""
-    samples_per_iteration: Annotated[Arithmetic, AfterValidator(_checked_samples)] = ""
+    samples_per_iteration: Arithmetic = ""
     """The samples that all ranks together collect in an iteration."""
     total_batch: Arithmetic = ""
     """The samples of one step of the optimizer on all ranks together. Only shown."""
     flops_per_sample: float | None = Field(default=None, gt=0)
     """The floating-point operations of a training step for each of its samples, for the metric `mfu`."""
-    session: Annotated[Words, AfterValidator(_checked_session)] = ()
+    session: Words = ()
     """The command line that serves a session; without it, every probe runs `command`."""
-    learning: Annotated[tuple[Name, ...] | None, BeforeValidator(_without_keep), AfterValidator(_checked_learning)] = (
-        None
-    )
+    learning: Annotated[tuple[Name, ...] | None, BeforeValidator(lambda names: () if names == "keep" else names)] = None
     """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
-    labels: Annotated[dict[Name, Labels], AfterValidator(_checked_labels)] = Field(default_factory=dict)
+    labels: dict[Name, Labels] = Field(default_factory=dict)
     """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
     @model_validator(mode="before")
@@ -255,6 +191,39 @@ class CommandOptions(Strict):
         preset = PRESETS[name]
         return {**options, "progress": preset.progress, "env": {**preset.env, **(options.get("env") or {})}}
 
+    @model_validator(mode="after")
+    def _names_are_known(self) -> "CommandOptions":
+        """Check that options name only what the command, its environment, its files or its cases have."""
+        in_files = {name for values in self.files.values() for name in values}
+        known = parameters((*self.command, *self.env.values())) | in_files
+        for key, names in {
+            "session": parameters(self.session),
+            "learning": self.learning or (),
+            "computed": self.computed,
+            "samples_per_iteration": _operands(self.samples_per_iteration),
+            "total_batch": _operands(self.total_batch),
+        }.items():
+            if unknown := sorted({*names} - known):
+                in_words = f"known: {', '.join(sorted(known))}"
+                raise ValueError(f"{key}: {', '.join(unknown)}: in neither command nor env; {in_words}")
+        if unknown := [name for name in self.labels if name not in self.cases]:
+            raise ValueError(f"labels: {', '.join(unknown)}: not among cases; known: {', '.join(self.cases)}")
+        if unknown := [name for name in self.files if name not in named_files(self.command)]:
+            raise ValueError(f"files: {unknown[0]}: no word of the command names this YAML, TOML or JSON file")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_said_twice(self) -> "CommandOptions":
+        """Check that samples are counted in one way, and that no value is computed from another computed one."""
+        if self.samples_per_iteration and self._reads_samples:
+            raise ValueError(
+                "samples_per_iteration: `progress` or `progress_file` counts samples already; give only one of them"
+            )
+        for name, text in self.computed.items():
+            if stray := sorted(_operands(text) & self.computed.keys()):
+                raise ValueError(f"computed.{name}: {stray[0]} is computed itself; write what it is computed from")
+        return self
+
     @property
     def is_counted(self) -> bool:
         """Whether steps and samples are counted inside the trainer's processes."""
@@ -267,7 +236,7 @@ class CommandOptions(Strict):
 
         A computed value is no parameter itself.
         """
-        operands = frozenset(name for text in self.computed.values() for name in Expression(text).names - COUNTS)
+        operands = frozenset(name for text in self.computed.values() for name in _operands(text))
         in_files = frozenset(name for values in self.files.values() for name in values)
         in_words = parameters((*self.command, *self.env.values()))
         return (in_words - self.computed.keys()) | operands | in_files
@@ -278,14 +247,17 @@ class CommandOptions(Strict):
         return (*self.command, *self.session, *self.env.values())
 
     @property
+    def _reads_samples(self) -> bool:
+        """Whether `progress` or `progress_file` counts samples."""
+        by_lines = any("samples" in _compiled(pattern).groupindex for pattern in self.progress)
+        return by_lines or bool(self.progress_file and self.progress_file.samples)
+
+    @property
     def counts_samples(self) -> bool | None:
         """Whether samples are counted; None without patterns and without a file, as the training may report them."""
-        file = self.progress_file
-        if self.samples_per_iteration or (file and file.samples):
+        if self.samples_per_iteration or self._reads_samples:
             return True
-        if not self.progress and not file:
-            return None
-        return any("samples" in _compiled(pattern).groupindex for pattern in self.progress)
+        return False if self.progress or self.progress_file else None
 
     @property
     def session_parameters(self) -> frozenset[str]:
