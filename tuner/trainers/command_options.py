@@ -125,9 +125,7 @@ def _checked_arithmetic(text: str) -> str:
 
 Words = Annotated[tuple[Annotated[str, AfterValidator(_checked_word)], ...], BeforeValidator(_split)]
 """A command line: a list of words, or one text in shell quoting; no shell runs it."""
-Arithmetic = Annotated[
-    str, BeforeValidator(_text_of_number), AfterValidator(lambda text: text and Expression(text).text)
-]
+Arithmetic = Annotated[str, BeforeValidator(_text_of_number), AfterValidator(_checked_arithmetic)]
 """Arithmetic with placeholders; a number is arithmetic, too."""
 
 
