@@ -54,7 +54,7 @@ def test_the_exit_code_after_ctrl_c_is_that_of_an_interrupted_command(tmp_path: 
             with suppress(subprocess.TimeoutExpired):
                 ended = process.wait(5)
         assert ended == 130
-        asked_until(terminal, b"nothing was kept; rerun to start again")
+        asked_until(terminal, b"the first run is not kept; rerun to start again")
     with suppress(OSError):  # it may be gone
         os.close(terminal)
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"train.py", ".gitignore"}

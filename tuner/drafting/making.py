@@ -19,7 +19,7 @@ from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
 from tuner.errors import StudyError
-from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
+from tuner.export import write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, exposed, load, read_mapping, shell_join, value_text
 from tuner.trainers.presets import PRESETS
@@ -119,11 +119,12 @@ def make_study(
     typed = typed_command(command)
     name = wanted.name or typed.name
     file = wanted.file(name)
+    known_as = name if file == STUDIES / f"{name}.yaml" else str(file)
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
         _check_same_options(file, wanted)
         say(f"{file} was made from this command, so it is used; --force replaces it")
-        return _study_name(name, file)
+        return known_as
     wanted.check_free(file)
     wanted = _with_typed_cards(wanted, typed)
     # what the command says without a run; a wrong `--search` is refused now
@@ -145,11 +146,13 @@ def make_study(
             text = _watched_text(name, drafted, wanted, folder, say, ask=ask, to_search=to_search)
         except KeyboardInterrupt:
             if not had_a_first_run:
-                _remove_first_run(folder / "init")
-                say("nothing was kept; rerun to start again")
+                rmtree(folder / "init", ignore_errors=True)
+                with suppress(OSError):  # there are results of another search
+                    folder.rmdir()
+                say("the first run is not kept; rerun to start again")
             raise
     write_study(file, with_asked(text, wanted.search or ()), warn, say)
-    return _study_name(name, file)
+    return known_as
 
 
 def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
@@ -261,18 +264,6 @@ def _devices_in_words(devices: str) -> str:
     return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
-def _remove_first_run(folder: Path) -> None:
-    """Remove the files of a first run, and the folders above them that have nothing else."""
-    rmtree(folder, ignore_errors=True)
-    runs = folder.parent.parent
-    ignoring = runs / IGNORE_FILE
-    with suppress(OSError):
-        folder.parent.rmdir()
-        if list(runs.iterdir()) == [ignoring] and ignoring.read_text() == IGNORE_ALL:
-            ignoring.unlink()
-        runs.rmdir()
-
-
 def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> None:
     """Write the file of a study, and say what it searches besides what the file shows.
 
@@ -294,8 +285,3 @@ def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callabl
         in_file = read_mapping(file).get("space", {})
         for parameter in (name for name in spec.space if name not in in_file):
             say(f"  {parameter}={','.join(map(value_text, spec.space[parameter].values))}")
-
-
-def _study_name(name: str, file: Path) -> str:
-    """Return how other commands name a study: by its name, or by its file at another place than the usual one."""
-    return name if file == STUDIES / f"{name}.yaml" else str(file)

@@ -37,8 +37,6 @@ from tuner.export.wording import (
     with_error,
 )
 from tuner.export.write import (
-    IGNORE_ALL,
-    IGNORE_FILE,
     export_study,
     prepare_folder,
     prepare_results,
