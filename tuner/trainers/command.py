@@ -32,7 +32,7 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
-from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels
+from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels, parameters
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
@@ -174,7 +174,7 @@ class CommandTrainer(Trainer):
         """
         if not self._options.session:
             return None
-        shared = sorted(self._options.session_parameters & config.keys())
+        shared = sorted(parameters((*self._options.session, *self._options.env.values())) & config.keys())
         return "/".join((self.name, case.name, *(f"{name}={study.value_text(config[name])}" for name in shared)))
 
     def warm_plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan | None:

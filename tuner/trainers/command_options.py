@@ -256,8 +256,3 @@ class CommandOptions(Strict):
         if self.samples_per_iteration or self._reads_samples:
             return True
         return False if self.progress or self.progress_file else None
-
-    @property
-    def session_parameters(self) -> frozenset[str]:
-        """The parameters that cannot change while a session lasts."""
-        return parameters((*self.session, *self.env.values()))

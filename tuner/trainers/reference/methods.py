@@ -107,6 +107,14 @@ class Mlp(nn.Sequential):
     be wrong by percents.
     """
 
+    def __init__(self, inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> None:
+        """Make hidden layers of these sizes, [batch, inputs] → [batch, outputs]."""
+        sizes = (inputs, *hidden_sizes)
+        hidden: list[nn.Module] = []
+        for size, next_size in itertools.pairwise(sizes):
+            hidden += [nn.Linear(size, next_size), nn.ReLU()]
+        super().__init__(*hidden, nn.Linear(sizes[-1], outputs))
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
         """Return the outputs of a batch in fp32, [batch, inputs] → [batch, outputs]."""
         *layers, last = self
@@ -117,15 +125,6 @@ class Mlp(nn.Sequential):
             return last(hidden.float())
 
 
-def mlp(inputs: int, outputs: int, hidden_sizes: Sequence[int]) -> Mlp:
-    """Return a network with hidden layers of these sizes, [batch, inputs] → [batch, outputs]."""
-    sizes = (inputs, *hidden_sizes)
-    hidden: list[nn.Module] = []
-    for size, next_size in itertools.pairwise(sizes):
-        hidden += [nn.Linear(size, next_size), nn.ReLU()]
-    return Mlp(*hidden, nn.Linear(sizes[-1], outputs))
-
-
 class ActorCritic(nn.Module):
     """A Gaussian policy of fixed standard deviation over joint targets, and a value of observations."""
 
@@ -134,8 +133,8 @@ class ActorCritic(nn.Module):
 
     def __init__(self, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.actor = mlp(OBSERVATION, JOINTS, hidden_sizes)
-        self.critic = mlp(OBSERVATION, 1, hidden_sizes)
+        self.actor = Mlp(OBSERVATION, JOINTS, hidden_sizes)
+        self.critic = Mlp(OBSERVATION, 1, hidden_sizes)
 
     def act(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Draw joint targets in rad, [num_envs, JOINTS], and return them with their log-likelihood, [num_envs]."""
@@ -193,7 +192,7 @@ class Discriminator(NetworkLoss):
 
     def __init__(self, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
-        self.net = mlp(self.inputs, 1, hidden_sizes)
+        self.net = Mlp(self.inputs, 1, hidden_sizes)
 
     def evidence(self, step: ControlStep) -> tuple[Tensor, Tensor]:
         """Return what the policy shows and what it should show: two tensors [num_envs, inputs]."""

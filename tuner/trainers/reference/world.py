@@ -103,7 +103,9 @@ class TrackingEnv:
         angle_error = self._angle - self._reference_angles[self._frame]
         velocity_error = self._velocity - self._reference_velocities[self._frame]
         failed = angle_error.abs().amax(dim=-1) > self.fall_rad
-        self._put_back(failed)
+        lost = failed[:, None]  # these environments are put back onto their reference
+        self._angle = torch.where(lost, self._reference_angles[self._frame], self._angle)
+        self._velocity = torch.where(lost, self._reference_velocities[self._frame], self._velocity)
         return ControlStep(
             before=before,
             after=after,
@@ -121,12 +123,6 @@ class TrackingEnv:
             torque = drive.clamp(-self.torque_limit_nm, self.torque_limit_nm) - self.gravity_nm * self._angle.sin()
             self._velocity = self._velocity + substep_s * (torque @ self._mobility)
             self._angle = self._angle + substep_s * self._velocity
-
-    def _put_back(self, failed: Tensor) -> None:
-        """Put failed environments back onto their reference."""
-        lost = failed[:, None]
-        self._angle = torch.where(lost, self._reference_angles[self._frame], self._angle)
-        self._velocity = torch.where(lost, self._reference_velocities[self._frame], self._velocity)
 
 
 def tracking_reward(angle_error: Tensor, velocity_error: Tensor) -> Tensor:
