@@ -32,7 +32,7 @@ from tests_store import (
 
 from tuner.errors import StoreError
 from tuner.records.case_record import decode as decode_case
-from tuner.records.schema import BEST_IS, ENDED, LEASE
+from tuner.records.schema import BEST_IS, ENDED, LEASE, RUNGS
 from tuner.records.schema import CASE as KEPT_CASE
 from tuner.records.trial import ProbeRecord
 from tuner.search.trials import typed_trial
@@ -61,8 +61,8 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
         raise AssertionError(f"asked again, after {len(trials)} trials")
 
     assert (study.attributes.rungs, other.attributes.rungs) == (None, None)
-    assert study.fix_rungs(lambda trials: (8, len(trials))) == (8, 2)
-    assert other.fix_rungs(too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
+    assert study.fix(RUNGS, lambda trials: (8, len(trials))) == (8, 2)
+    assert other.fix(RUNGS, too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:
@@ -284,14 +284,6 @@ def test_other_settings_are_refused_with_what_changed(
     assert case_study(database).history().finished == 1
 
 
-def test_a_pruner_that_stops_nothing_is_no_setting(database: Database) -> None:
-    without = {name: setting for name, setting in identity().items() if name != "pruner"}
-    probe(case_study(database, known=without | {"pruner": {"name": "none", "patience": 3}}), ok(50.0))
-    assert case_study(database, known=without).history().finished == 1
-    with pytest.raises(StoreError, match=r"pruner: was None, is \{'name': 'median'\}"):
-        case_study(database, known=without | {"pruner": {"name": "median"}})
-
-
 def test_a_pruner_cannot_be_left_out_later(database: Database, study: CaseStudy) -> None:
     probe(study, ok(50.0))
     without = {name: setting for name, setting in identity().items() if name != "pruner"}
@@ -389,25 +381,3 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
     with pytest.raises(StoreError, match="another worker ended this trial"):
         tell(study, asked, ok(50.0))
     assert states(database) == {"FAIL": 1}
-
-
-def test_a_stored_key_is_replaced_by_its_reference_and_may_change(database: Database, url: str) -> None:
-    old = identity(trainer={"name": "command", "env": "KEY=s3cret MODE=on"})
-    probe(case_study(database, known=old), ok(50.0))
-    now = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=on"})
-    assert case_study(database, known=now).history().finished == 1
-    with opened(url) as other:
-        attributes = other.storage.get_study_user_attrs(1)
-    assert "s3cret" not in str(attributes)
-    changed = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=off"})
-    with pytest.raises(StoreError, match=r"trainer.env: was .*OWN_KEY.* MODE=on', is .*MODE=off"):
-        case_study(database, known=changed)
-
-
-def test_a_stored_key_is_not_shown_where_the_settings_differ(database: Database) -> None:
-    old = identity(trainer={"name": "command", "env": "KEY=s3cret MODE=on"})
-    probe(case_study(database, known=old), ok(50.0))
-    changed = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=off"})
-    with pytest.raises(StoreError, match=r"trainer.env: was another text, is 'KEY=") as refusal:
-        case_study(database, known=changed)
-    assert "s3cret" not in str(refusal.value)

@@ -1,6 +1,5 @@
 """Checks the URL of a study database before anything is opened, and shows it without its password."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,7 @@ def checked_url(url: str) -> URL:
     except (NoSuchModuleError, ImportError) as error:
         raise StoreError(f"the storage URL cannot be used: {error}; its form is {_FORM}") from error
     if parsed.get_backend_name() == "sqlite":
-        _check_file(parsed)
-        _check_options(parsed)
+        _check_sqlite(parsed)
     try:
         dialect().create_connect_args(parsed)
     except (ArgumentError, ValueError, TypeError) as error:
@@ -89,8 +87,8 @@ def _parsed(url: str | URL) -> URL:
         raise StoreError(f"the storage URL cannot be used: it is no database URL; its form is {_FORM}") from error
 
 
-def _check_file(url: URL) -> None:
-    """Raise StoreError for a URL of SQLite that names no lasting file."""
+def _check_sqlite(url: URL) -> None:
+    """Raise StoreError for a URL of SQLite that names no lasting file, or an option that SQLite does not know."""
     file = url.database or ""
     if url.host or url.username:
         raise StoreError(f"database {shown(url)}: SQLite has no host and no user; its form is sqlite:///PATH")
@@ -98,19 +96,9 @@ def _check_file(url: URL) -> None:
         raise StoreError(f"database {shown(url)} would be lost at the end of this process; name a file: sqlite:///PATH")
     if file.startswith("~"):
         raise StoreError(f"database {shown(url)}: nothing expands the ~ in a URL; write the path out")
-
-
-def _check_options(url: URL) -> None:
-    """Raise StoreError for options that SQLite does not know."""
     known = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
     if unknown := sorted(url.query.keys() - set(known)):
         raise StoreError(f"database {shown(url)}: SQLite knows no option {unknown[0]!r}; known: {', '.join(known)}")
-    try:
-        timeout_s = float(str(url.query.get("timeout", 0)))
-    except ValueError:
-        timeout_s = -1.0  # no number: refused below
-    if not 0.0 <= timeout_s < math.inf:
-        raise StoreError(f"database {shown(url)}: its timeout is no number of seconds from 0 up; write ?timeout=60")
 
 
 def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:

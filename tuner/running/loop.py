@@ -10,11 +10,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
 from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_another
+from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
@@ -218,20 +218,15 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
             break  # the other cases have the same trainer
     if job.wait is None:
         return outcomes
-    return [_finish_elsewhere(job, outcome) for outcome in outcomes]
 
-
-def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
-    """Return to a case whose last trials other workers ran, and return its outcome after more work on it.
-
-    This work waits for their probes, and takes over what they leave. The outcome of any other case stays as it is.
-    """
-    if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
-        return outcome
-    later = _optimize_case(job, outcome.case)
-    job.watcher(later.event)
-    confirmed = outcome.confirmed + later.confirmed
-    return replace(later, probed=outcome.probed + later.probed, confirmed=confirmed)
+    # Return to the cases whose last trials other workers ran: wait for their probes, and take over what they leave.
+    for place, outcome in enumerate(outcomes):
+        if outcome.ending is events.Ending.ELSEWHERE and not job.interrupted():
+            later = _optimize_case(job, outcome.case)
+            job.watcher(later.event)
+            confirmed = outcome.confirmed + later.confirmed
+            outcomes[place] = replace(later, probed=outcome.probed + later.probed, confirmed=confirmed)
+    return outcomes
 
 
 def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
@@ -242,22 +237,15 @@ def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
     return CaseWork(job, case).run(small_probes.probed if small_probes else 0)
 
 
-class Prepared(NamedTuple):
-    """A job with the values of a case that are `auto`, and how the small probes ended if any ran."""
-
-    job: Job
-    outcome: events.CaseOutcome | None = None
-
-
-def prepare(job: Job, case: Case) -> Prepared:
-    """Return the job with all values of the case that are `auto`.
+def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
+    """Return the job with all values of the case that are `auto`, and how the small probes ended if any ran.
 
     The values come from the case's study. If the study has none, they follow from small probes that run now, and the
     study keeps them for good.
     """
     if (batch := job.bench.batch_to_fit(case)) is not None:
         return _fit_batch(job, case, batch)
-    return _calibrate(job, case) if job.bench.calibrates(case) else Prepared(job)
+    return _calibrate(job, case) if job.bench.calibrates(case) else (job, None)
 
 
 def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
@@ -266,38 +254,38 @@ def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.C
     return work.run()
 
 
-def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
+def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, events.CaseOutcome | None]:
     """Work out the case's batch size that is `auto`, by small probes unless the case's study has it already.
 
-    Returns the job with the batch size. If fewer than two sizes ran, it is the job as it was, and an outcome that says
-    what to repair.
+    Returns the job with the batch size, and how the small probes ended. If fewer than two sizes ran, it is the job as
+    it was, and an outcome that says what to repair.
     """
     started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
     work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
     outcome = _announce_and_run(work, job, started) if work.study.attributes.batch is None else None
     if outcome and outcome.stopped:
-        return Prepared(job, outcome)
-    fitted = work.study.fix_batch(batch.fit)
+        return job, outcome
+    fitted = work.study.fix(BATCH, batch.fit)
     if fitted is None:
         why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
-        return Prepared(job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure))
+        return job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
     job.watcher(events.BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
-    return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
+    return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
 
 
-def _calibrate(job: Job, case: Case) -> Prepared:
+def _calibrate(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
     """Make the rungs of a case's `auto` ladder, by small probes unless the case's study has them already.
 
-    Returns the job with the rungs.
+    Returns the job with the rungs, and how the small probes ended.
     """
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
     started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
     work = CaseWork(replace(job, purpose=CALIBRATE), case)
     outcome = _announce_and_run(work, job, started) if work.study.attributes.rungs is None else None
     if outcome and outcome.stopped:
-        return Prepared(job, outcome)
-    rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))
+        return job, outcome
+    rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
     job.watcher(events.LadderFixed(case=case.name, rungs=rungs))
-    return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
+    return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome

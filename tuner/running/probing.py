@@ -5,10 +5,9 @@ best config of sessions is confirmed at the end: the plain command measures it a
 the parameter that decides memory.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
@@ -23,29 +22,6 @@ from tuner.study import Case, Config, Space, StudySpec, compare_with_default, sa
 
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
 """The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
-
-
-class _Judged(NamedTuple):
-    """The result of a probe, and what the study makes of it."""
-
-    result: probe.ProbeResult
-    verdict: Verdict
-    plan: probe.ProbePlan | None
-    """None if the trainer has refused the config."""
-
-
-def _phase(newest: probe.ProbeResult | None) -> Phase:
-    """Return what a running probe does, by its newest result; None before its first iteration."""
-    if newest is None:
-        return "starting"
-    return "warm-up" if newest.window_s is None else "measuring"
-
-
-def _torch_notes(before: str | None, result: probe.ProbeResult) -> Iterator[str]:
-    """Yield a note if torch has another version than in the newest trial, `before`; only a probe tells its version."""
-    now = result.facts.get("torch")
-    if before and now and before != now:
-        yield f"torch {before} → {now} since the newest trial, so speeds may differ"
 
 
 class Probing:
@@ -92,9 +68,9 @@ class Probing:
         except TrainerError as refusal:
             kind = _REFUSALS.get(type(refusal), probe.FailureKind.MISSING_ASSET)
             result = probe.unlaunched(asked.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
-            judged = _Judged(result, self._judge(result, asked), None)
+            judged = result, self._judge(result, asked), None
         self._tell(asked, *judged)
-        return judged.result
+        return judged[0]
 
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""
@@ -104,15 +80,15 @@ class Probing:
         warm_plan = trainer.warm_plan(self._case, asked.config, slot) if is_warm else None  # None: it has no sessions
         return warm_plan or trainer.plan(self._case, asked.config, slot)
 
-    def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
-        """Run a probe, and return its result with the verdict.
+    def _run(self, asked: Asked, plan: probe.ProbePlan) -> tuple[probe.ProbeResult, Verdict, probe.ProbePlan | None]:
+        """Run a probe, and return its result with the verdict and the plan.
 
         The frontier is what earlier failures say about others: if it tells that the config fails, nothing runs.
         """
         history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
         if known := judge_unlaunched(asked.config, history.frontier):
             failure, verdict = known
-            return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
+            return probe.unlaunched(asked.config, failure, plan.digest), verdict, plan
 
         # tell how much is left
         case = self._case.name
@@ -127,11 +103,14 @@ class Probing:
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
-        notes = (*result.notes, *_torch_notes(history.facts.get("torch"), result))
-        result = replace(result, mfu_pct=mfu_pct, notes=notes)
+        before, now = history.facts.get("torch"), result.facts.get("torch")
+        if before and now and before != now:  # only a probe tells the version
+            note = f"torch {before} → {now} since the newest trial, so speeds may differ"
+            result = replace(result, notes=(*result.notes, note))
+        result = replace(result, mfu_pct=mfu_pct)
         if result.ok and (change := self._training_change(result)):
             result = replace(result, failure=probe.other_training(change))
-        return _Judged(result, self._judge(result, asked), plan)
+        return result, self._judge(result, asked), plan
 
     def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
         """Return the verdict on a result: its status, its values, and whether it may be the best.
@@ -151,7 +130,7 @@ class Probing:
             headroom_pct=0.0 if self._job.purpose.next_answer else self._spec.probe.headroom_pct,
             training_hours=0.0 if self._job.purpose.next_answer else self._spec.search.training_hours,
             constraints=self._constraints,
-            default=self._default_metrics(result) if self._compares else {},
+            default=self._default_metrics(result),
             attempt=asked.attempt,
         )
         by_purpose = self._job.purpose.ineligible(result) if verdict.value is not None else None
@@ -179,8 +158,11 @@ class Probing:
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung, with which constraints compare the result.
 
-        If the result is that of the default itself, they are its own; empty if the default is not measured yet.
+        If the result is that of the default itself, they are its own. Empty if the default is not measured yet, and if
+        no constraint compares with it.
         """
+        if not self._compares:
+            return {}
         if self._is_default(result.config):
             return probe.measured(result)
         default = self._study.history().newest(self._space.default_at(self._space.rung(result.config)))
@@ -302,10 +284,13 @@ class Probing:
             if now_s - shown_s < pulse.every_s:
                 return
             shown_s = now_s
+            phase: Phase = "starting"
+            if newest is not None:
+                phase = "warm-up" if newest.window_s is None else "measuring"
             event = ProbeRunning(
                 case=self._case.name,
                 trial=asked.number,
-                phase=_phase(newest),
+                phase=phase,
                 seconds=now_s - began_s,
                 iteration=newest and newest.iterations,
                 usual_iterations=limits.iterations - limits.warmup_iterations,

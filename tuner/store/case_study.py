@@ -81,11 +81,6 @@ class UnstoredResult:
     verdict: Verdict
     record: ProbeRecord
 
-    def is_of(self, trial: FrozenTrial) -> bool:
-        """Return whether this is the result of a trial. A trial of another database may have the same number."""
-        lease = Lease.read(trials.typed_trial(trial).lease)
-        return trial.number == self.number and lease is not None and lease.same(self.lease)
-
 
 class TakenBack(NamedTuple):
     """How many trials had lost their process, and what became of them."""
@@ -123,13 +118,18 @@ def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: P
     return file
 
 
-def _read_unstored(probes: Path) -> dict[Path, UnstoredResult]:
-    """Return the results that `write_unstored` has written below the folder of a case's probes: file → result."""
-    results: dict[Path, UnstoredResult] = {}
+def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredResult] | None:
+    """Return the file below the folder of a case's probes in which `write_unstored` has kept a trial's result; or None.
+
+    A trial of another database may have the same number, so the process must be the same, too.
+    """
+    lease = Lease.read(trials.typed_trial(trial).lease)
     for file in probes.glob(f"*/{RESULT_FILE}"):
         with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
-            results[file] = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
-    return results
+            result = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
+            if result.number == trial.number and lease is not None and lease.same(result.lease):
+                return file, result
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -332,22 +332,14 @@ class CaseStudy:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._transact(lambda: StudyAttributes(self._study.user_attrs))
 
-    def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._stored_or_made(schema.RUNGS, make)
-
-    def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
-        """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._stored_or_made(schema.BATCH, make)
-
-    def _stored_or_made(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
-        """Return what the study stores as an attribute. If it stores nothing, make it from the trials and store it.
+    def fix(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
+        """Return an `auto` value. If the study has none, make it from the trials and store it for good.
 
         It happens in one transaction, so that all workers get the same.
 
         Args:
-            name: The name of the attribute, and of the property of `StudyAttributes` that reads it.
-            make: Makes it from the trials. None, which is not stored, if they do not suffice.
+            name: `RUNGS` or `BATCH`: the name of the study attribute.
+            make: Makes the value from the trials. None, which is not stored, if they do not suffice.
         """
 
         def stored_or_made() -> Answer:
@@ -373,17 +365,16 @@ class CaseStudy:
             """End the trials whose process is gone; return their number, and the files whose results are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
-            results = _read_unstored(probes) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
-                file = next((file for file, result in results.items() if result.is_of(trial)), None)
-                if file is None:
+                if unstored := _unstored_result(trial, probes):
+                    file, result = unstored
+                    verdict, record = result.verdict, result.record
+                    stored.append(file)
+                else:
                     digest = launch_digest(trial.params)
                     verdict = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
                     record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                else:
-                    verdict, record = results[file].verdict, results[file].record
-                    stored.append(file)
                 self._tell(self._trial(trial.number), verdict, record)
             return len(dropped), stored
 

@@ -5,7 +5,7 @@ its measurements mean. A sibling is a similar case that has been searched before
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -18,12 +18,13 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.errors import StoreError
 from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
 from tuner.records.schema import IDENTITY, MENDED, storable
+from tuner.records.trial import COMPLETE, PRUNED_STATE, RUNNING
 from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import typed_trial
 from tuner.store.database import Database
-from tuner.store.leases import Lease, is_held, lives_at
-from tuner.study import Case, is_expansion, most_similar, refers
+from tuner.store.leases import is_held, lives_at
+from tuner.study import Case, most_similar
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
@@ -125,18 +126,13 @@ def _mends(
     must_stay = ("objective", "space") if trials else ("objective",)
     if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in must_stay):
         lives = lives_at(database.now_s())
-        if not any(_is_measured_or_run(trial, lives) for trial in trials):
+        records = list(map(typed_trial, trials))
+        is_run = any(record.state == RUNNING and is_held(record.lease, lives) for record in records)
+        is_measured = any(record.state in {COMPLETE, PRUNED_STATE} and record.failure is None for record in records)
+        if not (is_run or is_measured):
             return True
     _check_identity(database, study, stored, now)
     return False
-
-
-def _is_measured_or_run(trial: FrozenTrial, lives: Callable[[Lease], bool]) -> bool:
-    """Return whether a trial has measured a config, or a living process runs it."""
-    if trial.state == TrialState.RUNNING:
-        return is_held(typed_trial(trial).lease, lives)
-    was_stopped_by_pruner = trial.state == TrialState.PRUNED and typed_trial(trial).failure is None
-    return trial.state == TrialState.COMPLETE or was_stopped_by_pruner
 
 
 def _check_identity(database: Database, study: str, stored: dict[str, Any], now: dict[str, Any]) -> None:
@@ -158,9 +154,6 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
     """Yield a line for each setting that differs between two parts of a study's settings, which may hold further parts.
 
-    Version 0.1.0 stored the values of environment variables in place of references such as `${NAME}`. Such a value is
-    no difference, and no line shows it, because it may be a secret key.
-
     Args:
         path: The keys that lead to the parts, as `trainer.options`; empty for the whole settings.
         stored: The part with which the study was started.
@@ -169,11 +162,7 @@ def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
             yield from _differences_below(f"{path}.{name}".lstrip("."), stored.get(name), now.get(name))
-    elif stored == now or (isinstance(stored, str) and isinstance(now, str) and is_expansion(stored, now)):
-        return
-    elif isinstance(now, str) and refers(now) and not refers(str(stored)):
-        yield f"  {path}: was another text, is {now!r}"  # the text may hold the value of a variable
-    else:
+    elif stored != now:
         yield f"  {path}: was {stored!r}, is {now!r}"
 
 
