@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.pruners import BasePruner
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from tests_space import USUAL
 from tests_store import (
     CASE,
@@ -36,7 +36,7 @@ from tuner.records.schema import BEST_IS, ENDED, LEASE, RUNGS
 from tuner.records.schema import CASE as KEPT_CASE
 from tuner.records.trial import ProbeRecord
 from tuner.search.trials import typed_trial
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.study.space import Config, Parameter, Space
@@ -118,7 +118,7 @@ def test_a_retry_does_not_count_and_comes_next(study: CaseStudy, status: str, at
     assert study.ask(1) is None
 
 
-@pytest.mark.parametrize("verdict", [OUT_OF_MEMORY, CRASH, Verdict(state=State.PRUNED, status="pruned"), ok(50.0)])
+@pytest.mark.parametrize("verdict", [OUT_OF_MEMORY, CRASH, Verdict(state=TrialState.PRUNED, status="pruned"), ok(50.0)])
 def test_every_other_end_counts(study: CaseStudy, verdict: Verdict) -> None:
     probe(study, verdict)
     assert study.history().finished == 1
@@ -243,7 +243,7 @@ def test_reports_reach_the_pruner_and_the_database(database: Database) -> None:
     assert pruner.steps == [1, 2, 3]
     assert not any(study.report(asked, step, 5.0) for step in (2, 3))  # the window began anew
     assert pruner.steps == [1, 2, 3]
-    tell(study, asked, Verdict(state=State.PRUNED, status="pruned"))
+    tell(study, asked, Verdict(state=TrialState.PRUNED, status="pruned"))
     assert states(database) == {"PRUNED": 1}
     (trial,) = stored(database)
     assert trial.intermediate_values == {1: 50.0, 2: 11.0, 3: 9.0}
@@ -325,7 +325,7 @@ def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.seeds(1)[:1]
 
 
-@pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=State.PRUNED, status="pruned")])
+@pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=TrialState.PRUNED, status="pruned")])
 def test_what_has_measured_something_is_not_mended(database: Database, study: CaseStudy, verdict: Verdict) -> None:
     probe(study, CRASH)
     probe(study, verdict)

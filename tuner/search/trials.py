@@ -96,4 +96,4 @@ def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
         trial.set_constraint(INELIGIBLE, 1.0)
     for metric, share in verdict.missed.items():
         trial.set_constraint(metric, share)
-    study.tell(trial, verdict.values, state=TrialState[verdict.state.name])
+    study.tell(trial, verdict.values, state=verdict.state)

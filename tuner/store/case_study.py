@@ -29,7 +29,7 @@ from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.samplers import ask_for
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import open_study, unchanged_attributes
@@ -126,7 +126,7 @@ def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredRe
     lease = Lease.read(trials.typed_trial(trial).lease)
     for file in probes.glob(f"*/{RESULT_FILE}"):
         with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
-            result = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
+            result: UnstoredResult = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
             if result.number == trial.number and lease is not None and lease.same(result.lease):
                 return file, result
     return None
@@ -373,7 +373,7 @@ class CaseStudy:
                     stored.append(file)
                 else:
                     digest = launch_digest(trial.params)
-                    verdict = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
+                    verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
                     record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
                 self._tell(self._trial(trial.number), verdict, record)
             return len(dropped), stored
