@@ -70,7 +70,6 @@ def test_json_lines_name_event_and_worker() -> None:
         "config": {"num_envs": 4096},
         "left": None,
         "left_s": 60.0,
-        "left_of_hours": False,
     }
 
 

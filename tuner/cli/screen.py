@@ -111,7 +111,7 @@ class Bars(Progress):
         The best stands beside the time, or below it where there is no room.
         """
         best = self._best.get(probe.case, "")
-        left = "" if probe.left_s is None else time_left(probe.left_s - spent_s, probe)
+        left = "" if probe.left_s is None else time_left(probe.left_s - spent_s)
         widest_name = max(len(name or _CASES) for name in {probe.case, *self._rows})  # None is the row of all cases
         bar = 17  # columns of a bar and of numbers such as 120/600, with spaces around
         texts = [text for text in (left, best) if text]

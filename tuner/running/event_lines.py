@@ -108,7 +108,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
-    left = f"; {time_left(event.left_s, event)}" if event.left_s else ""
+    left = f"; {time_left(event.left_s)}" if event.left_s else ""
     return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
 
 
@@ -126,10 +126,9 @@ def _best_so_far(event: events.ProbeEnded) -> str:
     return ", confirmed by the plain command" if event.confirms else ", best so far"
 
 
-def time_left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
+def time_left(seconds: float) -> str:
     """Return in words about how many seconds, at least one, are left until the search or its time limit ends."""
-    about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
-    return f"about {about} left{' of the time limit' if event.left_of_hours else ''}"
+    return f"about {f'{max(seconds, 1.0):.0f} s' if seconds < 59.5 else duration(seconds)} left"
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:

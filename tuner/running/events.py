@@ -142,8 +142,6 @@ class ProbeStarted(Event):
     """The trials after which the search probably ends, this one included; None where nothing tells."""
     left_s: float | None
     """The seconds of these trials, at most those of `--hours`; None where they are unknown."""
-    left_of_hours: bool = False
-    """Whether `--hours` end before these trials, so that `left_s` is what is left of `--hours`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,9 +196,7 @@ class ProbeEnded(Event):
     counts: bool
     """Whether the trial counts towards `target`."""
     left_s: float | None
-    """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
-    left_of_hours: bool = False
-    """Whether `--hours` end before that, so that `left_s` is what is left of `--hours`."""
+    """The seconds after which the search probably ends, at most those of `--hours`; None where unknown."""
 
     @classmethod
     def of(
@@ -215,7 +211,6 @@ class ProbeEnded(Event):
         finished: int,
         target: int | None,
         left_s: float | None,
-        left_of_hours: bool = False,
     ) -> "ProbeEnded":
         """Return the event of a trial that is stored; for `leads` and the arguments after it, see the fields."""
         reason = result.failure.detail if result.failure else result.stopped
@@ -241,7 +236,6 @@ class ProbeEnded(Event):
             # neither another measurement of the best, nor a failure that will be tried again
             counts=target is not None and not (asked.confirms or verdict.retry),
             left_s=left_s,
-            left_of_hours=left_of_hours,
         )
 
 

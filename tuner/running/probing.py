@@ -93,11 +93,9 @@ class Probing:
         # tell how much is left
         case = self._case.name
         left = None if asked.confirms else self._probes_left(asked.choice.left, history.finished)
-        left_s, of_hours = self._time_left(left, history, max(history.running, 1))
-        config = dict(asked.config)
-        self._job.watcher(
-            ProbeStarted(case=case, trial=asked.number, config=config, left=left, left_s=left_s, left_of_hours=of_hours)
-        )
+        left_s = self._time_left(left, history, max(history.running, 1))
+        started = ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
+        self._job.watcher(started)
 
         # probe, and add to the result what only the study knows
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
@@ -187,7 +185,6 @@ class Probing:
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
-        left_s, of_hours = self._time_left(None if asked.confirms else probes_left, history, workers)
         best = BestSoFar.of(self._study.case, history.records)
         searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have a front
         self._job.watcher(
@@ -200,8 +197,7 @@ class Probing:
                 best=best,
                 finished=history.finished,
                 target=self._job.target(self._spec),
-                left_s=left_s,
-                left_of_hours=of_hours,
+                left_s=self._time_left(None if asked.confirms else probes_left, history, workers),
             )
         )
 
@@ -222,8 +218,8 @@ class Probing:
             return None if self._spec.sampler == "gain" else until_target
         return min(until_target, expected)
 
-    def _time_left(self, probes: float | None, history: History, workers: int) -> tuple[float | None, bool]:
-        """Return the seconds until the search probably ends, and whether they are those of a budget that ends before.
+    def _time_left(self, probes: float | None, history: History, workers: int) -> float | None:
+        """Return the seconds until the search probably ends, at most those of the budget.
 
         That is the time that the workers need for so many usual probes, and for the confirmation of the best. It is
         None if the number of probes or their usual length is unknown, or if probes take no time.
@@ -235,10 +231,9 @@ class Probing:
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
-            return None, False
+            return None
         confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
-        search_s, budget_s = probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s())
-        return min(search_s, budget_s), budget_s < search_s
+        return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
     def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
         """Return whether a running probe has measured for the study's `window_seconds`."""

@@ -6,7 +6,6 @@ its measurements mean. A sibling is a similar case that has been searched before
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
 from typing import Any
 
 import optuna
@@ -186,36 +185,32 @@ def siblings(
     def find() -> list[Sibling]:
         """Return the first three siblings, all read in one transaction."""
         cases = storage.cases()
-
-        def trials(name: str) -> list[FrozenTrial]:
-            """Return the trials of a case, by the name of its study in the database."""
-            study_id, _ = cases[name]
-            return storage.get_all_trials(study_id, deepcopy=False)
-
-        def similar_cases() -> Iterator[Sibling | None]:
-            """Yield what is known of each similar case of the same study."""
-            of_study = [
-                known_case(name.removeprefix(prefix), facts.case)
-                for name, (_, facts) in cases.items()
-                if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
-            ]
-            for name in most_similar(case, of_study):
-                yield sibling(name, trials(f"{prefix}{name}"))
-
-        def cases_of_script() -> Iterator[Sibling | None]:
-            """Yield what is known of each case of another study that measured nothing but the same script."""
+        of_study = [
+            known_case(name.removeprefix(prefix), facts.case)
+            for name, (_, facts) in cases.items()
+            if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
+        ]
+        names = [f"{prefix}{name}" for name in most_similar(case, of_study)]
+        if script:
+            parts = ("objective", "source", "devices")
+            wanted = [identity.get(part) for part in parts]
             for name, (_, facts) in reversed(cases.items()):
-                if name.startswith(prefix) or not facts.identity:
+                of_case = [(facts.identity or {}).get(part) for part in parts]
+                if of_case == wanted and not name.startswith(prefix):
+                    names.append(name)
+        found: list[Sibling] = []
+        for name in names:
+            study_id, _ = cases[name]
+            trials = storage.get_all_trials(study_id, deepcopy=False)
+            if not name.startswith(prefix):
+                complete = (typed_trial(trial) for trial in trials if trial.state == TrialState.COMPLETE)
+                if {trial.probe.facts.get("script") for trial in complete} != {script}:
                     continue
-                if any(facts.identity.get(part) != identity.get(part) for part in ("objective", "source", "devices")):
-                    continue
-                known = trials(name)
-                complete = (typed_trial(trial) for trial in known if trial.state == TrialState.COMPLETE)
-                if {trial.probe.facts.get("script") for trial in complete} == {script}:
-                    yield sibling(name, known)
-
-        candidates = chain(similar_cases(), cases_of_script() if script else ())
-        return list(islice(filter(None, candidates), 3))  # the generators read no further case
+            if known_sibling := sibling(name.removeprefix(prefix), trials):
+                found.append(known_sibling)
+            if len(found) == 3:
+                break
+        return found
 
     return database.transact(find)
 
