@@ -22,8 +22,6 @@ RETRY = "retry"
 """Trial attribute, of a failed trial: its config is to be probed again."""
 CONFIRMS = "confirms"
 """Trial attribute: the trainer's plain command measures a config again that a session has measured."""
-CALIBRATES = "calibrates"
-"""Trial attribute: the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
 SOAKS = "soaks"
 """Trial attribute: the trial shows whether a config's memory lasts. Its objectives do not count where others do.
 

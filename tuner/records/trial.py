@@ -148,8 +148,6 @@ class TrialRecord:
     """Whether the trial failed and its config is to be probed again."""
     confirms: bool = False
     """Whether the trial measures a config again, by the trainer's plain command."""
-    calibrates: bool = False
-    """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
     soak: SoakSettings | None = None
     """How the trial shows whether the config's memory lasts; None where it does not show that."""
     grows_with: str | None = None
@@ -345,7 +343,6 @@ def read(
         probe=probe,
         retry=schema.RETRY in attributes,
         confirms=schema.CONFIRMS in attributes,
-        calibrates=schema.CALIBRATES in attributes,
         soak=record_of(SoakSettings, attributes[schema.SOAKS]) if schema.SOAKS in attributes else None,
         grows_with=_text(attributes.get(schema.TOLD)),
         origin=_text(attributes.get(schema.ORIGIN)),

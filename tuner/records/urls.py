@@ -20,11 +20,15 @@ REPLAYED = "-replay"
 def checked_url(url: str) -> URL:
     """Return the URL of a database, parsed, which an installed driver can open and which outlives this process.
 
+    It is one of SQLite or PostgreSQL, which have a lock that keeps workers apart.
+
     Raises StoreError for any other URL. The message never shows a password.
     """
     if re.search("[\0\ud800-\udfff]", url):
         raise StoreError(f"the storage URL holds a character that no URL can hold; its form is {_FORM}")
     parsed = _parsed(url)
+    if (backend := parsed.get_backend_name()) not in {"sqlite", "postgresql"}:
+        raise StoreError(f"{shown(url)}: the tuner does not work on {backend}; its form is {_FORM}")
     try:
         dialect = parsed.get_dialect()
         dialect.import_dbapi()
@@ -32,27 +36,13 @@ def checked_url(url: str) -> URL:
         raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
     except (NoSuchModuleError, ImportError) as error:
         raise StoreError(f"the storage URL cannot be used: {error}; its form is {_FORM}") from error
-    if parsed.get_backend_name() == "sqlite":
+    if backend == "sqlite":
         _check_sqlite(parsed)
     try:
         dialect().create_connect_args(parsed)
     except (ArgumentError, ValueError, TypeError) as error:
         raise StoreError(f"database {shown(url)}: its options cannot be used: {error}; its form is {_FORM}") from error
     return parsed
-
-
-def unguarded(url: str) -> str | None:
-    """Return why several workers are not safe on a database; None where a lock of the database keeps them apart."""
-    backend = _parsed(url).get_backend_name()
-    if backend in {"sqlite", "postgresql"}:
-        return None
-    return f"{backend} has no lock here that keeps workers apart: two could probe the same config, or end each other's"
-
-
-def check_guarded(url: str) -> None:
-    """Raise StoreError where several workers are not safe on a database: see `unguarded`."""
-    if why := unguarded(url):
-        raise StoreError(f"{shown(url)}: {why}; run `tuner optimize` alone on it, or name a database of {_FORM}")
 
 
 def session_options(url: URL) -> dict[str, Any]:

@@ -151,7 +151,7 @@ class Asked:
         return self.choice.why is Why.CONFIRM
 
 
-_MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
+_MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
 """Why a config was chosen → the attribute of the trial that says so."""
 
 

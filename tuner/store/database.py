@@ -377,7 +377,7 @@ class Database:
         """Hold the lock of the database inside a `with` block: only one worker holds it at a time.
 
         It begins trials, and ends those of other workers. SQLite has a file lock beside the database, PostgreSQL an
-        advisory lock, other servers have none. Raises StoreError if another worker does not release the lock.
+        advisory lock. Raises StoreError if another worker does not release the lock.
         """
         if self._is_sqlite:
             with self._file_lock():

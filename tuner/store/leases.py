@@ -106,15 +106,14 @@ class Liveness:
 def database_s(url: sql.URL, scalar: Callable[[Any], Any]) -> float:
     """Return the seconds since 1970 on the clock of a database: a server's, or that of the disk that holds the file.
 
-    It is this host's time where no file can be made, and for other databases, which only one process uses at a time.
+    It is this host's time where no file can be made.
 
     `scalar` returns the answer to a query of one value.
     """
     if url.get_backend_name() == "postgresql":
         return float(scalar(sql.select(sql.extract("epoch", sql.func.clock_timestamp()))))
-    if url.get_backend_name() == "sqlite":
-        with suppress(OSError), TemporaryFile(dir=Path(url.database or "").parent) as file:
-            return os.fstat(file.fileno()).st_mtime  # the server of a shared disk says it
+    with suppress(OSError), TemporaryFile(dir=Path(url.database or "").parent) as file:
+        return os.fstat(file.fileno()).st_mtime  # the server of a shared disk says it
     return time.time()
 
 
