@@ -252,7 +252,7 @@ class Probing:
                 keeps_rough_value = self._has_window(newest) and self._job.is_late()
                 return probe.Answer(probe.Next.ENOUGH if keeps_rough_value else probe.Next.INTERRUPTED)
             self._study.beat(asked)
-            show(so_far)
+            show(newest)
             if so_far and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)
             return self._after_iteration(asked, so_far) if so_far else probe.Answer(probe.Next.GO)
@@ -260,22 +260,18 @@ class Probing:
         return stop
 
     def _viewer(self, asked: Asked, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says.
-
-        The function gets the result after one more iteration, and None when nothing is new.
-        """
+        """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says."""
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
-        newest: probe.ProbeResult | None = None
         pulse.utilisation()  # forgets what was measured before this probe
 
-        def show(so_far: probe.ProbeResult | None) -> None:
+        def show(newest: probe.ProbeResult | None) -> None:
             """Tell the watcher how the probe stands, at most once every `pulse.every_s` seconds.
 
-            `so_far` is None where nothing is new: then the `newest` result is shown, which is None before the first.
+            `newest`: the result after the newest iteration; None before the first.
             """
-            nonlocal newest, shown_s
-            newest, now_s = so_far or newest, pulse.clock.now()
+            nonlocal shown_s
+            now_s = pulse.clock.now()
             if now_s - shown_s < pulse.every_s:
                 return
             shown_s = now_s
