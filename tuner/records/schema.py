@@ -72,6 +72,7 @@ def _table(name: str, columns: str) -> TableClause:
 STUDIES = table("studies", column("study_id"), column("study_name", String))
 DIRECTIONS = _table("study_directions", "study_id objective direction")
 FACTS = _table("study_user_attributes", "study_id key value_json")
+SYSTEM_FACTS = _table("study_system_attributes", "study_id key value_json")
 TRIALS = _table("trials", "trial_id number study_id state datetime_start datetime_complete")
 PARAMETERS = _table("trial_params", "trial_id param_id param_name param_value distribution_json")
 VALUES = _table("trial_values", "trial_id objective value")

@@ -44,8 +44,10 @@ _DIRECTIONS = (
     .order_by(schema.DIRECTIONS.c.objective)
 )
 """The names of a study's directions; the column has an enum type of its own on PostgreSQL."""
-_FACTS = select(schema.FACTS.c.key, schema.FACTS.c.value_json).where(schema.FACTS.c.study_id == bindparam("study"))
-"""The query of a study's attributes."""
+_FACTS, _SYSTEM_FACTS = (
+    select(facts.c.key, facts.c.value_json).where(facts.c.study_id == bindparam("study"))
+    for facts in (schema.FACTS, schema.SYSTEM_FACTS)
+)
 
 
 @cache
@@ -125,7 +127,6 @@ class TrialStorage(BaseStorage):
 
     create_new_study = _by_optuna(RDBStorage.create_new_study)
     delete_study = _by_optuna(RDBStorage.delete_study)
-    get_study_system_attrs = _by_optuna(RDBStorage.get_study_system_attrs)
     set_study_system_attr = _by_optuna(RDBStorage.set_study_system_attr)
     get_study_id_from_name = _by_optuna(RDBStorage.get_study_id_from_name)
     get_study_name_from_id = _by_optuna(RDBStorage.get_study_name_from_id)
@@ -162,6 +163,10 @@ class TrialStorage(BaseStorage):
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
         """Return the attributes of a study; None for an attribute that is damaged."""
         return _decoded(self.rows(_FACTS, study=study_id))
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        """Return Optuna's own attributes of a study; None for an attribute that is damaged."""
+        return _decoded(self.rows(_SYSTEM_FACTS, study=study_id))
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, also one of another program. Raises KeyError where there is none, or it is damaged."""
