@@ -29,8 +29,11 @@ from tuner.study import Case, Space, compare_with_default
 class CaseWork:
     """The work on one case."""
 
-    def __init__(self, job: Job, case: Case) -> None:
-        """Open the study of a case for a job. Raises StoreError if it was begun with other settings."""
+    def __init__(self, job: Job, case: Case, probed: int = 0) -> None:
+        """Open the study of a case for a job. Raises StoreError if it was begun with other settings.
+
+        `probed`: the number of probes that this command has made for the case before, such as small ones.
+        """
         bench = job.bench
         self._job = job
         self._case = case
@@ -49,8 +52,10 @@ class CaseWork:
             case=_case_record(job, case, self._spec.objective, space),
             confirm=job.purpose.competing,
         )
-        self._confirmed = 0
-        """The trials so far that only confirmed a config; see `CaseOutcome.confirmed`."""
+        self._target = job.target(self._spec)
+        """The number of finished trials that ends the work; None where no number does."""
+        self._probed, self._confirmed = probed, 0
+        """The trials so far, and those that only confirmed a config: see `CaseOutcome`."""
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
@@ -60,29 +65,24 @@ class CaseWork:
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
 
-    def run(self, probed: int = 0) -> events.CaseOutcome:
+    def run(self) -> events.CaseOutcome:
         """Probe one config after another until the case is over, and return how that ended.
-
-        `probed`: the number of probes that this command has made for the case before, such as small ones.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
-        target = self._job.target(self._spec)
-        self._begin(target)
-        while asked := self._ask(target):
+        self._begin()
+        while asked := self._ask():
             result = self._probing.measure(asked)
-            probed += 1
+            self._probed += 1
             self._confirmed += asked.confirms
             history = self.study.history()
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 self._store_ending(f"the search {ending}; rerun to resume")
-                return self._outcome(ending, probed, result.failure)
-        return self._outcome_without_next(target, probed)
+                return self._outcome(ending, result.failure)
+        return self._outcome_without_next()
 
-    def _begin(self, target: int | None) -> None:
+    def _begin(self) -> None:
         """Take over what earlier runs have left, and tell the watcher how far the case is.
-
-        `target`: the number of finished trials that ends the work; None where no number does.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
@@ -98,7 +98,7 @@ class CaseWork:
             events.CaseStarted(
                 case=self._case.name,
                 finished=history.finished,
-                target=target,
+                target=self._target,
                 best=events.BestSoFar.of(self.study.case, history.records),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
@@ -112,42 +112,37 @@ class CaseWork:
         if self._job.purpose.stores_ending:
             self.study.stop(why)
 
-    def _outcome_without_next(self, target: int | None, probed: int) -> events.CaseOutcome:
-        """Return how the work ended, when there is no next trial to begin.
-
-        Args:
-            target: The number of finished trials that ends the work; None where no number does.
-            probed: The number of probes of this command.
-        """
+    def _outcome_without_next(self) -> events.CaseOutcome:
+        """Return how the work ended, when there is no next trial to begin."""
         if self._job.interrupted():
             self._store_ending(STOPPED_EARLY)
-            return self._outcome(events.Ending.INTERRUPTED, probed)
-        is_reached = target is not None and self.study.history().finished >= target
-        if target is not None and is_reached:
-            budget = number_of(target, "trial")
+            return self._outcome(events.Ending.INTERRUPTED)
+        is_reached = self._target is not None and self.study.history().finished >= self._target
+        if self._target is not None and is_reached:
+            budget = number_of(self._target, "trial")
             self._store_ending(f"the search stopped at its budget of {budget}; a larger `--n-trials` resumes it")
         if self.study.awaited:  # other workers still run probes
             ending = events.Ending.ELSEWHERE
-        elif not probed:
+        elif not self._probed:
             ending = events.Ending.ALREADY
         else:
             ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
-        outcome = self._outcome(ending, probed)
+        outcome = self._outcome(ending)
         if is_reached:
             return outcome
         # the strategy has nothing left, and says why
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
-    def _ask(self, target: int | None) -> Asked | None:
+    def _ask(self) -> Asked | None:
         """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
-        The case is over at `target` finished trials, or when the strategy has nothing left. While other workers run the
-        last probes of the case, another probe may still be needed. A job with `wait` waits for these probes, and takes
-        over what the workers leave.
+        The case is over at its target, or when the strategy has nothing left. While other workers run the last probes
+        of the case, another probe may still be needed. A job with `wait` waits for these probes, and takes over what
+        the workers leave.
         """
         while not self._job.interrupted():
             awaited_before = self.study.awaited  # the probes of other workers
-            if asked := self.study.ask(target, self._probing.starts_for, self._may_begin, self._job.left_s):
+            if asked := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
                 return asked
             awaited = self.study.awaited
             if awaited != awaited_before:  # another worker has begun or ended a probe, so the answer may change
@@ -166,12 +161,17 @@ class CaseWork:
         """
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
-    def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
+    def _outcome(self, ending: events.Ending, failure: Failure | None = None) -> events.CaseOutcome:
         """Return the outcome of the case with an ending."""
         is_unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if is_unread else None
         return events.CaseOutcome(
-            case=self._case, ending=ending, probed=probed, confirmed=self._confirmed, failure=failure, why=why
+            case=self._case,
+            ending=ending,
+            probed=self._probed,
+            confirmed=self._confirmed,
+            failure=failure,
+            why=why,
         )
 
 
@@ -234,7 +234,7 @@ def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
     job, small_probes = prepare(job, case)
     if small_probes is not None and small_probes.stopped:
         return small_probes
-    return CaseWork(job, case).run(small_probes.probed if small_probes else 0)
+    return CaseWork(job, case, small_probes.probed if small_probes else 0).run()
 
 
 def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
