@@ -228,9 +228,6 @@ class CaseStudy:
     Raises StoreError that names what differs from the study in the database.
     """
 
-    LOCKED_S = 5.0
-    """For this many seconds a probe that runs leaves a database alone, once it has found its file locked."""
-
     def __init__(
         self,
         database: Database,
@@ -263,8 +260,6 @@ class CaseStudy:
         """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
         self._beat_s = 0.0
         """When the lease was renewed last."""
-        self._locked_until_s = 0.0
-        """Until when a running probe leaves the database alone; see `LOCKED_S`."""
         self._incumbent: float | None = None
         """The incumbent when it was read last."""
         self._reported: dict[int, int] = {}
@@ -277,17 +272,14 @@ class CaseStudy:
         return self._database.transact(work, alone=alone, hurried=hurried, before_repeat=self._forget)
 
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
-        """Return what work returns; `otherwise`, without waiting, if another program locks the database's file.
+        """Return what work returns; `otherwise`, after a short wait, if another program locks the database's file.
 
         Work during a probe is done so: the trainer's output is not read while this waits, and the trainer may be the
-        program that locks the file. Once the file was locked, it is left alone for `LOCKED_S` seconds.
+        program that locks the file.
         """
-        if time.monotonic() < self._locked_until_s:
-            return otherwise
         try:
             return self._transact(work, hurried=True)
         except FileLockedError:
-            self._locked_until_s = time.monotonic() + self.LOCKED_S
             return otherwise
 
     def _forget(self) -> None:
