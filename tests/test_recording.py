@@ -202,7 +202,7 @@ def test_a_sample_of_an_auto_ladder_comes_on_top_of_its_calibration(tmp_path: Pa
     prober = MadeUp()
     outcome, watcher = recorded(tmp_path, prober, chosen=chosen, count=3)
     assert outcome.ending is Ending.EXHAUSTED
-    assert (watcher.calibrated_at, len(watcher.fixed)) == ([[16, 128]], 1)
+    assert (watcher.calibrated, len(watcher.fixed)) == (["num_envs"], 1)
     assert rungs([result.config for result in prober.results])[:3] == [16, 128, 64]
     table = Table.load(tmp_path / "walk.parquet")
     assert {16, 64, 128} <= {*rungs(table.configs)} <= {*table.space.values("num_envs")} == {*watcher.fixed[0]}

@@ -14,12 +14,10 @@ from tests_docs import of
 from tuner.cli.screen import JsonScreen, LineScreen, LiveScreen, open_screen
 from tuner.running.events import (
     KINDS,
-    BatchFitStarted,
-    BatchFitted,
-    CalibrationStarted,
+    AutoFixed,
+    AutoStarted,
     CaseEnded,
     Event,
-    LadderFixed,
     ProbeStarted,
     StudyEnded,
     from_json,
@@ -29,10 +27,9 @@ from tuner.running.events import (
 EVENTS: list[Event] = [
     study(),
     begun(),
-    CalibrationStarted(case="walk", rungs=(64, 512)),
-    LadderFixed(case="walk", rungs=(64, 128)),
-    BatchFitStarted(case="walk", parameter="batch_size"),
-    BatchFitted(case="walk", parameter="batch_size", size=64, why="64, the largest"),
+    AutoStarted(case="walk", parameter="num_envs"),
+    AutoFixed(case="walk", parameter="num_envs", values=(64, 128), why=None),
+    AutoFixed(case="walk", parameter="batch_size", values=(64,), why="64, the largest"),
     probe(left_s=60.0),
     running(utilisation=(50.0, 100.0)),
     ended(),

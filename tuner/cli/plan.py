@@ -22,9 +22,8 @@ from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
-from tuner.running.event_lines import batch_to_come, rungs_to_come
+from tuner.running.event_lines import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
@@ -289,9 +288,9 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            remarks.append(f"{case.name}: {rungs_to_come(calibrated_at(bench.space_for(case)))}")
+            remarks.append(f"{case.name}: {auto_to_come(str(bench.space_for(case).ladder))}")
         if batch := bench.batch_to_fit(case):
-            remarks.append(f"{case.name}: {batch_to_come(batch.parameter)}")
+            remarks.append(f"{case.name}: {auto_to_come(batch.parameter)}")
         yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 

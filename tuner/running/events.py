@@ -98,37 +98,22 @@ class CaseStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationStarted(Event):
-    """The rungs of an `auto` ladder are now computed from probes at these rungs."""
-
-    case: str
-    rungs: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LadderFixed(Event):
-    """The `auto` ladder of a case has these rungs."""
-
-    case: str
-    rungs: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchFitStarted(Event):
-    """A batch size that is `auto` is now computed from the memory of small probes."""
+class AutoStarted(Event):
+    """Small probes begin, from which the values of a parameter that is `auto` follow."""
 
     case: str
     parameter: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchFitted(Event):
-    """The batch size of a case that is `auto` has this value."""
+class AutoFixed(Event):
+    """The values of a parameter that was `auto`: the rungs of the ladder, or the batch size."""
 
     case: str
     parameter: str
-    size: int
-    why: str
+    values: tuple[int, ...]
+    why: str | None
+    """What a batch size follows from; None for rungs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
-from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
+from tuner.search.calibration import rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
@@ -241,51 +241,30 @@ def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
     """Return the job with all values of the case that are `auto`, and how the small probes ended if any ran.
 
     The values come from the case's study. If the study has none, they follow from small probes that run now, and the
-    study keeps them for good.
+    study keeps them for good. If fewer than two batch sizes ran, the job is as it was, and the outcome says what to
+    repair.
     """
-    if (batch := job.bench.batch_to_fit(case)) is not None:
-        return _fit_batch(job, case, batch)
-    return _calibrate(job, case) if job.bench.calibrates(case) else (job, None)
-
-
-def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
-    """Tell the watcher by an event that small probes begin, run them, and return how they ended."""
-    job.watcher(event)
-    return work.run()
-
-
-def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> tuple[Job, events.CaseOutcome | None]:
-    """Work out the case's batch size that is `auto`, by small probes unless the case's study has it already.
-
-    Returns the job with the batch size, and how the small probes ended. If fewer than two sizes ran, it is the job as
-    it was, and an outcome that says what to repair.
-    """
-    started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
-    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
-    outcome = _announce_and_run(work, job, started) if work.study.attributes.batch is None else None
-    if outcome and outcome.stopped:
-        return job, outcome
+    bench, batch = job.bench, job.bench.batch_to_fit(case)
+    if batch is None and not bench.calibrates(case):
+        return job, None
+    space, limits = bench.space_for(case), bench.spec_for(case).probe
+    parameter = batch.parameter if batch else str(space.ladder)
+    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch) if batch else CALIBRATE), case)
+    attributes, outcome = work.study.attributes, None
+    if (attributes.batch if batch else attributes.rungs) is None:
+        job.watcher(events.AutoStarted(case=case.name, parameter=parameter))
+        outcome = work.run()
+        if outcome.stopped:
+            return job, outcome
+    if batch is None:
+        rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
+        job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
+        return replace(job, bench=bench.with_rungs(case, rungs)), outcome
     fitted = work.study.fix(BATCH, batch.fit)
     if fitted is None:
-        why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
+        why = f"{parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
         return job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
-    job.watcher(events.BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
-    return replace(job, bench=job.bench.with_batch(case, fitted)), outcome
-
-
-def _calibrate(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
-    """Make the rungs of a case's `auto` ladder, by small probes unless the case's study has them already.
-
-    Returns the job with the rungs, and how the small probes ended.
-    """
-    space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
-    started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
-    work = CaseWork(replace(job, purpose=CALIBRATE), case)
-    outcome = _announce_and_run(work, job, started) if work.study.attributes.rungs is None else None
-    if outcome and outcome.stopped:
-        return job, outcome
-    rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
-    job.watcher(events.LadderFixed(case=case.name, rungs=rungs))
-    return replace(job, bench=job.bench.with_rungs(case, rungs)), outcome
+    job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=(fitted.size,), why=str(fitted)))
+    return replace(job, bench=bench.with_batch(case, fitted)), outcome

@@ -111,13 +111,8 @@ def ladder_calibration(space: Space) -> Strategy:
 
 
 def calibration_configs(space: Space) -> list[Config]:
-    """Return the configs that calibration probes, in this order: the default config of each rung."""
-    return [usual(space) | {str(space.ladder): rung} for rung in calibrated_at(space)]
-
-
-def calibrated_at(space: Space) -> tuple[int, ...]:
-    """Return the rungs that calibration probes, in this order, until two have run."""
-    return tuple(calibration_rungs(_doublings(space)))
+    """Return the configs that calibration probes, in this order, until two have run: defaults of some rungs."""
+    return [usual(space) | {str(space.ladder): rung} for rung in calibration_rungs(_doublings(space))]
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
