@@ -185,19 +185,9 @@ class ProbeEnded(Event):
 
     @classmethod
     def of(
-        cls,
-        case: Case,
-        asked: "Asked",
-        result: ProbeResult,
-        verdict: "Verdict",
-        *,
-        leads: bool,
-        best: BestSoFar | None,
-        finished: int,
-        target: int | None,
-        left_s: float | None,
+        cls, case: Case, asked: "Asked", result: ProbeResult, verdict: "Verdict", *, target: int | None, **progress: Any
     ) -> "ProbeEnded":
-        """Return the event of a trial that is stored; for `leads` and the arguments after it, see the fields."""
+        """Return the event of a trial that is stored. `progress`: the fields `leads`, `best`, `finished`, `left_s`."""
         reason = result.failure.detail if result.failure else result.stopped
         not_eligible = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         not_measured = f"no {', '.join(verdict.unread)}" if verdict.unread else None
@@ -210,17 +200,14 @@ class ProbeEnded(Event):
             values=tuple(verdict.values or ()),
             error=widened(verdict.values[0], verdict.error, result.devices) if verdict.values else None,
             samples_per_s=result.samples_per_s,
-            leads=leads,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
             confirms=asked.confirms,
             origin=asked.choice.origin,
             seconds=result.total_s,
-            best=best,
-            finished=finished,
             target=target,
             # neither another measurement of the best, nor a failure that will be tried again
             counts=target is not None and not (asked.confirms or verdict.retry),
-            left_s=left_s,
+            **progress,
         )
 
 
