@@ -92,7 +92,7 @@ class CaseWork:
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
                 f"{facts_before[FOLDER]}; give this one another name: --name for a command, `name` in a study file"
             )
-        taken_back = self.study.take_back(self._probing.folder)
+        taken_back = self.study.take_back()
         history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
@@ -100,8 +100,7 @@ class CaseWork:
                 finished=history.finished,
                 target=self._target,
                 best=events.BestSoFar.of(self.study.case, history.records),
-                saved=taken_back.stored,
-                to_repeat=taken_back.to_repeat,
+                to_repeat=taken_back,
                 changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
                 fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
@@ -151,7 +150,7 @@ class CaseWork:
                 return None
             while self.study.awaited == awaited and not self._job.interrupted():
                 self._job.wait()
-            self.study.take_back(self._probing.folder)
+            self.study.take_back()
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:
