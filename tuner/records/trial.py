@@ -312,7 +312,6 @@ def read(
     *,
     state: str = COMPLETE,
     config: Config | None = None,
-    objective: str = "",
     **facts: Any,
 ) -> TrialRecord:
     """Return the trial that has these attributes and Optuna constraints.
@@ -324,7 +323,6 @@ def read(
         constraints: Name → Optuna constraint.
         state: The state, as Optuna names it.
         config: The config; None for that of the record.
-        objective: The name of the first objective, whose error a record may say.
         **facts: The other fields of the trial.
     """
     stored = attributes.get(schema.PROBE)
@@ -333,13 +331,10 @@ def read(
     missing_gib = _number(violations.get(schema.MEMORY)) or 0.0
     status = FailureKind.GPU_OOM if missing_gib else {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
     probe = record or ProbeRecord(status=status)
-    error = _number(attributes.get(schema.ERROR))
-    if error is None:
-        error = _number(probe.metrics.get(f"{objective}_se"))
     return TrialRecord(
         state=state,
         config=probe.config if config is None else config,
-        error=error,
+        error=_number(attributes.get(schema.ERROR)),
         probe=probe,
         retry=schema.RETRY in attributes,
         confirms=schema.CONFIRMS in attributes,
