@@ -91,5 +91,5 @@ def test_a_misspelt_flag_is_refused_with_the_name_that_is_most_like_it() -> None
     for search, words in (("data.loader.num_worker=0,2", "did you mean data.loader.num_workers?"), ("x=1", "lr")):
         with pytest.raises(StudyError) as refused:
             check_names([search], known)
-        assert f"--search {search}: the script has no flag" in str(refused.value)
+        assert f"{search}: the script has no flag" in str(refused.value)
         assert words in str(refused.value)
