@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.count import ProcessCounts
-from tuner.devices.found import VISIBLE_CARDS, named_devices
+from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
 from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
@@ -18,7 +18,7 @@ from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
-from tuner.errors import StudyError, option
+from tuner.errors import DeviceError, StudyError, option
 from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, shell_join, value_text
@@ -185,9 +185,13 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
     """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
     named_in_file = read_mapping(file).get("space", {})
-    for parameter, values in spec.space.items():
+    ranks = None  # unknown on another machine than that of the devices
+    with suppress(DeviceError):
+        ranks = spec.devices_of_trial(len(open_devices(spec.devices).devices))
+    for parameter, searched in spec.space.items():
+        values = searched.values if ranks is None else spec.possible(parameter, searched.values, ranks)
         if parameter not in named_in_file:
-            say(f"  {parameter}={','.join(map(value_text, values.values))}")
+            say(f"  {parameter}={','.join(map(value_text, values))}")
 
 
 def _check_same_options(file: Path, wanted: Wanted) -> None:
