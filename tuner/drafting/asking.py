@@ -13,7 +13,7 @@ from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
 from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, no_proposal, proposed, with_sizes
 from tuner.errors import StudyError, option
-from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
+from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_or_null_in
 from tuner.trainers.config_files import is_named, named_files
 
 
@@ -77,9 +77,11 @@ def _check_file(text: str, words: Sequence[str]) -> None:
     if not is_named(file, words):
         named = ", ".join(named_files(words)) or "no configuration file"
         raise StudyError(f"{text}: the command does not name {file}; it names {named}")
-    values = values_in(Path(file))
+    values = values_or_null_in(Path(file))
     if values and keys not in values:
         raise StudyError(f"{text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
+    if values and values[keys] is None:
+        raise StudyError(f"{text}: {file} sets {keys} to null; write the value there that your training uses")
 
 
 def _most_alike(name: str, names: Iterable[str]) -> str:
