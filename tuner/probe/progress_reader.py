@@ -115,7 +115,9 @@ class ProgressReader:
         if fields is None or self.counts_inside:  # no iteration, or one that is counted already: it may tell a pause
             self._note_pause(line.text)
             return None
-        if self._counts_lines:  # no pattern reads an iteration: each line that matches is one, unless it repeats samples
+        if (
+            self._counts_lines
+        ):  # no pattern reads an iteration: each line that matches is one, unless it repeats samples
             rank, samples = _count(fields.get("rank")), _count(fields.get("samples"))
             if samples is None or samples > self._highest.get((rank, "samples"), -1):
                 self._lines_by_rank[rank] += 1
