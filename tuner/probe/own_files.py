@@ -116,11 +116,10 @@ class View:
             raise OSError("no private view can be had")
         self._folders = folders
         mounted = {Path(partition.mountpoint) for partition in psutil.disk_partitions(all=True)}
-        apart = sorted(
-            {out_dir.resolve(), *mounted} - {*folders}, key=lambda path: len(path.parts)
-        )  # the innermost last
-        self._store = Store(parent)
+        apart = {out_dir.resolve(), *mounted} - {*folders}
         shown = [path for path in apart if any(path.is_relative_to(folder) for folder in folders)]
+        shown.sort(key=lambda path: len(path.parts))  # the innermost last
+        self._store = Store(parent)
         self.prefix = _view_starter(self._store.path, folders, shown)
         """The words that go before a command's own words, so that the command starts in the view."""
 

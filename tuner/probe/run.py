@@ -6,10 +6,10 @@ The window is the iterations that the probe evaluates. Where a session serves pr
 import os
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
@@ -35,11 +35,10 @@ def kernel_oom_kills() -> int:
 
     Returns 0 if the file cannot be read.
     """
-    try:
+    with suppress(OSError):
         rows = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    except OSError:
-        return 0
-    return int(rows.get("oom_kill", 0))
+        return int(rows.get("oom_kill", 0))
+    return 0
 
 
 def run(
@@ -68,14 +67,6 @@ def run(
         OutputError, TrainerError: The tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop, oom_kills)
-
-
-class _Ending(NamedTuple):
-    """How a probe ended."""
-
-    end: ProbeEnd
-    why: str | None = None
-    """Why it was given up; None if it was not."""
 
 
 class _Probe:
@@ -158,8 +149,8 @@ class _Probe:
         """Return the seconds since the probe began."""
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
-        """Read the trainer's lines until the probe is over, and return how it ended."""
+    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> tuple[ProbeEnd, str | None]:
+        """Read the trainer's lines until the probe is over, and return how it ended, and why it was given up if it was."""
         next_result_s = 0.0  # the seconds of training at which an iteration gives the next result
         wants_more = False
         while True:
@@ -180,17 +171,17 @@ class _Probe:
 
             # the first reason to end counts
             if end := _END_OF_ANSWER.get(answer.next):
-                return _Ending(end, answer.why)
+                return end, answer.why
             if advanced and self._watch.has_enough and not wants_more:
-                return _Ending(ProbeEnd.ENOUGH)
+                return ProbeEnd.ENOUGH, None
             if end := self._watch.end(now_s):
-                return _Ending(end)
+                return end, None
             if self._recorder.lost is not None:
-                return _Ending(ProbeEnd.LOST)
+                return ProbeEnd.LOST, None
             if is_last or (advanced and self._watch.next_is_last(more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
-                return _Ending(ProbeEnd.EXITED)
+                return ProbeEnd.EXITED, None
 
     def _result(self, *, ran_out: bool, is_over: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it; without a window, only what needs none.
@@ -269,9 +260,7 @@ class _Probe:
 
     def _alloc_retries(self) -> int | None:
         """Return the allocator retries of all ranks so far, as they report them or else as they were counted inside."""
-        newest: dict[int | None, int] = {}
-        for report in self._watch.progress:
-            if report.alloc_retries is not None:
-                newest[report.rank] = report.alloc_retries
+        told = [report for report in self._watch.progress if report.alloc_retries is not None]
+        newest = {report.rank: report.alloc_retries or 0 for report in told}  # of several, the last one stays
         counted = self._watch.training.alloc_retries if self._watch.training else None
         return sum(newest.values()) if newest else counted

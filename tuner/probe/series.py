@@ -3,7 +3,7 @@
 import csv
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -216,29 +216,19 @@ def read_series(folder: Path) -> DeviceSeries | None:
             text = file.read().decode(errors="replace")
     except OSError:
         return None
-    readings = tuple(_parsed_rows(csv.DictReader(text.replace("\0", "").splitlines())))
-    return DeviceSeries(readings=readings) if readings else None
-
-
-def _parsed_rows(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
-    """Yield the rows of the file, parsed: column → text. A row that is not whole is left out."""
-    for row in rows:
-        with suppress(KeyError, TypeError, ValueError, AttributeError):
-            yield SeriesRow(
-                t_s=_finite(row["t_s"]),
+    readings: list[SeriesRow] = []
+    for row in csv.DictReader(text.replace("\0", "").splitlines()):
+        with suppress(KeyError, TypeError, ValueError):
+            reading = SeriesRow(
+                t_s=float(row["t_s"]),
                 device=row["device"],
                 iterations=int(row["iterations"]),
                 in_window=row["window"] == "1",
-                measured={name: _finite(row[name]) for name in MEASURED if row[name]},
+                measured={name: float(row[name]) for name in MEASURED if row[name]},
             )
-
-
-def _finite(text: str) -> float:
-    """Return the number in a text. Raises ValueError if it is not a finite number."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
+            if all(map(math.isfinite, (reading.t_s, *reading.measured.values()))):
+                readings.append(reading)
+    return DeviceSeries(readings=tuple(readings)) if readings else None
 
 
 def _averaged_rows(
