@@ -18,6 +18,7 @@ from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
 from tuner.probe.steady import Quantity, over
+from tuner.probe.units import HOUR_S
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
@@ -150,7 +151,7 @@ class _Probe:
         return self._clock.now() - self._origin_s
 
     def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> tuple[ProbeEnd, str | None]:
-        """Read the trainer's lines until the probe is over, and return how it ended, and why it was given up if it was."""
+        """Read the lines of the trainer until the probe is over; return how it ended, and why if it was given up."""
         next_result_s = 0.0  # the seconds of training at which an iteration gives the next result
         wants_more = False
         while True:
@@ -200,7 +201,8 @@ class _Probe:
         steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
-        per_price = summaries.samples_per_price(speed, self._plan.slot.price_per_hour)
+        hour_costs = self._plan.slot.price_per_hour
+        per_price = speed.times(HOUR_S / hour_costs) if speed and hour_costs is not None else None
         return replace(
             blank,
             window_s=window.seconds,

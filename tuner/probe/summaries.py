@@ -11,6 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, stdev
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample, DeviceSummary, Progress
+from tuner.probe.result import DeviceSample, DeviceSummary, Pause, Progress
 from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Quantity, Usual, over
 from tuner.probe.window import Mark, Piece, Window
 
@@ -136,12 +137,12 @@ def _summary(
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
     from_s = (window.origin or window.first).t_s  # the probe's first mark
 
-    def mean(field: str, past_s: float | None = None, part: Window = window) -> float | None:
-        """Return the mean of a field of the samples over a part of the window; None if nothing measured it.
+    def mean(field: str, past_s: float | None = None) -> float | None:
+        """Return the mean of a field of the samples over the window; None if nothing measured it.
 
         A reading is itself a mean over the time before it: over `past_s` seconds, or else since the reading before.
         """
-        return _value(_window_mean(samples, part, attrgetter(field), past_s))
+        return _value(_window_mean(samples, window, attrgetter(field), past_s))
 
     def share(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Quantity | None:
         """Return the mean of a field in percent, with its error; None if nothing measured it.
@@ -151,7 +152,8 @@ def _summary(
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return None
-        return _share(lambda part: _window_mean(samples, part, read, past_s), window, spans, varies)
+        mean_of = partial(_window_mean, samples, read=read, past_s=past_s)
+        return _with_error(mean_of, window, _blocks(mean_of, spans), full=FULL_PCT, varies=varies)
 
     util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
     sm = share("sm_pct", varies=steady.OF_SM)
@@ -160,7 +162,7 @@ def _summary(
 
     # energy is power over time: by the device's counter, or else by sampled power
     counted_w = counted_power(samples)
-    power_w = counted_w or (lambda part: _known(mean("power_w", NVML_PAST_S, part)))
+    power_w = counted_w or partial(_window_mean, samples, read=attrgetter("power_w"), past_s=NVML_PAST_S)
     counter = "counter" if device.is_gpu else "rapl"
     power = _with_error(power_w, window, _blocks(power_w, spans))
     return DeviceSummary(
@@ -305,7 +307,7 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
             return None
         return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _share(busy_pct, rank_window, rank_window.spans())
+    share = _with_error(busy_pct, rank_window, _blocks(busy_pct, rank_window.spans()), full=FULL_PCT)
     if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return None
     return replace(share, value=min(share.value, FULL_PCT))
@@ -355,14 +357,6 @@ def _speed(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], 
 
 MeanOf = Callable[[Window], Quantity | None]
 """Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
-
-
-def _share(mean_of: MeanOf, window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION) -> Quantity | None:
-    """Return the mean of a share in percent over the window, with its error from its means over the spans.
-
-    `varies` says how much such a share usually varies.
-    """
-    return _with_error(mean_of, window, _blocks(mean_of, spans), full=FULL_PCT, varies=varies)
 
 
 def _blocks(mean_of: MeanOf, spans: Sequence[Window]) -> list[Block]:
@@ -480,7 +474,8 @@ def notes(
 ) -> Iterator[str]:
     """Yield notes for a reader of the window's numbers; `doubt` says why its samples may be wrong."""
     if (last_level := window.last_level) is not None:
-        before_s, after_s = (part.trained_s / part.iterations for part in (window.before_change, last_level))
+        before = Window(window.marks[: window.level_from + 1])
+        before_s, after_s = (part.trained_s / part.iterations for part in (before, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
     if doubt:
         yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
@@ -520,18 +515,16 @@ class _PauseKind(NamedTuple):
 
 def _pause_kinds(window: Window) -> list[_PauseKind]:
     """Return the kinds of pauses in a window, with their mean lengths and periods."""
-    by_kind: dict[str, list[Mark]] = {}
-    periods: dict[str, float | None] = {}
+    by_kind: dict[str, list[tuple[Mark, Pause]]] = {}
     for mark in window.marks[1:]:
         if mark.pause and mark.pause_s:
-            by_kind.setdefault(mark.pause.what, []).append(mark)
-            periods[mark.pause.what] = mark.pause.every  # the newest count: an epoch may get longer
+            by_kind.setdefault(mark.pause.what, []).append((mark, mark.pause))
     kinds: list[_PauseKind] = []
-    for what, marks in by_kind.items():
-        every = periods[what]
-        if not every and len(marks) > 1:  # the trainer does not say it: the mean distance of those in the window
-            every = (marks[-1].iteration - marks[0].iteration) / (len(marks) - 1)
-        kinds.append(_PauseKind(what, fmean(mark.pause_s for mark in marks), every))
+    for what, pauses in by_kind.items():
+        (first, _), (last, newest) = pauses[0], pauses[-1]
+        # the newest count, because an epoch may get longer; or else the mean distance of those in the window
+        every = newest.every or (last.iteration - first.iteration) / max(1, len(pauses) - 1) or None
+        kinds.append(_PauseKind(what, fmean(mark.pause_s for mark, _ in pauses), every))
     return kinds
 
 
@@ -604,11 +597,3 @@ def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], 
         return None
     error_j = sum(device.energy_se_j or 0.0 for device in devices)  # all cards err alike
     return speed.times(trained_s).over(Quantity(joules, error_j))
-
-
-def samples_per_price(speed: Quantity | None, per_hour: float | None) -> Quantity | None:
-    """Return the samples for one unit of the currency; None if the speed or the price is unknown.
-
-    `speed`: the samples per second. `per_hour`: the price of all devices for an hour.
-    """
-    return speed.times(3600.0 / per_hour) if speed and per_hour is not None else None
