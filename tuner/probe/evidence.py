@@ -61,11 +61,6 @@ class _Stream:
     cause: Clue | None = None
     """The last exception that no end of another process has caused."""
 
-    def begin(self) -> None:
-        """Begin a traceback. It belongs to the chain of the last one if a line has linked them."""
-        self.is_consequence = self.is_consequence and self.is_linked
-        self.is_open, self.is_linked, self.raised_at, self.expects_statement = True, False, "", False
-
     def note_frame(self, text: str) -> None:
         """Remember where the innermost frame stands, and its statement, which follows on the next line."""
         if frame := _FRAME.match(text):
@@ -120,7 +115,8 @@ class RootCauses:
             if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
                 self._current_keys[writer] = writer + self._named_children.pop(writer, "")
                 stream = self._stream(self._current_keys[writer])
-            stream.begin()
+            stream.is_consequence = stream.is_consequence and stream.is_linked  # then it goes on with the last chain
+            stream.is_open, stream.is_linked, stream.raised_at, stream.expects_statement = True, False, "", False
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
             stream.note_frame(line)

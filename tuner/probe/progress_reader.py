@@ -142,7 +142,8 @@ class ProgressReader:
             self.doubt = None
             self._highest.clear()
         if self.counts_inside:
-            self.pause = _pause(message.get("pause"))
+            pause = message.get("pause")
+            self.pause = Pause(str(pause.get("what")), number(pause.get("every"))) if isinstance(pause, dict) else None
         return self._report(message, line, begins_anew=begins_anew)
 
     def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
@@ -264,11 +265,6 @@ class ProgressReader:
                     fields, self._partial = self._partial, {}
                     return self._over_epochs(fields)  # counts that begin anew in each epoch go on instead
         return None
-
-
-def _pause(message: object) -> Pause | None:
-    """Return the pause in a part of a message; None for anything else."""
-    return Pause(str(message.get("what")), number(message.get("every"))) if isinstance(message, dict) else None
 
 
 def _score(value: object) -> float | None:

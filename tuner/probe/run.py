@@ -15,7 +15,7 @@ from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult, other_training
+from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
 from tuner.probe.steady import Quantity, over
 from tuner.probe.units import HOUR_S
@@ -218,7 +218,7 @@ class _Probe:
             samples_per_price=per_price and per_price.value,
             samples_per_price_se=per_price and per_price.error,
             step_share=summaries.step_share(window),
-            busy_spread_pct=over(spread, [share and share.value for share in shares or ()]),
+            busy_spread_pct=over(spread, [share and share.value for share in shares]),
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
@@ -252,10 +252,16 @@ class _Probe:
         )
         return window and replace(window, is_counted=self._reader.counts_inside)
 
-    def _summaries(self, window: Window, shares: Sequence[Quantity | None] | None) -> tuple[DeviceSummary, ...]:
+    def _summaries(self, window: Window, shares: Sequence[Quantity | None]) -> tuple[DeviceSummary, ...]:
         """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""
         source, last_s = self._recorder.source, self._watch.marks[-1].t_s
-        measured = summaries.summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
+        by_device: list[list[DeviceSample]] = [[] for _ in source.devices]
+        for sample in self._recorder.samples():
+            by_device[sample.device].append(sample)
+        measured = tuple(
+            summaries.summarise(samples, window, device, source.label, until_s=last_s)
+            for device, samples in zip(source.devices, by_device, strict=True)
+        )
         is_reported = any(report.busy_s is not None for report in self._watch.progress)
         is_cpu = not any(device.is_gpu for device in source.devices)
         return summaries.with_busy_shares(measured, shares) if is_reported and is_cpu else measured
