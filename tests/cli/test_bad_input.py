@@ -316,7 +316,7 @@ LIMITS = {
     errno.EMFILE: "ulimit -a",
     errno.EAGAIN: "ulimit -a",
     errno.ENOMEM: "memory",
-    errno.EADDRINUSE: "no port",
+    errno.EADDRINUSE: "Address already in use",
     errno.ENOENT: "/proc/meminfo",
 }
 
