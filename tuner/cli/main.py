@@ -262,24 +262,25 @@ def _fault_of_machine(error: Exception) -> str | None:
     out_of_reach = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
     out_of_reach |= {errno.EIO, errno.ESTALE, errno.ENOTCONN}  # a disk or a server no longer answers
     limits = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EADDRINUSE}  # setrlimit(2), and ports
+    text = None
     match error:
         case MemoryError():
-            return f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
+            text = f"memory ran out; see `ulimit -a` and `free`, {again} to resume"
         case ImportError() if not (error.name or "").startswith("tuner"):
             last_line = [line for line in str(error).splitlines() if line.strip()][-1]  # numpy's has a page before it
             remedy = "install tuner anew, or raise the limit that `ulimit -a` shows"
-            return f"a library cannot be loaded: {last_line}; {remedy}"
+            text = f"a library cannot be loaded: {last_line}; {remedy}"
         case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
-            return f"{error}; remove the link, or name another path"
+            text = f"{error}; remove the link, or name another path"
         case OSError(filename=str() as name) if error.errno in out_of_reach or name.startswith("/proc/"):
-            return f"{name} cannot be used: {error.strerror}; name another path, or fix this one, {again}"
+            text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one, {again}"
         case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
-            return f"the working directory no longer exists; change to another one, {again}"
+            text = f"the working directory no longer exists; change to another one, {again}"
         case OSError() if error.errno in limits:
-            return f"{error.strerror}; end what holds it, or raise the limit that `ulimit -a` shows, {again} to resume"
+            text = f"{error.strerror}; end what holds it, or raise the limit that `ulimit -a` shows, {again} to resume"
         case OSError() if error.errno in _FULL:
-            return f"the output cannot be written: {error.strerror}; free some disk space, {again}"
-    return None
+            text = f"the output cannot be written: {error.strerror}; free some disk space, {again}"
+    return text
 
 
 def _refuse(message: str) -> NoReturn:

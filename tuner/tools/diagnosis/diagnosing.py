@@ -20,7 +20,7 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine, and_, func, select
 
 from tuner.errors import EmptyStoreError
-from tuner.export import CaseView, StudyReader, reading
+from tuner.export import StudyReader, reading
 from tuner.probe import MIB_PER_GIB, over
 from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, moment, of_study
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
@@ -133,6 +133,7 @@ def read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyR
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
     cards = [device for trial in ended for device in trial.devices if device.is_gpu]
+    most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times, ended)),
@@ -140,7 +141,7 @@ def read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyR
         setup=study_times.Setup(
             duty_pct=_duty(ended),
             cores=_cores(ended),
-            gpus_per_trial=_gpus_per_trial(cases),
+            gpus_per_trial=study_times.known(most_cards or None, DATABASE),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             data_wait=_data_wait(ended),
@@ -192,12 +193,6 @@ def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | 
     ]
     all_s = sum(window_s for _, window_s in counted)
     return study_times.known(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
-
-
-def _gpus_per_trial(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
-    """Return how many GPUs a probe uses, the most of all cases; None where probes run on the CPU."""
-    most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
-    return study_times.known(most or None, DATABASE)
 
 
 def _cores(trials: Iterable[TrialRecord]) -> study_times.KnownFact[int] | None:
