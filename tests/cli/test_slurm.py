@@ -17,7 +17,7 @@ from tests_filled import filled
 from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
-from tuner.cli.slurm import RunInJob, queue_s
+from tuner.cli.slurm import RunInJob
 
 END_S = 120.0
 PACKAGE = str(Path(sys.modules["tuner"].__file__ or "").parent)
@@ -229,18 +229,6 @@ def test_an_error_of_a_command_in_a_job_is_one_line_and_needs_no_answer_of_slurm
     assert ended.value.code == 2
     out, err = capsys.readouterr()
     assert (out, err.startswith("tuner: "), err.count("tuner:"), "Traceback" in err) == ("", True, 1, False)
-
-
-@pytest.mark.parametrize(
-    ("told", "seconds"),
-    [
-        ("JobId=7 SubmitTime=2026-11-28T01:00:00 EligibleTime=x StartTime=2026-11-28T01:12:30 EndTime=y", 750.0),
-        ("JobId=7 SubmitTime=2026-11-28T01:00:00 StartTime=Unknown", None),
-        ("", None),
-    ],
-)
-def test_the_wait_of_a_job_in_the_queue_is_read(told: str, seconds: float | None) -> None:
-    assert queue_s(told) == seconds
 
 
 def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

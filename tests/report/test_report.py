@@ -69,7 +69,7 @@ def test_a_default_that_was_measured_in_another_way_than_the_best_is_not_subtrac
     assert default is not None
     warm = replace(default, value=97.0, error=1.0, measured="warm", beside_best=None)
     said = verdict(replace(case, summary=replace(case.summary, default=warm, gain=None)))
-    assert "97.0 ± 1.0 in sessions" in said
+    assert "97.0 ± 1.0; the gain is unknown: sessions alone" in said
     assert "points" not in said
 
 
@@ -119,13 +119,13 @@ def test_a_race_shows_its_curves_and_its_winner(cases: dict[str, CaseFacts]) -> 
 
 
 def test_the_head_counts_the_trainable_cases(study: StudyFacts) -> None:
-    assert headline(study) == ["3 of 3 begun cases have a best config."]
-    assert headline(replace(study, waiting=())) == ["3 of 3 trainable cases have a best config."]
+    assert headline(study) == "3 of 3 begun cases have a best config."
+    assert headline(replace(study, waiting=())) == "3 of 3 trainable cases have a best config."
     first, second, third = study.cases
     assert explained(study).startswith("min_avg_util is the mean utilisation of the least busy device, in percent. ")
     failed = replace(first, summary=replace(first.summary, best=None))
     partly = replace(study, cases=(failed, second, third), waiting=("vault_pi_plus",))
-    assert headline(partly) == ["2 of 4 trainable cases have a best config; 1 tried without success, 1 not begun."]
+    assert headline(partly) == "2 of 4 trainable cases have a best config; 1 tried without success, 1 not begun."
 
 
 def test_the_front_holds_what_no_other_config_beats_in_both(cases: dict[str, CaseFacts]) -> None:

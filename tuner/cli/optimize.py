@@ -44,7 +44,7 @@ from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import changed_study, globs_of, load, select
+from tuner.study import changed_study, globs_of, load, select, stands_in
 from tuner.trainers.registry import open_trainer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
@@ -120,7 +120,7 @@ def optimize(
         study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, ready.bench.folder)
-    searched = options.searched_study(ready.bench.spec, study)
+    searched = ready.bench.spec.name if stands_in(ready.bench.spec, study) else study  # of a fallback, its own name
     print_best = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike

@@ -150,11 +150,6 @@ def _own_study_with_results(study: str, storage: str | None, runs: Path) -> Stud
     return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
-def searched_study(spec: StudySpec, asked_for: str) -> str:
-    """Return the name under which a search for a study stores its results: that of its fallback where it stands in."""
-    return spec.name if stands_in(spec, asked_for) else asked_for
-
-
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
     """Yield a line if `spec` is the fallback of the study `asked_for`, and one about keys that have no effect."""
     if stands_in(spec, asked_for):

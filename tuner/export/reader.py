@@ -117,9 +117,6 @@ class StudyReader:
         self.study = study
         self._is_held = is_held
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.study!r})"
-
     @cached_property
     def cases(self) -> list[CaseView]:
         """The cases that have begun, in the order of their start. Raises EmptyStoreError if there is no such study.
@@ -130,7 +127,9 @@ class StudyReader:
             of_cases = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
             begun = connection.execute(of_cases.order_by(STUDIES.c.study_id)).all()
             if not begun:
-                raise self._missing_study(connection)
+                names = connection.scalars(select(STUDIES.c.study_name))
+                known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
+                raise EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
             ids = [row.study_id for row in begun]
             facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
             queries = schema.trial_queries(TRIALS.c.study_id.in_(ids), (schema.VALUES, schema.ATTRIBUTES))
@@ -201,12 +200,6 @@ class StudyReader:
             if trial.probe.total_batch is not None:
                 metrics |= {"total_batch": None}
         return Fields(tuple(parameters), tuple(metrics))
-
-    def _missing_study(self, connection: Connection) -> EmptyStoreError:
-        """Return the error about a study that the database does not hold."""
-        names = connection.scalars(select(STUDIES.c.study_name))
-        known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
-        return EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
 
     def _trial(
         self, case: str, record: CaseRecord, row: Row[Any], values: Rows, attributes: Rows

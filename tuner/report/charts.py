@@ -289,8 +289,12 @@ def _rows_along(
         of_objective(objective): series(objective, [point.value for point in points], FRONT, "square"),
         "SM active, %": series("SM active", [point.sm_pct for point in points], OTHER, "circle"),
         "samples/s": series("samples/s", [point.samples_per_s for point in points], THIRD, "diamond"),
-        "memory, %": [*series("memory in use", memory, FRONT, "triangle-up"), *_out_of_memory(case)],
+        "memory, %": series("memory in use", memory, FRONT, "triangle-up"),
     }
+    if too_large := case.out_of_memory:  # crosses at full memory
+        full, marker = [FULL_PCT] * len(too_large), dots(BEST, size=9, symbol="x")
+        hover = "%{x}: out of memory"
+        rows["memory, %"].append(trace(too_large, full, "ran out of memory", hover=hover, marker=marker))
     return {title: lines for title, lines in rows.items() if lines}
 
 
@@ -305,14 +309,6 @@ def _ticks(rungs: Collection[int]) -> list[int]:
         if not chosen or chosen[-1] >= least_ratio * rung:
             chosen.append(rung)
     return chosen
-
-
-def _out_of_memory(case: CaseFacts) -> list[Trace]:
-    """Return crosses at full memory for the rungs that ran out of it; an empty list where none did."""
-    if not (rungs := case.out_of_memory):
-        return []
-    full, marker = [FULL_PCT] * len(rungs), dots(BEST, size=9, symbol="x")
-    return [trace(rungs, full, "ran out of memory", hover="%{x}: out of memory", marker=marker)]
 
 
 def over_time(case: CaseFacts) -> Picture | None:

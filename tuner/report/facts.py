@@ -96,10 +96,6 @@ class CaseFacts:
 
     view: export.CaseView
     summary: export.CaseSummary
-    headroom_pct: float | None
-    """The share of memory that the best leaves free, in percent."""
-    mem_peak_mib: float | None
-    """The largest memory of a device that the best used."""
     points: tuple[Standing, ...]
     """The measured configs, the best objective first."""
     front: frozenset[str]
@@ -184,7 +180,7 @@ def _case(view: export.CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
     trials, best = view.trials, view.best
     devices = max(1, len(view.record.devices))
-    newest = pooled(best.trials) if best else None  # the newest trial of the best, with the means of all of them
+    newest = best.trials[-1] if best else None
     measured = tuple(sorted(view.configs, key=lambda point: -point.value))
     search_steps = steps(trials, devices)
     too_large = {view.rung(trial.config) for trial in trials if trial.status == FailureKind.GPU_OOM}
@@ -194,8 +190,6 @@ def _case(view: export.CaseView, folder: Path) -> CaseFacts:
     return CaseFacts(
         view=view,
         summary=export.summary(view),
-        headroom_pct=newest.metrics.get("headroom_pct") if newest else None,
-        mem_peak_mib=newest.metrics.get("mem_peak_mib") if newest else None,
         points=measured,
         front=frozenset(point.launch for point in of_both(measured)),
         steps=search_steps,
@@ -301,19 +295,9 @@ PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
 """The objectives in percent → how a headline names them."""
 
 
-def headline(study: StudyFacts) -> list[str]:
-    """Return the first sentences of a report: how many trainable cases have a best, the highest and the lowest."""
-    values = {case.summary.case: case.summary.best.value for case in study.cases if case.summary.best}
-    ranked = sorted(values, key=lambda name: -values[name])
-    texts = [f"{name} {values[name]:.1f}" for name in ranked]
-    lines = [_success(study, len(values))]
-    if len(values) > 6:  # of fewer, these would be all, which the first table shows
-        lines += [f"Highest: {', '.join(texts[:3])}.", f"Lowest: {', '.join(texts[-3:])}."]
-    return lines
-
-
-def _success(study: StudyFacts, with_best: int) -> str:
+def headline(study: StudyFacts) -> str:
     """Return how many of the trainable cases have a best, how many have none, and how many have not begun."""
+    with_best = sum(case.summary.best is not None for case in study.cases)
     begun, waiting = len(study.cases), study.waiting
     total = begun + len(waiting or ())
     kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
@@ -376,10 +360,10 @@ def cost(case: CaseFacts) -> str:
 
 def memory(case: CaseFacts) -> str:
     """Return the memory that the best uses and leaves free; empty where it is unknown."""
-    if case.mem_peak_mib is None:
-        return ""
-    free = f", {case.headroom_pct:.0f}\u00a0%\u00a0free" if case.headroom_pct is not None else ""
-    return f"{case.mem_peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
+    metrics = pooled(case.view.best.trials).metrics if case.view.best else {}
+    peak_mib, headroom_pct = metrics.get("mem_peak_mib"), metrics.get("headroom_pct")
+    free = "" if headroom_pct is None else f", {headroom_pct:.0f}\u00a0%\u00a0free"
+    return "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
 
 
 def count(number: float | None) -> str:
