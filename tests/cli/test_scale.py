@@ -18,9 +18,9 @@ from tuner.tools.scaling.scaling_table import table
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--gpus 2 --devices cpu:1", "--counts 2 asks for 2, and tuner sees 1 CPU rank"),
-        ("--gpus 1,x --devices cpu:2", "--counts '1,x': write whole numbers"),
-        (f"--gpus {'9' * 5000} --devices cpu:2", "write whole numbers of at least 1"),
+        ("--counts 2 --devices cpu:1", "--counts 2 asks for 2, and tuner sees 1 CPU rank"),
+        ("--counts 1,x --devices cpu:2", "--counts '1,x': write whole numbers"),
+        (f"--counts {'9' * 5000} --devices cpu:2", "write whole numbers of at least 1"),
         ("nonsense --devices cpu:2", "'nonsense' is unknown; known: ppo, allreduce"),
         ("ppo allreduce --sizes 8 --devices cpu:2", "--sizes belong to one workload"),
         ("ppo --study reference --devices cpu:2", "leave out ppo"),

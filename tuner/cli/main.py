@@ -47,7 +47,7 @@ _PANELS = {
     "The command": (
         *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
     ),
-    "The study": ("study", "cases", "case", "settings", "max_seconds", "n_trials", "hours", "replay"),
+    "The study": ("study", "cases", "settings", "max_seconds", "n_trials", "hours", "replay"),
     "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),
     "Results": ("storage", "runs", "quiet", "as_json", "out", "form", "prices"),
 }

@@ -13,13 +13,7 @@ from rich.console import Console
 from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables
 from tuner.cli.ending import closing, gains_table, whereabouts
-from tuner.cli.hints import (
-    command_for_larger,
-    command_of_best,
-    progress_of_cases,
-    script_of_best,
-    stopped,
-)
+from tuner.cli.hints import command_for_larger, command_of_best, progress_of_cases, script_of_best, stopped
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -29,14 +23,7 @@ from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
-from tuner.export import (
-    CaseSummary,
-    beside_here,
-    export_study,
-    failed_lines,
-    prepare_results,
-    write_files,
-)
+from tuner.export import CaseSummary, beside_here, export_study, failed_lines, prepare_results, write_files
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
@@ -56,9 +43,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE,VALUE: other values of a parameter, in a new study; repeat for more."),
 ]
-MaxSeconds = Annotated[
-    float | None, typer.Option(min=1, callback=options.finite, help="The longest probe, in a new study.")
-]
+MaxSeconds = Annotated[float | None, options.number_option("--max-seconds", 1, "The longest probe, in a new study.")]
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]

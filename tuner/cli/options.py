@@ -65,6 +65,11 @@ def devices_option(default: str) -> Any:
     return typer.Option("--devices", callback=not_empty, help=f"{known}; default: {default}.")
 
 
+def number_option(name: str, least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as in typer
+    """Return the option for a finite number from `least` to `most`; None for no upper bound."""
+    return typer.Option(name, min=least, max=most, callback=finite, help=help)
+
+
 Devices = Annotated[str | None, devices_option("the study's")]
 STORAGE_VARIABLE = "TUNER_STORAGE"
 """The environment variable for the URL of the database. Unlike an option, no process list shows it."""
@@ -76,7 +81,7 @@ Storage = Annotated[
         help="SQLAlchemy URL of the database; default: a file in runs/STUDY.",
     ),
 ]
-Hours = Annotated[float | None, typer.Option(min=0, callback=finite, help="Stop after this time; rerun to resume.")]
+Hours = Annotated[float | None, number_option("--hours", 0, "Stop after this time; rerun to resume.")]
 PricesFile = Annotated[
     Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
 ]
