@@ -85,15 +85,8 @@ def what_to_repair(outcome: CaseOutcome) -> str | None:
 
 def notes(rows: Iterable[export.CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
-    return export.merged_lines(
-        (row.case, text) for row in rows if (text := _as_sentences(map(str, export.beside_table(row))))
-    )
-
-
-def _as_sentences(texts: Iterable[str]) -> str:
-    """Return texts as sentences behind `case: `, so that the first begins small; empty without a text."""
-    first, *more = [*texts] or [""]
-    return ". ".join([first, *(f"{text[0].upper()}{text[1:]}" for text in more)])
+    texts = ((row.case, "; ".join(map(str, export.beside_table(row)))) for row in rows)
+    return export.merged_lines((case, text) for case, text in texts if text)
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:

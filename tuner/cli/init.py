@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Runs, answer_to, devices_option, number_option, open_console, say, wrapped
+from tuner.cli.options import RUNS, Runs, devices_option, number_option, open_console, say, wrapped
 from tuner.drafting.making import Wanted, make_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
@@ -100,5 +100,7 @@ def study_of_command(console: Console, command: list[str], wanted: Wanted, *, to
 
 def _answer(prompt: str, width: int) -> str:
     """Return the line that a person types after a question, which is wrapped between words."""
-    text = f"{wrapped(prompt.strip(), width - len(' '))} "
-    return answer_to(lambda: typer.prompt(text, default="", show_default=False, prompt_suffix=""))
+    try:
+        return input(f"{wrapped(prompt.strip(), width - len(' '))} ")
+    except EOFError as end:
+        raise typer.Abort from end

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO, TypeVar
@@ -23,7 +23,6 @@ from tuner.running.kept_file import STUDY_FILE
 from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
-Answer = TypeVar("Answer")
 
 
 def not_empty(text: Text | None) -> Text | None:
@@ -209,19 +208,6 @@ class _PlainConsole(Console):
         """Yield the segments of what is printed, their texts without control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
-
-
-def answer_to(question: Callable[[], Answer]) -> Answer:
-    """Return the answer to a question of typer.
-
-    Typer raises Abort for Ctrl-C and for the end of the input. For Ctrl-C, this raises KeyboardInterrupt instead.
-    """
-    try:
-        return question()
-    except typer.Abort as end:
-        if isinstance(end.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
 
 
 def wrapped(text: str, width: int, *, mark: str = "") -> str:
