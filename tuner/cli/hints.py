@@ -5,6 +5,7 @@ The ladder of a study is the parameter whose larger values, its rungs, need more
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,29 @@ def notes(rows: Iterable[export.CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
     texts = ((row.case, "; ".join(map(str, export.beside_table(row)))) for row in rows)
     return export.merged_lines((case, text) for case, text in texts if text)
+
+
+def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.CaseSummary]) -> Iterator[str]:
+    """Yield what follows the table at a search's end: why a case has no best, what limits a single case, one doubt."""
+    yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
+    known = [(row, finding) for row in rows for finding in export.findings(row)]
+    topic = export.Topic
+    results = [(row.case, finding) for row, finding in known if finding.topic is topic.RESULT and row.without_success]
+    yield from export.merged_lines((case, str(finding)) for case, finding in results)
+    if len(rows) == 1 and rows[0].best and rows[0].bound:
+        yield f"limited by: {rows[0].bound.limit}"
+    doubts: list[str] = []  # the largest first
+    for kind in (topic.REPLAY, topic.DOUBT, topic.CHOICE, topic.DEVICES, topic.FASTER, topic.LEFT_OUT):
+        doubts += export.merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is kind)
+    if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
+        yield doubt
+
+
+def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
+    """Return a line that says where the report and the tables are."""
+    names = f"{tables[0].name} and {len(tables) - 1} more tables"
+    folder = export.beside_here(tables[0].parent)
+    return f"report: {export.beside_here(report)}; beside it {names}" if report else f"{folder}: {names}"
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:

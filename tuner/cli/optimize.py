@@ -11,9 +11,16 @@ import typer
 from rich.console import Console
 
 from tuner.cli import init, options
-from tuner.cli.case_tables import front_tables, print_tables
-from tuner.cli.ending import closing, gains_table, whereabouts
-from tuner.cli.hints import command_for_larger, command_of_best, progress_of_cases, script_of_best, stopped
+from tuner.cli.case_tables import front_tables, print_tables, summary_table
+from tuner.cli.hints import (
+    closing,
+    command_for_larger,
+    command_of_best,
+    progress_of_cases,
+    script_of_best,
+    stopped,
+    whereabouts,
+)
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -225,8 +232,7 @@ def _show_study(
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
-    gains = [] if result else [gains_table(rows)]
-    print_tables(tables, *gains, *front_tables(reader))
+    print_tables(tables, *([] if result else [summary_table(rows)]), *front_tables(reader))
     if not result:
         for line in closing(bench, ready.cases, rows):
             console.print(line)
