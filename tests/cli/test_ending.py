@@ -58,8 +58,10 @@ def test_one_doubt_follows_what_the_best_is_and_what_limits_it(tmp_path: Path) -
     assert "memory" in limit
     assert doubt == "walk: the machine was busy"
     *_, last = closing(bench(tmp_path, spec(space={"num_envs": {"ladder": [512, 64]}})), CASES[:1], [compared()])
-    assert last.startswith("walk: the best is at the largest rung, 512")
-    assert not [line for line in closing(bench(tmp_path, spec()), CASES, [*rows, summary(None)]) if "limited" in line]
+    assert last.startswith("walk: the best has the largest num_envs, 512")
+    assert not [
+        line for line in closing(bench(tmp_path, spec()), CASES, [*rows, summary(None)]) if "memory-bound" in line
+    ]
 
 
 def test_a_case_without_a_best_says_what_to_do(tmp_path: Path) -> None:

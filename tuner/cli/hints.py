@@ -98,7 +98,7 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
     results = [(row.case, finding) for row, finding in known if finding.topic is topic.RESULT and row.without_success]
     yield from export.merged_lines((case, str(finding)) for case, finding in results)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
-        yield f"limited by: {rows[0].bound.limit}"
+        yield f"{rows[0].case} is {rows[0].bound}"
     doubts: list[str] = []  # the largest first
     for kind in (topic.REPLAY, topic.DOUBT, topic.CHOICE, topic.DEVICES, topic.FASTER, topic.LEFT_OUT):
         doubts += export.merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is kind)
@@ -114,21 +114,24 @@ def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
-    """Yield a warning for each case whose best config has the largest value of a parameter: a larger one may be better.
+    """Yield a line for each case whose best has the largest value of a parameter: a larger value may be better.
 
-    There is a sentence about the ladder, and one about all other parameters.
+    A ladder that ends where the trainer does is left out.
     """
     best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
-        best = best_configs.get(case.name, {})
-        largest = [parameter for parameter in bench.space_for(case).parameters if _has_largest(best, parameter)]
-        for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # one at most
-            yield f"{case.name}: the best is at the largest rung, {top}; {_larger_rungs(bench, case, top)}"
-        if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
-            yield (
-                f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
-                "larger values may be better, in a study with another name"
-            )
+        best, end = best_configs.get(case.name, {}), bench.trainer.ladder_end(case)
+        largest = {
+            parameter.name: best[parameter.name]
+            for parameter in bench.space_for(case).parameters
+            if _has_largest(best, parameter)
+        }
+        if end and int(largest.get(LADDER, 0)) >= end.num_envs:
+            del largest[LADDER]
+        if largest:
+            values = ", and the largest ".join(f"{name}, {value}" for name, value in largest.items())
+            instead = "larger values may be better, in a study with another name"
+            yield f"{case.name}: the best has the largest {values}; {instead}"
 
 
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
@@ -165,22 +168,6 @@ def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:
     if parameter.name == PATIENCE or has_words or len(numbers) < least_count:
         return False
     return config.get(parameter.name) == max(numbers)
-
-
-def _larger_rungs(bench: "Workbench", case: Case, top: int) -> str:
-    """Return in words whether a rung above `top`, the largest one, may be better, or is more than the trainer can run.
-
-    A trainer knows a limit only for the number of environments (`num_envs`), so it is not asked for other ladders.
-    """
-    space = bench.space_for(case)
-    change = "larger `max`" if space.auto_bounds else "longer ladder"  # what the study file has to say
-    longer = f"a {change} may be better, in a study with another name"
-    end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None
-    if end is None:
-        return longer
-    if top >= end.num_envs:
-        return f"{bench.trainer.name} cannot run a larger rung: {end.reason}"
-    return f"{longer}; {bench.trainer.name} can run rungs up to {end.num_envs}: {end.reason}"
 
 
 def safe_rungs(study: export.StudyReader) -> list[str]:
