@@ -254,11 +254,12 @@ def result(case: CaseFacts) -> Headline:
         return Headline(value, export.sentences([f"{name} was not measured", *of_best]))
     if default.launch == best.launch:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
-    if case.summary.gain is None:  # the two were measured in different ways, or the values are in doubt
-        why = export.measured_otherwise(case.summary) or "; ".join(export.doubts(case.view, default, name))
+    sessions = export.measured_otherwise(case.summary)  # a sentence where they have measured best or default alone
+    if case.summary.gain is None:
+        why = sessions or "; ".join(export.doubts(case.view, default, name))
         return Headline(value, export.sentences([why, *of_best] if why else of_best))
-    gained = _gained(objective, case.summary.gain, name)
-    return Headline(gained.text, export.sentences([gained.below, *of_best] if gained.below else of_best))
+    text, below = _gained(objective, case.summary.gain, name)
+    return Headline(text, export.sentences(filter(None, [below, sessions, *of_best])))
 
 
 def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
@@ -267,23 +268,16 @@ def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
     A gain in speed is a factor. For another objective, both values are shown, or their difference where only sessions
     have measured both.
     """
-    below: list[str] = []
     if objective in export.SPEEDS and gain.times:
         speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
         text = f"{gain.times:.3g} times as fast{'' if gain.in_sessions else of_what}"
-        below.append(f"{export.with_error(gain.times, gain.error, 2)} times {name}")
-    else:
-        unit = " %" if objective in PERCENT else ""
-        text = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
-        if gain.in_sessions:  # the plain command's value of the best is another one
-            text = f"{PERCENT.get(objective, objective)} {gain.after - gain.before:+.1f}{' points' if unit else ''}"
-        if gain.times:
-            below.append(f"it makes {gain.times:.2g} times the samples/s of {name}")
-    if gain.in_sessions:
-        speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)}"
-        below.append(f"as sessions have measured both ({speeds}); the plain command has measured only the best")
-    return Headline(text, ", ".join(below))
+        return Headline(text, f"{export.with_error(gain.times, gain.error, 2)} times {name}")
+    metric, is_percent = PERCENT.get(objective, objective), objective in PERCENT
+    text = f"{metric} {gain.before:.1f} → {gain.after:.1f}{' %' if is_percent else ''}"
+    if gain.in_sessions:  # the plain command's value of the best is another one
+        text = f"{metric} {gain.after - gain.before:+.1f}{' points' if is_percent else ''}"
+    return Headline(text, f"it makes {gain.times:.2g} times the samples/s of {name}" if gain.times else "")
 
 
 def default_name(case: CaseFacts) -> str:
