@@ -397,7 +397,11 @@ def decide(
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
     if results:
-        speed_up = _measured_speed_up(results, cards)
+        rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
+        if not rows:
+            raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
+        # of the largest size, and of several routes between the cards the fastest
+        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
     else:  # then `cards_step_seconds` is given
         batches_per_step = cards if batch_per_card else 1  # on all cards together
         speed_up = step_s / (cards_step_seconds or 1.0) * batches_per_step
@@ -414,15 +418,3 @@ def decide(
     console = options.open_console()
     for line in advice(move):
         console.print(line)
-
-
-def _measured_speed_up(file: Path, cards: int) -> float:
-    """Return how many times as fast as one card several `cards` are, by a file of results of `tuner scale`.
-
-    The largest size that was measured counts, and of several routes between the cards the fastest. Raises StudyError
-    where so many cards were not measured.
-    """
-    rows = [row for row in scaling_table.table(read(file)) if row.gpus == cards]
-    if not rows:
-        raise StudyError(f"{file} has no measurement on {cards} devices; name other --cards")
-    return max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
