@@ -163,11 +163,8 @@ def test_the_search_shows_which_trials_a_session_measured(cases: dict[str, CaseF
     assert drawn.layout["yaxis"]["title"]["text"] == "min_avg_util, %"
 
 
-def test_the_ladder_tells_the_variants_apart(cases: dict[str, CaseFacts]) -> None:
+def test_the_ladder_has_one_star(cases: dict[str, CaseFacts]) -> None:
     (drawn,) = (one for one in pictures(cases["amp_pi_plus"]) if one.name == "ladder")
-    assert "Filled: agent_variant=hiutil; hollow: default." in drawn.caption
-    for said, symbol in zip(drawn.data[0]["text"], drawn.data[0]["marker"]["symbol"], strict=True):
-        assert symbol in ({"square", "star"} if "agent_variant=hiutil" in said else {"square-open"})
     assert drawn.data[0]["marker"]["symbol"].count("star") == 1
 
 
