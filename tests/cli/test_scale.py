@@ -38,7 +38,7 @@ def test_what_cannot_be_measured_is_refused(words: str, said: str, tuner: Tuner)
     ("text", "said"),
     [
         ("{}", "mine.json is no result of `tuner scale`"),
-        ('{"tuner_scale": 7}', "mine.json has version 7 of the results, and this tuner reads version 2"),
+        ('{"tuner_scale": 7}', "its 'tuner_scale' is 7, and this tuner reads 2"),
         (None, "mine.json holds results of another machine, and they are kept; name another file with --out"),
     ],
 )

@@ -183,7 +183,9 @@ def test_a_page_begins_with_the_gain_the_line_to_copy_and_the_best_so_far(study:
     command = "tuner plan --study pi_plus --best"
     page = render(study, form="html", commands={study.cases[0].summary.case: command})
     assert result(study.cases[0]).text == "Utilisation +27.2 points"  # the values are those of sessions
-    assert result(study.cases[0]).below.startswith("It makes 0.19 times the samples/s of the default. The gain is that of sessions")
+    assert result(study.cases[0]).below.startswith(
+        "It makes 0.19 times the samples/s of the default. The gain is that of sessions"
+    )
     places = [page.index(words) for words in ("Utilisation +27.2", command, ">Copy<", "The best so far", "<h2>Cases")]
     assert places == sorted(places)
 

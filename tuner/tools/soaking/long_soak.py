@@ -413,12 +413,10 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         lasting = f"no config's memory lasts with {100 * SURE:.0f} % probability"
         yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
-    if was_refused and (keeper := training.keeper):  # its variable makes it give memory back, maybe at a cost in speed
-        variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
-        yield (
-            f"{view.name}: freed memory that {keeper.name} keeps for later counts as used; in a study with another "
-            f"name, and `environment: {{variables: {{{variable}}}}}`, larger values may last{slower}"
-        )
+    if was_refused and (keeper := training.keeper):
+        setting = f"`environment: {{variables: {{{keeper.variables[0]}: {keeper.value}}}}}`"
+        kept = f"freed memory that {keeper.name} keeps for later counts as used"
+        yield f"{view.name}: {kept}; in a study with another name, and {setting}, larger values may last"
 
 
 def _outcome(soak: Soak, training: WholeTraining) -> str:

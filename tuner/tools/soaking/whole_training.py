@@ -22,14 +22,12 @@ class Keeper(NamedTuple):
     variables: tuple[str, ...]
     """The environment variables that change this, the most usual first."""
     value: str
-    """The value with which freed memory is given back, as in YAML."""
-    at_a_cost: bool
-    """Whether that makes a training slower."""
+    """The value with which freed memory is given back, as in YAML; the training may then be slower."""
 
 
 KEEPERS: Mapping[DeviceKind, Keeper] = {
-    "gpu": Keeper("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True", False),
-    "cpu": Keeper("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"', True),
+    "gpu": Keeper("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True"),
+    "cpu": Keeper("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"'),
 }
 
 
