@@ -113,7 +113,8 @@ class RealProber:
         if plan.protects_files and not self._has_warned:
             self._has_warned = True
             keeping = own_files.Keeping(has_views=False) if self._nodes else None  # None: the usual way
-            if text := own_files.warning(own_files.folders_of(plan.argv, plan.cwd), plan.slot.out_dir, keeping):
+            folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
+            if text := own_files.warning(folders, plan.slot.out_dir, keeping):
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:
