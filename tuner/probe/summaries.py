@@ -310,8 +310,8 @@ def samples_per_s(window: Window) -> Quantity | None:
 
 
 def iterations_per_s(window: Window) -> Quantity | None:
-    """Return the iterations per second of training, with their error; None if they jump as lines of an earlier run."""
-    return None if window.has_jumps else _speed(window, window.paces(), attrgetter("iterations_per_s"))
+    """Return the iterations per second of training, with their error; None if they take no time."""
+    return _speed(window, window.paces(), attrgetter("iterations_per_s"))
 
 
 def _speed(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Quantity | None:
@@ -419,12 +419,10 @@ BUSY_PCT = 10.0
 def doubt(window: Window) -> str | None:
     """Return why the samples of a window may be wrong, so that they give no speed; None without such a reason.
 
-    `Window` explains the queue of the loader, and jumps.
+    `Window` explains the queue of the loader.
     """
     if window.is_queued:
         return "the batches that the loader had ready before the first iteration were not used up"
-    if window.counts_samples and window.has_jumps:
-        return f"iterations came {Window.JUMP:.0f} times as fast for a while, as lines of an earlier run do"
     if window.counts_samples and window.samples_per_s is None:
         return "`samples` is not the total since the start"
     return None
