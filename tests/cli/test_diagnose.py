@@ -102,7 +102,7 @@ def test_the_page_of_a_starved_study(tuner: Tuner, url: str) -> None:
     causes = ["Cause 1, pruning with start-up", "Cause 2, few parallel trials", "Cause 3, few loader workers"]
     assert blocks == [causes[0], "Change", causes[1], "Change", causes[2], "Change"]
     told = "GPUs that are 83% busy have room for 100 / 83 = 1.20 times."
-    assert [line for line in lines if "1.20 times as much" in line and "storage may gain more" in line and told in line]
+    assert [line for line in lines if "1.20 times as much" in line and "wait for storage" in line and told in line]
 
 
 def test_a_healthy_study_needs_no_change(tuner: Tuner, url: str) -> None:

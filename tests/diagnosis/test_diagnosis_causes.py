@@ -70,19 +70,12 @@ def test_a_trial_need_not_train_longer_than_a_complete_one() -> None:
     assert "train for at least 1 min 00 s" in cause.change
 
 
-@pytest.mark.parametrize(
-    ("workers", "times"),
-    [
-        (2.0, "1.50 times"),  # 12 cores / 4 trials = 3 workers; 3 / 2
-        (0.0, "4.00 times"),  # three workers beside a training that loaded its data itself
-        (0.3, "4.00 times"),  # the mean of trials, most of them without workers
-    ],
-)
-def test_few_workers_gain_without_a_bound_because_some_wait_for_storage(workers: float, times: str) -> None:
+@pytest.mark.parametrize("workers", [2.0, 0.0, 0.3])
+def test_few_workers_gain_without_a_bound_because_some_wait_for_storage(workers: float) -> None:
     (cause,) = found(*LONG, loader_workers=workers, cores=12)
     assert (cause.kind, cause.factor, cause.gain) == (Kind.WORKERS, None, None)
     assert "num_workers=3" in cause.change
-    assert all(said in cause.how for said in (f"{times} if workers compute", "storage may gain more", "--search"))
+    assert all(said in cause.how for said in ("wait for storage", "--search"))
 
 
 def test_numbers_of_workers_are_told_as_a_range_and_with_the_right_plural() -> None:

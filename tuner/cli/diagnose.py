@@ -22,10 +22,6 @@ from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.tools.diagnosis.saying import OPTIONS, lacking, rows, sentences, unknown
 from tuner.tools.diagnosis.study_times import GUESS, Facts, Setup, known
 
-Ours = Annotated[
-    str | None,
-    typer.Option("--study", "-s", autocompletion=options.studies, help="A study of tuner: its name or .yaml file."),
-]
 Name = Annotated[
     str | None,
     typer.Option("--study-name", help="The name of any Optuna study in --storage, a URL or a journal's path."),
@@ -44,7 +40,7 @@ Used = Annotated[float | None, number_option("--memory-used", 0.1, "GiB of one G
 
 
 def diagnose(
-    study: Ours = None,
+    study: Annotated[str | None, options.STUDY] = None,
     study_name: Name = None,
     storage: options.Storage = None,
     startup_s: Startup = None,

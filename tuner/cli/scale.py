@@ -5,6 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -118,7 +119,9 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_ROW_HEADS, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peak_mib = over(max, (device.mem_peak_mib for device in row.devices))
-        busy_pct = [scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct")]
+        busy_pct = [
+            over(fmean, (getattr(device, name) for device in row.devices)) for name in ("util_mean_pct", "sm_mean_pct")
+        ]
         shares = ["" if percent is None else f"{percent:.0f}" for percent in busy_pct]
         gib = "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}"
         shown.add_row(*_row_cells(row), comparing.number(row.step_ms), *shares, gib)
@@ -145,7 +148,6 @@ def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
 Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
 ]
-Study = Annotated[str | None, typer.Option("--study", "-s", help="Measure the first case of this study instead.")]
 Counts = Annotated[
     str | None, typer.Option("--counts", help="Numbers of GPUs, such as 1,2; default: 1,2,4,8 as far as visible.")
 ]
@@ -165,7 +167,7 @@ Out = Annotated[
 
 def scale(
     workloads: Workloads = None,
-    study: Study = None,
+    study: Annotated[str | None, options.STUDY] = None,
     cases: Cases = None,
     settings: Settings = None,
     sizes: Sizes = None,
@@ -178,6 +180,8 @@ def scale(
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Measure one GPU and several, alone and together, over each route; say how much is lost and where.
+
+    With --study, the first case of the study is measured in place of the built-in workloads.
 
     Example: tuner scale --counts 1,2
     """

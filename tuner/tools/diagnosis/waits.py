@@ -271,18 +271,6 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     is_crowded = each * at_once > cores.value and each > wanted
     if not is_crowded and each >= wanted:
         return
-    if is_crowded:
-        how = (
-            "workers that compute slow each other down, and workers that wait for storage do not: "
-            "`tuner optimize --search num_workers=…` measures which number is best"
-        )
-    else:  # without a worker, the trial loads its data itself, in turn with the training
-        fewest = each if workers.low is None else workers.low
-        times = wanted / fewest if fewest >= 1.0 else wanted + 1.0
-        how = (
-            f"a worker per core gains up to {times:.2f} times if workers compute; workers that wait for storage may "
-            "gain more: `tuner optimize --search num_workers=…` measures it"
-        )
     of_all = f": {each * at_once:.6g} for {at_once} trials" if at_once > 1 else ""
     yield _cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
@@ -291,7 +279,8 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
         change=f"let each trial have {number_of(wanted, 'loader worker')} in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
-        how=how,
+        how="`tuner optimize --search num_workers=…` measures which number is best: more workers than cores slow each "
+        "other down where they compute, and not where they wait for storage",
     )
 
 

@@ -209,12 +209,6 @@ def rate(point: Measurement) -> Quantity:
     return Quantity(point.samples_per_s or 0.0, point.samples_per_s_se)
 
 
-def mean_pct(devices: Sequence[DeviceSummary], field: str) -> float | None:
-    """Return the mean over devices of a percentage, the field of this name; None where a device lacks it."""
-    known = [value for device in devices if (value := getattr(device, field)) is not None]
-    return sum(known) / len(known) if devices and len(known) == len(devices) else None
-
-
 def _step_ms(point: Measurement) -> Quantity:
     """Return the time of a step in ms, with the error of the rate."""
     return Quantity(1000.0 * (point.samples_per_step or 0.0), error=0.0).over(rate(point))
