@@ -291,7 +291,7 @@ def test_a_folder_that_cannot_be_reached(tuner: Tuner, tmp_path: Path, command: 
 
 def test_a_folder_that_no_database_url_can_spell(tuner: Tuner, tmp_path: Path) -> None:
     answer = tuner("status", "--study", study_file(tmp_path), "--runs", os.fsdecode(b"gr\xf6sse"))
-    refused(answer, "is not UTF-8", "name another --runs folder")
+    refused(answer, "is not UTF-8", "name another folder for the runs")
 
 
 def test_a_working_directory_that_is_gone(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def race(
     for line in verdict(places):
         console.print(line)
     if budget.is_over():
-        console.print(out_of_time(budget, "--within"))
+        console.print(out_of_time(budget, "within"))
         return
     if interrupted:
         console.print("interrupted; whole runs are kept; rerun to resume")
