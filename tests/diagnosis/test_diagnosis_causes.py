@@ -88,7 +88,6 @@ def test_numbers_of_workers_are_told_as_a_range_and_with_the_right_plural() -> N
     assert of([0.0, 0.0, 2.0], 2).why == "A trial has 0 to 2 loader workers, 0.7 in the mean, on 2 cores."
     assert of([1.0, 1.0], 2).why == "A trial has 1 loader worker, on 2 cores."
     assert of([3.0], 1).why == "A trial has 3 loader workers, on 1 core."
-    assert "up to 5.00 times" in of([0.0, 2.0, 2.0], 4).how  # the trial without workers gains most
     (cause,) = found(*LONG, loader_workers=2, cores=12)
     assert "2 loader workers: 8 for 4 trials, on 12 cores" in cause.why
 
@@ -114,7 +113,7 @@ def test_more_workers_than_cores_slow_each_other_down_by_an_unknown_factor() -> 
     (cause,) = found(*LONG, loader_workers=8, cores=12)
     assert (cause.kind, cause.factor, cause.gain) == (Kind.CROWDED, None, None)
     assert "num_workers=3" in cause.change
-    assert "workers that wait for storage do not" in cause.how
+    assert "not where they wait for storage" in cause.how
 
 
 def test_memory_has_room_for_more_trials_as_far_as_cores_reach() -> None:
