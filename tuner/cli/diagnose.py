@@ -17,7 +17,7 @@ from tuner.errors import StudyError
 from tuner.export import connect
 from tuner.probe import number_of
 from tuner.records.urls import checked_url, shown
-from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record, studies_in
+from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.tools.diagnosis.saying import OPTIONS, lacking, rows, sentences, unknown
 from tuner.tools.diagnosis.study_times import GUESS, Facts, Setup, known
@@ -121,9 +121,7 @@ def _study_of_options(
         try:
             spec, _, url = options.open_shown(console, study, storage, runs)
         except StudyError as error:
-            if storage is None:
-                raise
-            raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
+            raise StudyError(f"{error}; name one with --study-name if another program made it") from error
         return spec.name, url
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
