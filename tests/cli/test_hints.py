@@ -14,11 +14,11 @@ from tuner.cli.hints import (
     at_the_top,
     command_for_larger,
     notes,
-    safe_rungs,
     script_of_best,
     what_to_repair,
 )
 from tuner.cli.options import RUNS, print_written
+from tuner.cli.record import safe_rungs
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import ConfigRow
 from tuner.probe.kinds import FailureKind
