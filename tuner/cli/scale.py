@@ -74,7 +74,11 @@ def show_scaling(console: Console, results: Results) -> None:
             tables.append(_losses(with_losses))
         print_tables(console, *tables)
     if links := scaling_table.link_table(results):
-        print_tables(console, _links(links))
+        shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
+        for link in links:
+            cells = (f"{link.size_bytes:,} bytes", str(link.gpus), link.route, comparing.number(link.time_us))
+            shown.add_row(*cells, f"{link.bus_gb_per_s:.3g}")
+        print_tables(console, shown)
     for line in comparing.scaling_sentences(results, rows):
         console.print(line)
 
@@ -133,15 +137,6 @@ def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_ROW_HEADS, "lost of a step, ms", box=box.SIMPLE)
     for row in rows:
         shown.add_row(*_row_cells(row), ", ".join(f"{name} {loss.value:.3g}" for name, loss in row.losses.items()))
-    return shown
-
-
-def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
-    """Return a table of the times of the all-reduces."""
-    shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
-    for row in rows:
-        size = f"{row.size_bytes:,} bytes"
-        shown.add_row(size, str(row.gpus), row.route, comparing.number(row.time_us), f"{row.bus_gb_per_s:.3g}")
     return shown
 
 
