@@ -127,5 +127,4 @@ def sentences(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Cause {place}, {cause.kind}: {cause.why}"
         yield f"  Change: {cause.change}."
         yield f"  {most}: {cause.how}."
-        yield f"  Undoing it costs {cause.undo}."
     yield from missing
