@@ -86,7 +86,7 @@ def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() 
     )
     assert "97.63 ± 0.39 against 97.60 ± 0.32" in given_up[0]
     assert "for 1.9 times the samples/s" in given_up[0]
-    assert "unconfirmed: only sessions have measured it" in unconfirmed[0]
+    assert "in sessions, and the plain command has not measured it" in unconfirmed[0]
     assert "replay of walk.parquet of 2026-11-22" in replayed[0]
 
 
