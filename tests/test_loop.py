@@ -366,18 +366,20 @@ def test_the_pruner_sees_each_iteration_and_acts_once_the_window_is_long_enough(
     assert ("pruned" in watcher.told_status) == (window_seconds < 10)
 
 
-@pytest.mark.parametrize(("level_changed", "ends"), [(False, {"PRUNED"}), (True, {"COMPLETE"})])
-def test_no_probe_is_pruned_for_slow_iterations_before_a_change_of_level(
-    tmp_path: Path, level_changed: bool, ends: set[str]
+@pytest.mark.parametrize(
+    ("level_changed", "others_pct", "is_pruned"), [(False, 9.0, True), (True, 9.0, False), (False, 11.0, False)]
+)
+def test_no_probe_is_pruned_for_slow_iterations_before_a_change_of_level_or_beside_busy_programs(
+    tmp_path: Path, level_changed: bool, others_pct: float, is_pruned: bool
 ) -> None:
-    def slow_at_first(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        is_best = plan.config["num_envs"] == 64
-        return watched(replace(measured(plan, 90.0 if is_best else 5.0), level_changed=level_changed), stop)
+    def slow(plan: ProbePlan, stop: Stop) -> ProbeResult:
+        result = measured(plan, 90.0 if plan.config["num_envs"] == 64 else 5.0)
+        devices = tuple(replace(device, others_mean_pct=others_pct) for device in result.devices)
+        return watched(replace(result, devices=devices, level_changed=level_changed), stop)
 
     pruner = {"name": "hyperband_patient", "min_resource": 1, "max_resource": 2, "patience": 1}
-    optimized(tmp_path, slow_at_first, study=spec(pruner=pruner), trials=5)
-    assert ends <= states(tmp_path).keys()
-    assert ("PRUNED" in states(tmp_path)) is not level_changed
+    optimized(tmp_path, slow, study=spec(pruner=pruner), trials=5)
+    assert ("PRUNED" in states(tmp_path)) is is_pruned
 
 
 def test_an_error_of_the_tuner_itself_loses_no_stored_result(tmp_path: Path) -> None:
