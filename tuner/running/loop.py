@@ -261,9 +261,15 @@ def prepare(job: Job, case: Case) -> Prepared:
 
 
 def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
-    """Tell the watcher by an event that small probes begin, run them, and return how they ended."""
+    """Tell the watcher by an event that small probes begin, run them, and return how they ended.
+
+    The study keeps that they were interrupted: a rerun goes on with those that are left.
+    """
     job.watcher(event)
-    return work.run()
+    outcome = work.run()
+    if outcome.ending is events.Ending.INTERRUPTED:
+        work.study.stop(STOPPED_EARLY)
+    return outcome
 
 
 def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
