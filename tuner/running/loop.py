@@ -253,6 +253,8 @@ def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
     if (attributes.batch if batch else attributes.rungs) is None:
         job.watcher(events.AutoStarted(case=case.name, parameter=parameter))
         outcome = work.run()
+        if outcome.ending is events.Ending.INTERRUPTED:
+            work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
         if outcome.stopped:
             return job, outcome
     if batch is None:

@@ -290,7 +290,8 @@ class Probing:
         """Report a running probe to the pruner, which may find that it is behind, and return whether it goes on.
 
         The pruner ends only a probe that competes for the best. One that measures a config again, or the default with
-        which others are compared, runs to its usual end.
+        which others are compared, runs to its usual end. So does a probe that other programs slow down: the config may
+        be as fast as the others.
         """
         objectives = self._spec.objectives
         if self._job.purpose.next_answer:
@@ -300,7 +301,7 @@ class Probing:
         if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
             is_hopeless = self._study.report(asked, so_far.iterations, value)
         is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
-        if is_hopeless and is_competing and self._has_window(so_far):
+        if is_hopeless and is_competing and self._has_window(so_far) and not so_far.is_disturbed:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
         incumbent = self._study.incumbent() if is_competing else None
