@@ -88,7 +88,6 @@ class DeviceSource(Protocol):
 
     def attach(self, pid: int) -> None:
         """Set the root process of the probe that starts now; sources that measure whole cards ignore it."""
-        ...
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
         """Return a sample of every device, taken now; `t_s` becomes the time of the samples.
@@ -119,10 +118,8 @@ class OutputLine:
 class RunningTrainer(Protocol):
     """A started trainer."""
 
-    @property
-    def pid(self) -> int:
-        """The root process."""
-        ...
+    pid: int
+    """The root process."""
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the lines since the last call; wait up to `timeout_s` seconds for the first line."""
@@ -134,7 +131,6 @@ class RunningTrainer(Protocol):
 
     def last_iteration(self, iteration: int) -> None:
         """Announce that no iteration after `iteration` is measured, so that the trainer need not begin another."""
-        ...
 
     def release(self) -> int:
         """Wait until the run of a healthy probe has ended, and return the exit code, 0 if its session stays open.
@@ -195,20 +191,16 @@ class Prober(Protocol):
 
     def close(self) -> None:
         """End the open session, if there is one, and wait for it. Harmless to repeat."""
-        ...
 
 
 class Recorder(Protocol):
     """Records devices while a probe runs."""
 
-    @property
-    def source(self) -> DeviceSource:
-        """The devices that are sampled."""
-        ...
+    source: DeviceSource
+    """The devices that are sampled."""
 
     def start(self, pid: int, origin_s: float) -> None:
         """Begin a new recording whose time 0 is `origin_s` on the clock; `pid` is the probe's root process."""
-        ...
 
     def samples(self) -> list[DeviceSample]:
         """Return the samples so far; failed samples are left out."""
@@ -221,7 +213,6 @@ class Recorder(Protocol):
 
     def stop(self) -> None:
         """End the recording."""
-        ...
 
 
 class MonotonicClock:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import ClassVar, NamedTuple
 
 from tuner.probe.result import Change, Pause, Progress, Thin
@@ -125,8 +125,6 @@ class Piece(NamedTuple):
 class Window:
     """The whole iterations from the first mark to the last mark, which a probe evaluates; or a part of them."""
 
-    JUMP: ClassVar = 10.0
-    """A span in which iterations came so many times as fast as in the median span shows that they were miscounted."""
     LEAST_SPANS: ClassVar = 4
     """The fewest spans that show a usual speed, and the fewest iterations that show a usual length (chosen)."""
 
@@ -139,8 +137,6 @@ class Window:
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
     change: Change | None = None
     """The change of the speed at which the window begins; None if it begins for another reason."""
-    is_counted: bool = False
-    """Whether the iterations were counted inside the training, so that none is of an earlier run."""
     origin: Mark | None = None
     """The trainer's first mark, which lies before the window; None if it is unknown."""
 
@@ -148,11 +144,6 @@ class Window:
     def last_level(self) -> "Window | None":
         """The part after the last change of level; None if the iterations do not change."""
         return Window(self.marks[self.level_from :], origin=self.origin) if self.level_from else None
-
-    @property
-    def before_change(self) -> "Window":
-        """The part up to the last change of level, or the whole window without a change."""
-        return Window(self.marks[: self.level_from + 1], origin=self.origin) if self.level_from else self
 
     @property
     def first(self) -> Mark:
@@ -187,20 +178,24 @@ class Window:
 
     @property
     def samples_per_s(self) -> float | None:
-        """The samples of all ranks per second of training; None unless their total since the start is known."""
+        """The samples of all ranks per second of training; None unless their total since the start is known.
+
+        A total after N iterations is about N times the growth in an iteration. A number that is told anew for each
+        iteration, such as 512, 512, 510, grows hardly at all. The factor leaves room, because a trainer may number its
+        iterations from 0 or from 1, and its first iteration may have more samples than others.
+        """
         part = self._part_with_samples
-        return (part._samples or 0) / part.trained_s if part._has_total_samples else None
+        if not part._samples:
+            return None
+        begin = self.origin if self.origin and self.origin.samples is not None else part.first
+        growth = part._samples / max(part.last.iteration - part.first.iteration, 1)
+        is_total = (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth  # 2.25 is chosen
+        return part._samples / part.trained_s if is_total else None
 
     @property
     def counts_samples(self) -> bool:
         """Whether any samples are known: the trainer counts them, or the study says how many an iteration has."""
         return any(mark.samples is not None for mark in self.marks)
-
-    @property
-    def has_jumps(self) -> bool:
-        """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
-        speeds = [block.value for block in self.paces()]
-        return not self.is_counted and len(speeds) >= self.LEAST_SPANS and max(speeds) >= self.JUMP * median(speeds)
 
     @property
     def _part_with_samples(self) -> "Window":
@@ -220,20 +215,6 @@ class Window:
         """The samples of all ranks in the window; None if its ends tell none."""
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before
-
-    @property
-    def _has_total_samples(self) -> bool:
-        """Whether the samples are the total since the start, not the number of each iteration.
-
-        A total after N iterations is about N times the growth in an iteration. A number that is told anew for each
-        iteration, such as 512, 512, 510, grows hardly at all. The factor leaves room, because a trainer may number its
-        iterations from 0 or from 1, and its first iteration may have more samples than others.
-        """
-        if not self._samples:
-            return False
-        begin = self.origin if self.origin and self.origin.samples is not None else self.first
-        growth = self._samples / max(self.last.iteration - self.first.iteration, 1)
-        return (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth  # 2.25 is chosen
 
     def pieces(self) -> list[Piece]:
         """Return the pieces of the window, cut where a thin part or a pause begins or ends; one piece without any."""
@@ -417,14 +398,9 @@ def find_window(
     in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)
     if not in_bursts:
         return window
-    rounds = _whole_rounds(window.marks, queue)
-    return replace(window, marks=rounds if is_long(rounds) else window.marks, round=queue)
-
-
-def _whole_rounds(marks: tuple[Mark, ...], queue: int) -> tuple[Mark, ...]:
-    """Return the marks up to the end of the last whole round, which has as many iterations as the loader's `queue`."""
-    end = 0
-    for place, mark in enumerate(marks):
-        if mark.iteration - marks[end].iteration >= queue:
+    end = 0  # of the last whole round, which has as many iterations as the queue
+    for place, mark in enumerate(window.marks):
+        if mark.iteration - window.marks[end].iteration >= queue:
             end = place
-    return marks[: end + 1]
+    rounds = window.marks[: end + 1]
+    return replace(window, marks=rounds if is_long(rounds) else window.marks, round=queue)

@@ -3,7 +3,16 @@
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, globs_of, lending_order, most_similar, select
 from tuner.study.changed_run import changed_study
-from tuner.study.config_files import as_yaml, changed_text, copy_name, named_files, round_trip, values_in, with_copies
+from tuner.study.config_files import (
+    as_yaml,
+    changed_text,
+    copy_name,
+    named_files,
+    round_trip,
+    values_in,
+    values_or_null_in,
+    with_copies,
+)
 from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import launches, shown_launch, with_launches
@@ -69,4 +78,4 @@ from tuner.study.study_file import (
     stands_in,
     unmatched,
 )
-from tuner.study.variables import escaped, expanded, is_expansion, looked_up, parts, referring, refers
+from tuner.study.variables import escaped, expanded, looked_up, parts, referring, refers

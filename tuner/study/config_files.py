@@ -22,6 +22,11 @@ MOST_BYTES = 1 << 20
 
 def values_in(path: Path) -> dict[str, Value]:
     """Return the settings in a file: the keys to a value, joined by dots → the value; empty for an unreadable file."""
+    return {keys: value for keys, value in values_or_null_in(path).items() if value is not None}
+
+
+def values_or_null_in(path: Path) -> dict[str, Value | None]:
+    """Return the settings in a file as `values_in`, and also those that the file sets to null."""
     try:
         return dict(_leaves(config_content(path, config_text(path)), ""))
     except TrainerError:
@@ -65,7 +70,7 @@ def config_content(path: Path, text: str) -> Any:
         raise TrainerError(f"{path} is not {path.suffix[1:]}: {error}") from error
 
 
-def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
+def _leaves(content: object, before: str) -> Iterator[tuple[str, Value | None]]:
     """Yield the single values of a content, each after the keys to it: `before` and the keys, joined by dots.
 
     Lists are left out, because no setting is a part of a list.
@@ -75,6 +80,8 @@ def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{before}{key}.")
+        elif value is None:
+            yield f"{before}{key}", None
         elif isinstance(value, bool | int | float | str):
             # one of Python's own types: `round_trip` returns subclasses that keep quotes and digits
             kind = next(kind for kind in (bool, int, float, str) if isinstance(value, kind))  # bool is an int, too
