@@ -170,7 +170,7 @@ def test_an_interrupted_calibration_goes_on_later(tmp_path: Path) -> None:
 
     outcome, watcher = optimized(tmp_path, interrupted=interrupted)
     assert (outcome.ending, watcher.fixed) == (Ending.INTERRUPTED, [])
-    assert fixed(tmp_path) is None
+    assert (fixed(tmp_path), view(tmp_path).stopped) == (None, "the search was stopped early; rerun to resume")
     again, _ = optimized(tmp_path)
     assert again.ending is Ending.TARGET
     assert fixed(tmp_path) == RUNGS

@@ -1,6 +1,7 @@
 """`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
+import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from tuner.cli import options
 from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
-from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
+from tuner.devices.found import THREADS, VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
@@ -56,8 +57,12 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         env.pop(VISIBLE_CARDS, None)
     if typed is not None:
         typed_variables = split_variables(shlex.split(typed)).env
-        before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
-        return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
+        added = {name: value for name, value in env.items() if name not in typed_variables}
+        if len(plan.slot.devices) == 1 and added.get(THREADS) == str(len(os.sched_getaffinity(0))):
+            del added[THREADS]  # a training alone takes all cores by itself
+        if THREADS in added:
+            lines.append(f"# {THREADS} is the number of threads of each rank in a probe")
+        return "\n".join([*lines, f"{shell_join((), added)} {typed}".lstrip()]) + "\n"
     if plan.programs:  # the folder of the trainer's Python, for programs that the command starts
         env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)

@@ -27,16 +27,10 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
     known = open_trainer(spec.trainer).cases()
     chosen = {case.name for case in select(known, spec.cases) if not case.fault}
     if as_json:
+        keys = ("method", "mode", "trainable", "options")
         listed = [
-            {
-                "case": case.name,
-                "method": case.method,
-                "mode": case.mode,
-                "trainable": case.trainable,
-                "in_study": case.name in chosen,
-                "fault": case.fault or None,
-                "options": case.options,
-            }
+            {"case": case.name, "in_study": case.name in chosen, "fault": case.fault or None}
+            | {key: getattr(case, key) for key in keys}
             for case in known
         ]
         options.print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from sqlalchemy import Row
 
-from tuner.probe import BUSY_PCT, METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
+from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
 from tuner.records import schema
 from tuner.records.schema import read_json, record_of, storable
 from tuner.study import Config, launch_digest
@@ -249,12 +249,12 @@ class TrialRecord:
     @property
     def others_pct(self) -> float | None:
         """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
-        return over(max, (device.others_mean_pct for device in self.devices))
+        return self.probe.others_pct
 
     @property
     def is_disturbed(self) -> bool:
         """Whether other programs used so much of the processors that the probe has a note about it."""
-        return (self.others_pct or 0.0) >= BUSY_PCT
+        return self.probe.is_disturbed
 
     @property
     def failed(self) -> bool:

@@ -270,6 +270,13 @@ class History:
                 return subject.config
         return None
 
+    def to_compare(self, own: Config) -> Config | None:
+        """Return a config to measure again once the search has ended, so that the gain over `own` is sure; else None.
+
+        `own`: the user's own config.
+        """
+        return self.contradictory(own) or self.disturbed_own(own) or self.unsure_gain(own)
+
     def confirmed(self) -> list[Config]:
         """Return the configs that the plain command has measured and that may be the best, the largest value first."""
         cold = sorted(standing.ways(self._ended).cold.values(), key=attrgetter("value"), reverse=True)

@@ -211,9 +211,7 @@ class _LiveProbe:
         is_speed = probe.full(objective) == math.inf  # the full value of a share is 100 %
         window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
         trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
-        others_pct = probe.over(max, (device.others_mean_pct for device in self.so_far.devices)) or 0.0
-        is_disturbed = others_pct >= probe.BUSY_PCT
-        if is_speed and is_disturbed and trained_s >= max(120.0, 3.0 * start_up_s):  # chosen
+        if is_speed and self.so_far.is_disturbed and trained_s >= max(120.0, 3.0 * start_up_s):  # chosen
             return True
         # 3
         is_long = window_s >= max(30.0, start_up_s)

@@ -724,9 +724,10 @@ def left(search: Search, goal: Goal | None = None) -> float:
     return choice.left
 
 
-def test_no_more_probes_are_left_than_a_small_space_has_configs() -> None:
-    search = probe_speeds(rugged, SMALL, most=6)
-    assert left(search) < 12
+def test_values_that_nothing_foretells_make_the_probes_left_no_multiple_of_what_they_were() -> None:
+    search = probe_speeds(lambda config: 1.0, most=10)
+    assert left(search_on(search, rugged, most=12)) < 20
+    assert left(probe_speeds(rugged, SMALL, most=6)) < 12  # of 12 configs
 
 
 def test_values_beyond_memory_are_no_probes_that_are_left() -> None:
