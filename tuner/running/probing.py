@@ -101,11 +101,11 @@ class Probing:
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
+        result = replace(result, mfu_pct=mfu_pct)
         before, now = history.facts.get("torch"), result.facts.get("torch")
         if before and now and before != now:  # only a probe tells the version
             note = f"torch {before} → {now} since the newest trial, so speeds may differ"
             result = replace(result, notes=(*result.notes, note))
-        result = replace(result, mfu_pct=mfu_pct)
         if result.ok and (change := self._training_change(result)):
             result = replace(result, failure=probe.other_training(change))
         return result, self._judge(result, asked), plan

@@ -337,10 +337,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def quotient_of(self, amount: float) -> "Interval":
-        """Return the interval of an amount divided by this value."""
-        return Interval(mean=amount / self.mean, low=amount / self.high, high=amount / self.low)
-
 
 class Foreseen(NamedTuple):
     """What a config will need and make; each is None where nothing like it was measured."""
@@ -369,8 +365,9 @@ def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Confi
     expected_times = _expected(space, times, configs, error=0.15, choices=0.5, bend=1.5)
     foreseen: list[Foreseen] = []
     for config, share, time in zip(configs, expected_shares, expected_times, strict=True):
-        samples_per_s = time.quotient_of(rung(config)) if time else None
-        foreseen.append(Foreseen(memory_share=share, samples_per_s=samples_per_s))
+        samples = rung(config)  # of an iteration, up to the same factor
+        speed = Interval(samples / time.mean, samples / time.high, samples / time.low) if time else None
+        foreseen.append(Foreseen(memory_share=share, samples_per_s=speed))
     return foreseen
 
 
