@@ -20,9 +20,7 @@ from tuner.probe.protocols import Clock, OutputLine
 from tuner.probe.units import BYTES_PER_MIB
 from tuner.study import open_anew, open_regular, without_keys
 
-_REMEDY = (
-    "check what stands in its way, and the free space, or choose another --runs folder; then run the command again"
-)
+_REMEDY = "check what stands in its way, and the free space, or choose another folder for the runs; then start again"
 
 
 @contextmanager

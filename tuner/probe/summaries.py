@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample, DeviceSummary, Pause, Progress
+from tuner.probe.result import BUSY_PCT, DeviceSample, DeviceSummary, Pause, Progress
 from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Quantity, Usual, over
 from tuner.probe.window import Mark, Piece, Window
 
@@ -412,8 +412,6 @@ WITHOUT_PAUSE = "the numbers are those without it"
 """The end of the note about the cost of a pause."""
 LOADED = "other processes used"
 """The beginning of the note about a processor that others used, too."""
-BUSY_PCT = 10.0
-"""From this share of the processors on, in percent, a note of a probe on the CPU says how much others used (chosen)."""
 
 
 def doubt(window: Window) -> str | None:

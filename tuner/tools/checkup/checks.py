@@ -14,7 +14,6 @@ from sqlalchemy import inspect
 from tuner.export import connect, engine_at, reading
 from tuner.probe import MIB_PER_GIB, SAMPLES_PER_S, check_metrics, mib, number_of
 from tuner.records.urls import shown as shown_url
-from tuner.records.urls import unguarded
 from tuner.study import Case, DeviceKind, EnvironmentSpec, StudySpec, narrowed, select, stands_in, unmatched
 from tuner.tools.checkup.command_check import check_command, check_imports
 from tuner.tools.checkup.device_checks import OpenedDevices, check_devices
@@ -41,9 +40,7 @@ def check_storage(url: str) -> Finding:
         empty = not inspect(connection).get_table_names()
     if not empty:
         connect(url)  # raises the error of a database with something else
-    text = f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}"
-    why = unguarded(url)
-    return warning("storage", f"{text}; {why}") if why else fine("storage", text)
+    return fine("storage", f"{shown_url(url)} answers and {'is empty' if empty else 'contains studies'}")
 
 
 def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: float = 0.0) -> Finding:
@@ -93,15 +90,10 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     if ranks and ranks > 1 and not trainer.heeds_devices:
         text = f"it names neither {{ranks}} nor {{devices}}; see that it starts one rank on each of {ranks} devices"
         yield warning("command", text)
-    yield from check_samples(trainer, spec)
-    yield from check_parameters(trainer, spec, cases)
-
-
-def check_samples(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
-    """Yield a problem if a study needs samples and nothing counts those of its trainer."""
     if SAMPLES_PER_S in {*spec.objectives, *spec.constraints} and trainer.counts_samples is False:
         text = f"{SAMPLES_PER_S} cannot be measured: no pattern of `progress` has the group (?P<samples>…)"
         yield problem("samples", f"{text}; add the group or `samples_per_iteration`, or name another metric")
+    yield from check_parameters(trainer, spec, cases)
 
 
 def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Finds why the GPUs of a study did not train more: causes, gains, and what a change costs to undo. Pure.
+"""Finds why the GPUs of a study did not train more: causes, changes and gains. Pure.
 
 A cause is something that keeps GPUs from training, with the change that ends it. The gain of a change is how many times
 as much training would fit into the same time. A start-up is the time from a trial's start until it trains. `tuner` may
@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 from tuner.probe import duration, number_of
 from tuner.tools.diagnosis.study_times import GUESS, Facts, KnownFact, TrialEnd
@@ -45,19 +44,12 @@ class IdleCause:
     """`factor`, but at most what GPUs that are never idle can do; None where neither is known."""
     how: str
     """The arithmetic of `gain`."""
-    undo: str
-    """What it costs to take the change back."""
-
-    @property
-    def safety(self) -> int:
-        """The place of the change in the order of safety; 0 is the safest."""
-        return list(Kind).index(self.kind)
 
 
 def _cause(
     kind: Kind, facts: Facts, *, why: str, change: str, how: str, ratio: tuple[float, float] | None = None
 ) -> IdleCause:
-    """Return a cause, after working out what its change gains and what undoing the change costs.
+    """Return a cause, after working out what its change gains.
 
     The gain is at most what the GPUs have room for: GPUs that are busy half of the time can train twice as much.
 
@@ -78,14 +70,7 @@ def _cause(
     if duty_pct and (factor is None or factor > room):
         gain = room
         how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
-    undo = _UNDO.get(kind, _ONE_RESTART)
-    if facts.is_ours:  # `tuner` ran the study
-        # A session is a started trainer that serves several trials. A study that begins to use sessions keeps its
-        # database, unlike one whose settings change.
-        begins_sessions = kind is Kind.STARTUP and not facts.has_sessions
-        free = "nothing: tuner keeps trials with other settings in a database of their own"
-        undo = _ONE_RESTART if begins_sessions else free
-    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how, undo=undo)
+    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how)
 
 
 LEAST_SHARE = 0.1
@@ -101,19 +86,7 @@ def causes(facts: Facts) -> list[IdleCause]:
         candidates += _idle(facts)
     # a change that gains less than a tenth is not worth another study (chosen)
     worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= 1.1]
-    return sorted(worth, key=lambda kept: (-(kept.factor or 0.0), kept.safety))
-
-
-_ONE_RESTART = "one restart; all trials stay comparable"
-_UNDO = {
-    Kind.FAILURES: "a new study: Optuna refuses other choices of a parameter in the same study",
-    Kind.PRUNING: "one restart; trials that were pruned meanwhile stay so",
-    Kind.STARTUP: "one restart and the code of before; all trials stay comparable",
-    Kind.ALL_GPUS: "a new study: a trial on fewer GPUs measures another training",
-    Kind.PARALLEL: "the trials that run in the added processes, when these are ended",
-    Kind.IDLE: "a new study: what each GPU has to do also changes what is learnt",
-}
-"""Kind → what it costs to take the change back in a study of any Optuna program, where that is more than a restart."""
+    return sorted(worth, key=lambda kept: (-(kept.factor or 0.0), list(Kind).index(kept.kind)))
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
@@ -238,23 +211,11 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
         Kind.PRUNING,
         facts,
         why=f"{pruned.trials} of {len(facts.trials)} trials were pruned. They took {duration(pruned.mean_s or 0.0)} in "
-        f"the mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time."
-        f"{_seldom_training(facts)}",
+        f"the mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time.",
         change=f"prune later: let a trial train for at least {duration(train_s)} before the pruner may end it",
         how=f"start-ups are {starting_s / facts.trial_s:.0%} of {duration(facts.trial_s)} now, and would be "
         f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {share_then:.0%} / {share_now:.0%}",
         ratio=(share_then, share_now),
-    )
-
-
-def _seldom_training(facts: Facts) -> str:
-    """Return how many of the trials at once train, as a sentence; empty where that is unknown."""
-    running, training = facts.running_at_once, facts.training_at_once
-    if running is None or training is None:
-        return ""
-    return (
-        f" Of {running.mean:.1f} trials at once {training.mean:.1f} train in the mean, "
-        f"and none trains for {training.none_share:.0%} of the time."
     )
 
 
@@ -289,18 +250,6 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     is_crowded = each * at_once > cores.value and each > wanted
     if not is_crowded and each >= wanted:
         return
-    if is_crowded:
-        how = (
-            "workers that compute slow each other down, and workers that wait for storage do not: "
-            "`tuner optimize --search num_workers=…` measures which number is best"
-        )
-    else:  # without a worker, the trial loads its data itself, in turn with the training
-        fewest = each if workers.low is None else workers.low
-        times = wanted / fewest if fewest >= 1.0 else wanted + 1.0
-        how = (
-            f"a worker per core gains up to {times:.2f} times if workers compute; workers that wait for storage may "
-            "gain more: `tuner optimize --search num_workers=…` measures it"
-        )
     of_all = f": {each * at_once:.6g} for {at_once} trials" if at_once > 1 else ""
     yield _cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
@@ -309,7 +258,8 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
         change=f"let each trial have {number_of(wanted, 'loader worker')} in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
-        how=how,
+        how="`tuner optimize --search num_workers=…` measures which number is best: more workers than cores slow each "
+        "other down where they compute, and not where they wait for storage",
     )
 
 
@@ -324,8 +274,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
         return
     at_once = max(facts.running_at_once.usual, 1)
-    room = _room(facts)
-    most, how = room.trials, room.how
+    most, why, how = _room(facts)
     workers, cores = facts.setup.loader_workers, facts.setup.cores
     if workers and cores:
         each = max(workers.value, 1.0)  # a trial without workers loads its data itself
@@ -334,38 +283,21 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
         most = min(most, by_cores)
     if most <= at_once:
         return
-    yield _cause(
-        Kind.PARALLEL,
-        facts,
-        why=room.why,
-        change=_more_at_once(facts, most, at_once),
-        how=f"{how}; {most} / {at_once}",
-        ratio=(most, at_once),
-    )
-
-
-def _more_at_once(facts: Facts, most: int, at_once: int) -> str:
-    """Return how to run `most` trials at once instead of `at_once`."""
-    each, n_jobs = facts.setup.gpus_per_trial, facts.setup.n_jobs
-    if facts.is_ours:
-        return f"`tuner optimize --gpus-per-trial {each.value if each else 1}` probes {most} configs at once"
+    n_jobs, per_trial = facts.setup.n_jobs, facts.setup.gpus_per_trial
     as_processes = ", as processes instead of threads (n_jobs)" if n_jobs and n_jobs.value > 1 else ""
-    return f"run {most} trials at once instead of {at_once}{as_processes}, and watch the GPUs' memory"
+    change = f"run {most} trials at once instead of {at_once}{as_processes}, and watch the GPUs' memory"
+    if facts.is_ours:
+        cards = per_trial.value if per_trial else 1
+        change = f"`tuner optimize --gpus-per-trial {cards}` probes {most} configs at once"
+    how += f"; {most} / {at_once}"
+    yield _cause(Kind.PARALLEL, facts, why=why, change=change, how=how, ratio=(most, at_once))
 
 
-class _Room(NamedTuple):
-    """How many trials fit on the GPUs."""
+def _room(facts: Facts) -> tuple[int, str, str]:
+    """Return how many trials fit on the GPUs, what shows it, and the arithmetic.
 
-    trials: int = 0
-    """0 where that is unknown."""
-    why: str = ""
-    """What shows it."""
-    how: str = ""
-    """The arithmetic."""
-
-
-def _room(facts: Facts) -> _Room:
-    """Return how many trials fit on the GPUs: by the GPUs of a trial, else by memory, else one trial on each GPU."""
+    It goes by the GPUs of a trial, else by memory, else one trial on each GPU. The number is 0 where it is unknown.
+    """
     at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
     running = number_of(at_once, "trial")
     gpus, per_trial = facts.setup.gpus, facts.setup.gpus_per_trial
@@ -373,18 +305,18 @@ def _room(facts: Facts) -> _Room:
         fits = gpus.value // per_trial.value
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}, and each uses {per_trial.value}."
         how = f"{number_of(gpus.value, 'GPU')} / {per_trial.value} of a trial = {number_of(fits, 'trial')}"
-        return _Room(fits, why, how)
+        return fits, why, how
     used, memory = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib
     if used and memory:
         usable = 0.9  # of the memory, because the peaks of trials differ
         fits = math.floor(usable * memory.value / (used.value / at_once))
         why = f"The study uses {used.value:g} of {memory.value:g} GiB of a GPU, with {running} at once."
         how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {number_of(fits, 'trial')}"
-        return _Room(fits, why, how)
+        return fits, why, how
     if gpus:
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}."
-        return _Room(gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}")
-    return _Room()
+        return gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}"
+    return 0, "", ""
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
