@@ -145,17 +145,6 @@ def test_the_end_of_the_pipe_stops_a_run(other: Tuner) -> None:
     assert process.returncode == 0
 
 
-def test_a_long_request_is_read_in_pieces(other: Tuner) -> None:
-    process = other.start("for request in requests(): print(len(request['config']))")
-    other.requests.send("run", config="x" * 1_000_000)
-    while process.poll() is None:
-        other.requests.flush()
-        if (other.requests.path.parent / "told.jsonl").exists() and {"type": "done"} in other.told():
-            other.requests.close()
-    said, _ = process.communicate()
-    assert said == "1000000\n"
-
-
 def test_why_a_session_cannot_go_on_is_reported(other: Tuner) -> None:
     other.run("failed('it exploded', kind='gpu_oom', rank=1)\nfailed('why')")
     assert other.told() == [

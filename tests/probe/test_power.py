@@ -14,7 +14,7 @@ import pytest
 from tests_cli import study_file
 from tests_devices import FakeGpu, FakeNvml
 
-from tuner.devices.found import power_variables
+from tuner.devices.found import AbsentDevices, launch_variables
 from tuner.devices.nvml import Nvml
 from tuner.devices.power import check_power
 from tuner.errors import StudyError
@@ -146,8 +146,12 @@ def test_a_limit_that_cannot_be_set_is_refused_with_the_reason(
 
 def test_without_the_key_nothing_is_asked_or_set(tmp_path: Path) -> None:
     check_power(load(str(study_file(tmp_path))), [Device(name="cpu:0", model="a CPU")])
-    assert power_variables(None) == {}
-    assert power_variables(300.0) == {POWER: "300"}
+    assert POWER not in launch_variables(load(str(study_file(tmp_path))), AbsentDevices((CARD,), "nvml"))
+
+
+def test_the_guard_gets_the_limit_of_a_study(tmp_path: Path) -> None:
+    spec = load(str(study_file(tmp_path, environment={"power_limit_w": 300})))
+    assert launch_variables(spec, AbsentDevices((CARD,), "nvml"))[POWER] == "300"
 
 
 def test_the_cards_of_other_nodes_are_left_to_their_guards(tmp_path: Path) -> None:

@@ -339,11 +339,6 @@ def test_a_trainer_that_does_not_read_blocks_nobody(bench: Bench) -> None:
     assert bench.probe(bench.plan()).ok
 
 
-def test_a_request_longer_than_the_pipe_arrives_whole(bench: Bench) -> None:
-    plan = bench.plan()
-    assert bench.probe(replace(plan, request={**(plan.request or {}), "padding": "x" * 1_000_000})).ok
-
-
 def test_a_command_that_is_not_there_leaves_nothing(bench: Bench) -> None:
     with pytest.raises(TrainerError, match="no-such-program"):
         bench.sessions(replace(bench.plan(), argv=("no-such-program",)))

@@ -243,10 +243,18 @@ class ProcessTree:
         with suppress(psutil.Error):
             tree = (self._root, *self._root.children(recursive=True))
             self._processes = {process.pid: process for process in tree}
-        usages = [usage for process in self._processes.values() if (usage := _usage(process))]
+        usages: list[ProcessUsage] = []
+        for pid, process in self._processes.items():
+            with suppress(psutil.Error), process.oneshot():  # it may have ended
+                parent, created_s, cpu_s = process.ppid(), process.create_time(), _cpu_time(process).total_s
+                usages.append(ProcessUsage(pid, parent, created_s, cpu_s, _local_rank(process)))
         self.ranks = find_ranks(usages, self._count)
         self.owners = find_owners(usages, self.ranks)
-        self._helpers_mib = {rank: self._measure_helpers_mib(rank) for rank in self.ranks}
+        self._helpers_mib = dict.fromkeys(self.ranks, 0.0)
+        for pid, rank in self.owners.items():
+            if pid != rank:
+                with suppress(psutil.Error):
+                    self._helpers_mib[rank] += mib(self._processes[pid].memory_full_info().pss)
 
     def largest(self, peaks: Peaks) -> list[int]:
         """Return the pids of the processes with the most data memory, as many as there are ranks; update `peaks`.
@@ -275,15 +283,6 @@ class ProcessTree:
             own_mib = mib(self._processes[rank].memory_info().rss)
             return own_mib + self._helpers_mib.get(rank, 0.0) or None  # a process that is ending may show 0
         return None
-
-    def _measure_helpers_mib(self, rank: int) -> float:
-        """Return the memory of the processes that work for a rank."""
-        total = 0.0
-        for pid, owner in self.owners.items():
-            if owner == rank != pid:
-                with suppress(psutil.Error):
-                    total += mib(self._processes[pid].memory_full_info().pss)
-        return total
 
 
 TEAM = "TUNER_TEAM"
@@ -355,19 +354,6 @@ def machine_busy_s() -> float:
     """Return the CPU time that all processes of the machine have used since its start (proc(5), /proc/stat)."""
     times = psutil.cpu_times()
     return times.user + times.nice + times.system + times.irq + times.softirq
-
-
-def _usage(process: psutil.Process) -> ProcessUsage | None:
-    """Return how much CPU time a process has used; None when it has ended."""
-    with suppress(psutil.Error), process.oneshot():
-        return ProcessUsage(
-            pid=process.pid,
-            parent=process.ppid(),
-            created_s=process.create_time(),
-            cpu_s=_cpu_time(process).total_s,
-            local_rank=_local_rank(process),
-        )
-    return None
 
 
 def _local_rank(process: psutil.Process) -> int | None:

@@ -38,20 +38,19 @@ def cuda_uuids(load: Callable[[str], Any] = ctypes.CDLL) -> list[str] | None:
     return uuids
 
 
-def cuda_uuids_apart(python: str = sys.executable, *, timeout_s: float = 60.0) -> list[str] | None:
+def cuda_uuids_apart(python: str = sys.executable) -> list[str] | None:
     """Return the answer of `cuda_uuids` from a separate process, so that this process keeps no memory of a card.
 
     `python` runs the process. The process imports nothing from the working directory, where a file may have the name
     of a module.
 
-    Raises DeviceError when CUDA does not answer within `timeout_s`, or where the separate process fails.
+    Raises DeviceError when CUDA does not answer within a minute, or where the separate process fails.
     """
+    command = [python, "-P", "-m", __name__]
     try:
-        process = subprocess.run(
-            [python, "-P", "-m", __name__], capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=False)  # s
     except subprocess.TimeoutExpired as error:
-        raise DeviceError(f"CUDA did not start within {timeout_s:g} s; does `nvidia-smi` work?") from error
+        raise DeviceError("CUDA did not start within a minute; does `nvidia-smi` work?") from error
     if process.returncode:
         why = process.stderr.strip().rpartition("\n")[2] or "it printed nothing"  # the last line of a traceback
         how = f"failed with code {process.returncode}: {why}"

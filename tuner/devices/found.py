@@ -235,27 +235,24 @@ def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     return {THREADS: str(max(1, usable_cores() // len(devices)))}
 
 
-def power_variables(power_limit_w: float | None) -> dict[str, str]:
-    """Return the environment variable by which the guard sets the power limit of the cards; empty without a limit."""
-    return {} if power_limit_w is None else {guard.POWER: f"{power_limit_w:g}"}
-
-
 def launch_variables(
     spec: StudySpec, source: DeviceSource, inherited: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
 
     On CPU ranks, a number of threads that the person has exported replaces the share of `device_variables`. `inherited`
-    is the environment of this process. The guard limits the memory of CPU ranks. The study's own variables come last.
+    is the environment of this process. The guard limits the memory of CPU ranks, and the power of cards. The study's
+    own variables come last.
     """
     threads = (os.environ if inherited is None else inherited).get(THREADS)
-    memory_mib, on_cpu = spec.environment.memory_mib, not source.devices[0].is_gpu
+    memory_mib, power_w = spec.environment.memory_mib, spec.environment.power_limit_w
+    on_cpu = not source.devices[0].is_gpu
     return {
         **device_variables(source.devices),
         **({THREADS: threads} if threads and on_cpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **({guard.MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
-        **power_variables(spec.environment.power_limit_w),
+        **({guard.POWER: f"{power_w:g}"} if power_w is not None else {}),
         **spec.environment.variables,
     }
 

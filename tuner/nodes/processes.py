@@ -21,6 +21,7 @@ from tuner.probe.output import USUAL_BOUNDS, Log
 from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
 from tuner.probe.progress_files import CountLine, MergedCounts
+from tuner.probe.protocols import StartedProcess
 
 Item = TypeVar("Item")
 LEAVE_S = 10.0
@@ -43,8 +44,8 @@ class Waits(NamedTuple):
 USUAL_WAITS = Waits()
 
 
-class NodeProcesses:
-    """A plan that runs on all nodes; a `StartedProcess`."""
+class NodeProcesses(StartedProcess):
+    """A plan that runs on all nodes."""
 
     pid = 0
     """No process of this machine."""
@@ -226,13 +227,6 @@ class NodeProcesses:
         have_ended = all(watcher.code is not None for watcher in self.watchers)
         return self._code if others_had_time or have_ended else None
 
-    def last_iteration(self, iteration: int) -> None:
-        """Do nothing: a command takes no requests."""
-
-    def release(self) -> int:
-        """End everything: a command serves one probe only."""
-        return self.end()
-
     def end(self) -> int:
         """End every process on all nodes, wait for them, and return the exit code.
 
@@ -284,9 +278,7 @@ def _protected(plan: ProbePlan) -> Protection | None:
     None if the plan does not protect them, or if that is not possible. The watchers do not protect them, because ranks
     of several nodes may write to the same files.
     """
-    with suppress(OSError):
-        if plan.protects_files:
-            keeping = Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S)
-            folders = folders_of(plan.command(os.environ), plan.cwd, plan.slot.out_dir)
-            return protected(folders, plan.slot.out_dir, keeping)
-    return None
+    if not plan.protects_files:
+        return None
+    folders = folders_of(plan.command(os.environ), plan.cwd, plan.slot.out_dir)
+    return protected(folders, plan.slot.out_dir, Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S))

@@ -91,6 +91,7 @@ class RootCauses:
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
+        """A writer, by its prefix or rank and the child process that it has named → its tracebacks."""
         self._current_keys: dict[str, str] = {}
         """A writer, by its prefix or rank → the key of the stream whose traceback it has written last."""
         self._named_children: dict[str, str] = {}
@@ -114,14 +115,14 @@ class RootCauses:
         if begins_traceback:
             if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
                 self._current_keys[writer] = writer + self._named_children.pop(writer, "")
-                stream = self._stream(self._current_keys[writer])
+                stream = self._streams.setdefault(self._current_keys[writer], _Stream())
             stream.is_consequence = stream.is_consequence and stream.is_linked  # then it goes on with the last chain
             stream.is_open, stream.is_linked, stream.raised_at, stream.expects_statement = True, False, "", False
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
             stream.note_frame(line)
         elif is_in_traceback or _EXCEPTION.match(line):  # the last line of a traceback, or an exception without one
-            self._end_traceback(stream or self._stream(writer), line, prefix, t_s, rank)
+            self._end_traceback(stream or self._streams.setdefault(writer, _Stream()), line, prefix, t_s, rank)
         elif stream and self._LINK.match(line):
             stream.is_linked = True
         elif self._CHILD.match(line):
@@ -149,12 +150,6 @@ class RootCauses:
             if earliest is None or earliest.t_s - cause.t_s <= self.SURVIVED_S:
                 earliest = cause
         return earliest
-
-    def _stream(self, key: str) -> _Stream:
-        """Return the stream of a writer; `key` is its prefix or rank, and the child process that it has named."""
-        if key not in self._streams and len(self._streams) >= 64:  # chosen: others are not followed, to save memory
-            return _Stream()
-        return self._streams.setdefault(key, _Stream())
 
     def _end_traceback(self, stream: _Stream, line: str, prefix: str, t_s: float, rank: int | None) -> None:
         """End a traceback with its last line, and keep its exception as a cause or as a consequence."""

@@ -26,7 +26,7 @@ from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, u
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
 from tuner.probe.progress_files import CountLines, MergedCounts, ProgressFileReader
-from tuner.probe.protocols import Clock, OutputLine
+from tuner.probe.protocols import Clock, OutputLine, StartedProcess
 from tuner.study import open_anew, shell_join
 
 _MARKED = re.compile(rb"(?:^|\0)" + MARK.encode() + rb"=([^\0]*)")
@@ -82,7 +82,7 @@ def reserved_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-class Process:
+class Process(StartedProcess):
     """A started trainer with its guard process, its console and its progress file."""
 
     def __init__(self, plan: ProbePlan, clock: Clock, bounds: Bounds = USUAL_BOUNDS) -> None:
@@ -158,13 +158,6 @@ class Process:
         if self._exit is None and self._guard.poll() is not None:
             self._finish()
         return self._exit
-
-    def last_iteration(self, iteration: int) -> None:
-        """Do nothing: a plain command takes no requests, and the probe ends it soon after this iteration."""
-
-    def release(self) -> int:
-        """Return the exit code, after every process has ended: a plain command serves one probe only."""
-        return self.end()
 
     def end(self) -> int:
         """Return the exit code, after every process of the probe has ended.

@@ -155,7 +155,14 @@ Raises TrainerError when the command cannot start, OutputError when a file canno
 
 
 class StartedProcess(RunningTrainer, Protocol):
-    """A started trainer that is a process, on this machine or on another."""
+    """A started trainer that is a process, on this machine or on another. It serves one probe."""
+
+    def last_iteration(self, iteration: int) -> None:
+        """Do nothing: a plain command takes no requests, and the probe ends it soon after this iteration."""
+
+    def release(self) -> int:
+        """Return the exit code, after every process has ended."""
+        return self.end()
 
     @property
     def left(self) -> str | None:

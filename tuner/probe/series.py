@@ -5,7 +5,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import pairwise
 from operator import itemgetter
@@ -146,8 +145,7 @@ class Curve(NamedTuple):
     values: list[float]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceSeries:
+class DeviceSeries(NamedTuple):
     """The readings of a probe, sorted by time."""
 
     readings: tuple[SeriesRow, ...]

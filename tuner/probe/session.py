@@ -24,16 +24,14 @@ from tuner.study import escaped, open_at_once
 
 
 class Requests:
-    """Sends a session's trainer requests: JSON lines in a named pipe.
+    """Sends a session's trainer requests: JSON lines in a named pipe, which has room for 64 KiB (pipe(7)).
 
-    Data for which the pipe has no room yet waits in a buffer, so that no write blocks.
+    A request has a few hundred bytes. No write blocks, also if a trainer that hangs takes no request any more.
     """
 
     def __init__(self, path: Path) -> None:
         """Create the pipe at `path`. Raises OutputError when it cannot be created."""
         self.path = path
-        self._waiting = b""
-        """The bytes that the pipe had no room for."""
         try:
             os.mkfifo(path)
             self._pipe = FileIO(path, "r+", opener=open_at_once)  # "r+": opening for writing only needs a reader
@@ -45,17 +43,10 @@ class Requests:
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send a message of a kind."""
-        self._waiting += json.dumps({"type": kind, **fields}).encode() + b"\n"
-        self.flush()
-
-    def flush(self) -> None:
-        """Write as much of the buffer as the pipe has room for."""
-        while self._waiting and (written := self._pipe.write(self._waiting)):
-            self._waiting = self._waiting[written:]
+        self._pipe.write(json.dumps({"type": kind, **fields}).encode() + b"\n")
 
     def close(self) -> None:
         """Close and remove the pipe: its reader comes to the end of the file. Harmless to repeat."""
-        self._waiting = b""
         self._pipe.close()
         self.path.unlink(missing_ok=True)
 
@@ -166,9 +157,10 @@ class SessionRun:
 
         A breach of the protocol appears as a console line, which a rule for failures matches.
         """
-        has_exited = self._session.process.exit_code() == 0  # read first: `done` may be the last line before the exit
+        process = self._session.process
+        has_exited = process.exit_code() == 0  # read first: `done` may be the last line before the exit
         shift_s = self._session.origin_s - self._origin_s  # from the session's clock to that of this run
-        lines = [self._checked(replace(line, t_s=line.t_s + shift_s)) for line in self._session.lines(timeout_s)]
+        lines = [self._checked(replace(line, t_s=line.t_s + shift_s)) for line in process.lines(timeout_s)]
         if has_exited and not (self._is_done or self._session.failed):
             lines.append(self._breach("exit code 0 in the middle of a run"))
         self._log.write(line.text for line in lines if line.stream == "console")
@@ -273,11 +265,6 @@ class _Session:
     def is_healthy(self) -> bool:
         """Whether the session can serve a run."""
         return not (self.failed or self._has_ended) and self.process.exit_code() is None
-
-    def lines(self, timeout_s: float) -> list[OutputLine]:
-        """Return the new lines of the process, after waiting requests were sent."""
-        self.requests.flush()
-        return self.process.lines(timeout_s)
 
     def end(self) -> None:
         """End the process, wait for it, and remove the pipe."""

@@ -225,9 +225,8 @@ class Watch:
         if signs_of_death.get(end):
             end = ProbeEnd.FATAL
         shown = self.evidence.failure()  # what the output shows
-        behind = self._rank_behind()
         finished = end is ProbeEnd.EXITED and exit_code == 0
-        is_complete = finished and not missing and behind is None
+        is_complete = finished and not missing and self._rank_behind() is None
         window_counts = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
         # certain lack of memory comes before all else: the same config would fail later
         out_of_memory = self.evidence.is_certain and shown is not None and shown.kind in OUT_OF_MEMORY
@@ -239,7 +238,7 @@ class Watch:
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
         silent = self._first_line_s is None and not in_session
         without_iteration = self._without_iteration(end, finished, silent)
-        return shown or without_iteration or self._unexplained(end, exit_code, missing, behind)
+        return shown or without_iteration or self._unexplained(end, exit_code, missing)
 
     def _without_iteration(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
         """Return the failure of a trainer that may have trained but has reported no iteration; None for any other.
@@ -263,12 +262,10 @@ class Watch:
             return Failure(kind=FailureKind.NO_PROGRESS, rule="silent", detail=detail)
         return None
 
-    def _unexplained(
-        self, end: ProbeEnd, exit_code: int | None, missing: Sequence[str], behind: Failure | None
-    ) -> Failure:
+    def _unexplained(self, end: ProbeEnd, exit_code: int | None, missing: Sequence[str]) -> Failure:
         """Return the failure of a probe whose output shows none, by how it ended.
 
-        `missing` names expected files that do not exist, and `behind` is the failure of a rank that fell behind.
+        `missing` names expected files that do not exist.
         """
         # parts of the sentences below
         last_words, reached = self.evidence.last_words(), self.marks[-1].iteration if self.marks else None
@@ -278,7 +275,8 @@ class Watch:
         awaited = "an iteration was seen" if reached is None else f"enough iterations (the last is {reached})"
         too_early = f"before {awaited}; {last_line}"
         finished = end is ProbeEnd.EXITED and exit_code == 0
-        if behind is not None and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
+        may_lag = finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}
+        if may_lag and (behind := self._rank_behind()):
             return replace(behind, detail=f"{behind.detail}; {last_line}")
         rank = None
         match end:
