@@ -9,17 +9,13 @@ from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, number_option, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, one_case
-from tuner.errors import StudyError
-from tuner.export import StudyReader, connect, figure, in_words
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, searched_case
+from tuner.export import figure, in_words
 from tuner.optimizing import patient
 from tuner.probe import HOUR_S, MonotonicClock, number_of
-from tuner.records.urls import database_url
 from tuner.running.event_lines import out_of_time
 from tuner.running.job import Budget, within
-from tuner.running.workbench import open_workbench
 from tuner.store.races import RaceRuns
-from tuner.study import literal_line
 from tuner.tools.racing.contest import Place, Race, verdict
 from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 
@@ -53,14 +49,8 @@ def race(
     Example: tuner race --study pi_plus --train-hours 1
     """
     console = open_console()
-    bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, cases, "a race")
-    url = database_url(storage, bench.folder)
-    searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
-    if searched is None:
-        search = literal_line(["tuner", "optimize", "--study", study, "--cases", chosen.name])
-        raise StudyError(f"{chosen.name} has no search yet: run `{search}`")
-    configs = entrants(searched, also=trials or ())
+    bench, chosen, url, view = searched_case(study, cases, "a race", devices=devices, storage=storage, runs=runs)
+    configs = entrants(view, also=trials or ())
     for line in _introduction(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S)):
         console.print(line)
     if dry_run:
