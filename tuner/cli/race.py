@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, number_option, open_console
+from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, number_option, open_console
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, searched_case
 from tuner.export import figure, in_words
 from tuner.optimizing import patient
@@ -22,9 +22,6 @@ from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 RaceHours = Annotated[
     float, number_option("--train-hours", 0.0001, "The hours that all runs train, added up. Start-ups come on top.")
 ]
-Within = Annotated[
-    float | None, number_option("--within", 0, "End this call within so many hours: begin only runs that fit.")
-]
 Trials = Annotated[
     list[int] | None, typer.Option("--trial", min=0, help="A trial whose config takes part, too; may be repeated.")
 ]
@@ -35,9 +32,9 @@ Seeds = Annotated[int, typer.Option(min=1, help="Runs of each config in each rou
 def race(
     study: Study,
     cases: Cases = None,
-    hours: RaceHours = 1.0,
+    train_hours: RaceHours = 1.0,
     seeds: Seeds = 2,
-    within_hours: Within = None,
+    hours: Hours = None,
     trials: Trials = None,
     dry_run: DryRun = False,
     devices: Devices = None,
@@ -51,22 +48,22 @@ def race(
     console = open_console()
     bench, chosen, url, view = searched_case(study, cases, "a race", devices=devices, storage=storage, runs=runs)
     configs = entrants(view, also=trials or ())
-    for line in _introduction(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S)):
+    for line in _introduction(configs, rounds(len(configs), seeds=seeds, total_s=train_hours * HOUR_S)):
         console.print(line)
     if dry_run:
         return
-    budget = Budget(MonotonicClock(), within_hours)
+    budget = Budget(MonotonicClock(), hours)
     with at_work(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
         work = patient(within(job, budget))
-        racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
+        racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=train_hours * HOUR_S)
         places = racing.run()
         interrupted = job.interrupted()
     print_tables(console, _table(places))
     for line in verdict(places):
         console.print(line)
     if budget.is_over():
-        console.print(out_of_time(budget, "within"))
+        console.print(out_of_time(budget))
         return
     if interrupted:
         console.print("interrupted; whole runs are kept; rerun to resume")

@@ -40,9 +40,9 @@ def ladder_line(case: str, rungs: Iterable[int]) -> str:
     return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
-def out_of_time(budget: "Budget", limit_option: str = "hours") -> str:
-    """Return a line that says that the time of an option is over, or that the rest is too short for a probe."""
-    limit, name = duration(budget.total_s), option(limit_option)
+def out_of_time(budget: "Budget") -> str:
+    """Return a line that says that the hours are over, or that the rest is too short for a probe."""
+    limit, name = duration(budget.total_s), option("hours")
     if budget.shortage is None:
         return f"the {limit} of {name} are over; rerun to resume"
     probe, left = map(duration, budget.shortage)
