@@ -66,7 +66,7 @@ def test_two_small_batches_make_the_rungs(tmp_path: Path, name: str) -> None:
     outcome, watcher = optimized(tmp_path, batches("auto", name), name, trials=4)
     assert outcome.ending is Ending.TARGET
     assert [config[name] for config in watcher.launched] == [16, 128, RUNGS[-1], RUNGS[0]]
-    assert (watcher.calibrated_at, watcher.fixed) == ([[16, 128]], [RUNGS])
+    assert (watcher.calibrated, watcher.fixed) == ([name], [RUNGS])
 
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 from tests_cli import Tuner
 from tests_counts import COUNTED_TRAINING
 from tests_database import empty_database
@@ -26,7 +27,7 @@ from tuner.count.signature import Shares
 from tuner.devices.cpu import usable_cores
 from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.tools.diagnosis.diagnosing import diagnose
 from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd, spread
 from tuner.tools.diagnosis.waits import Kind
@@ -174,7 +175,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         for _ in range(4):
             times = {"start_up_s": 40.0, "total_s": 100.0, "window_s": 50.0}
             tell(study, ask(study), ok(30.0), **times, devices=(summary,), warm=True, training=waiting)
-        tell(study, ask(study), Verdict(state=State.FAIL, status="interrupted", retry=True), total_s=100.0)
+        tell(study, ask(study), Verdict(state=TrialState.FAIL, status="interrupted", retry=True), total_s=100.0)
         tell(study, ask(study), CRASH, total_s=100.0)
         workers = [trial.params["num_workers"] for trial in stored(database)]
     with closing(sqlite3.connect(file)) as connection:

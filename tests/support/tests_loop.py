@@ -16,11 +16,9 @@ from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.events import (
-    BatchFitted,
-    CalibrationStarted,
-    CaseStarted,
+    AutoFixed,
+    AutoStarted,
     Event,
-    LadderFixed,
     ProbeEnded,
     ProbeStarted,
 )
@@ -115,22 +113,14 @@ class Quiet:
         return [event.config for event in self.of(ProbeStarted)]
 
     @property
-    def calibrated_at(self) -> list[list[int]]:
-        return [list(event.rungs[:2]) for event in self.of(CalibrationStarted)]
+    def calibrated(self) -> list[str]:
+        """The parameters for which small probes began."""
+        return [event.parameter for event in self.of(AutoStarted)]
 
     @property
     def fixed(self) -> list[tuple[int, ...]]:
-        return [event.rungs for event in self.of(LadderFixed)]
-
-    @property
-    def fitted(self) -> list[BatchFitted]:
-        return self.of(BatchFitted)
-
-    @property
-    def taken_back(self) -> tuple[int, int]:
-        """How many trials were saved, and how many are to be repeated, when the last case began."""
-        begun = self.of(CaseStarted)[-1]
-        return begun.saved, begun.to_repeat
+        """The values of each parameter that was `auto`."""
+        return [event.values for event in self.of(AutoFixed)]
 
 
 def measured(plan: ProbePlan, util_pct: float) -> ProbeResult:

@@ -14,7 +14,7 @@ from rich.console import Console
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
 from tuner.probe import number_of
-from tuner.records.urls import shown, unguarded
+from tuner.records.urls import shown
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
 from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, exposed, is_known, literal_line, unmatched
@@ -34,8 +34,6 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
     console.print(f"database {shown(url)}")
-    if why := unguarded(url):
-        console.print(f"warning: {why}; let one command at a time work on this database")
     if len(bench.spec.objectives) > 1:
         objectives = ", ".join(bench.spec.objectives)
         console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")

@@ -218,7 +218,6 @@ class StudyReader:
         return read(
             facts,
             state=state,
-            objective=objectives[0],
             number=row.number,
             case=case,
             values=finite,
