@@ -129,7 +129,7 @@ def optimize(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show_all()
-    if line := progress_of_cases(ready.cases, outcomes, rows, len(ready.bench.devices)):
+    if line := progress_of_cases(ready.cases, outcomes):
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)

@@ -37,11 +37,9 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
     failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
     for kind, count in Counter(trial.status for trial in failed).most_common():
         newest_first = [trial for trial in reversed(failed) if trial.status == kind]
-        example, excerpt = newest_first[0], None
-        for trial in newest_first:  # the newest whose log can be read is the example, if there is any
-            if excerpt := _excerpt(folder, trial):
-                example = trial
-                break
+        # the newest whose log can be read is the example, if there is any
+        with_log = ((trial, text) for trial in newest_first if (text := _excerpt(folder, trial)))
+        example, excerpt = next(with_log, (newest_first[0], None))
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
