@@ -10,7 +10,7 @@ from rich.table import Table
 from tuner.cli.case_tables import print_tables
 from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, number_option, open_console
 from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, searched_case
-from tuner.export import figure, in_words
+from tuner.export import figure, in_words, score_text
 from tuner.optimizing import patient
 from tuner.probe import HOUR_S, MonotonicClock, number_of
 from tuner.running.event_lines import out_of_time
@@ -85,15 +85,10 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
 
 
 def _table(places: Sequence[Place]) -> Table:
-    """Return a table of how the configs stand, with what the search measured of them."""
-    metrics = list(dict.fromkeys(name for place in places for name in place.entrant.measured))
-    table = Table("why", "score", "±", "runs", "after, s", *metrics, "config", box=box.SIMPLE)
+    """Return a table of how the configs stand."""
+    table = Table("why", "score", "runs", "after, s", "config", box=box.SIMPLE)
     for place in places:
         mean = place.mean  # None before its first run
-        score = [mean.value, mean.error] if mean else [None, None]
-        numbers = [*score, *(place.entrant.measured.get(metric) for metric in metrics)]
-        score_text, error_text, *measured = ("" if number is None else figure(number) for number in numbers)
-        runs = str(mean.runs) if mean else "0"
-        cells = [score_text, error_text, runs, f"{place.seconds:.0f}", *measured]
-        table.add_row(place.entrant.kind, *cells, place.entrant.words)
+        score, runs = (score_text(mean.value, mean.error), str(mean.runs)) if mean else ("", "0")
+        table.add_row(place.entrant.kind, score, runs, f"{place.seconds:.0f}", place.entrant.words)
     return table
