@@ -92,13 +92,13 @@ def summary_table(rows: Iterable[export.CaseSummary]) -> Table:
     has_speed = not objectives.keys() <= export.SPEEDS.keys()  # otherwise the column of the best is a speed
     speed = ["samples/s"] if has_speed else []
     best = " ".join(["best", *map(export.unit, objectives)])
-    table = plain_table("case", "status", best, "config", *speed, "trial", "trials", "gain")
+    table = plain_table("case", "status", best, "config", *speed, "gain", "trial", "trials")
     for row in shown:
-        cells = _best_cells(row.best, has_speed=has_speed)
-        table.add_row(row.case, row.status, *cells, export.trials(row), export.gain_text(row))
+        *cells, trial = _best_cells(row.best, has_speed=has_speed)
+        table.add_row(row.case, row.status, *cells, export.gain_text(row), trial, export.trials(row))
         if row.fastest:
-            cells = _best_cells(row.fastest, has_speed=has_speed)
-            table.add_row(f"{row.case}, fastest", "as default", *cells, "", "")
+            *cells, trial = _best_cells(row.fastest, has_speed=has_speed)
+            table.add_row(f"{row.case}, fastest", "as default", *cells, "", trial, "")
     return table
 
 
