@@ -426,7 +426,7 @@ def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
         *(["soak", "--train-hours", hours] for hours in ("inf", "nan", "1e300", "1e5")),
         *(["soak", "--minutes", "inf"], ["soak", "--iterations", "1" + "0" * 400]),
         *(["optimize", "--hours", hours] for hours in ("inf", "nan")),
-        *(["race", "--train-hours", "inf"], ["race", "--within", "inf"], ["init", "--seconds", "inf"]),
+        *(["race", "--train-hours", "inf"], ["race", "--hours", "inf"], ["init", "--seconds", "inf"]),
         *(["scale", "--seconds", "inf"], ["scale", "--seconds", "nan"]),
     ],
 )

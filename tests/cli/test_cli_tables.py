@@ -21,7 +21,7 @@ def test_the_fastest_with_the_same_training_has_a_row_of_its_own() -> None:
     fast = replace(BEST, trial=9, value=60.0, config={"num_envs": 512}, samples_per_s=90_000.0)
     table = summary_table([replace(summary(BEST), fastest=fast)])
     best, second = zip(*(column.cells for column in table.columns), strict=True)
-    assert second[1:6] == ("as default", "60.0", "num_envs=512", "90,000", "#9")
+    assert second[1:7] == ("as default", "60.0", "num_envs=512", "90,000", "", "#9")
     assert second[0] == f"{best[0]}, fastest"
 
 
@@ -44,11 +44,11 @@ ROWS = [replace(summary(replace(BEST, error=0.4)), case="deepmimic_pi_plus_ppo",
 
 def test_a_terminal_of_80_columns_shows_each_config_whole_below_the_table() -> None:
     assert [line.rstrip() for line in printed(80, *ROWS)] == [
-        "                               best",
-        "case                   status  min_avg_util     samples/s  trial  trials",
-        "deepmimic_pi_plus_ppo  ok      87.0 ± 0.4       9,000      #3     1 ok, 2 pruned",
-        "walk                   ok                                         1 ok",
-        "deepmimic_pi_plus_ppo: num_envs=512 agent_variant=hiutil update_epochs=20",
+        "case                   status  best min_avg_util  samples/s  gain  trial",
+        "deepmimic_pi_plus_ppo  ok      87.0 ± 0.4         9,000            #3",
+        "walk                   ok",
+        "deepmimic_pi_plus_ppo: num_envs=512 agent_variant=hiutil update_epochs=20; 1 ok, 2 pruned",
+        "walk: 1 ok",
     ]
 
 
@@ -94,4 +94,4 @@ def test_trials_are_counted_by_what_became_of_them() -> None:
     table = summary_table(
         [summary(None), replace(summary(None), ok=0), replace(summary(None), failed=3, interrupted=2)]
     )
-    assert list(table.columns[-2].cells) == ["1 ok", "", "1 ok, 3 failed, 2 interrupted"]
+    assert list(table.columns[-1].cells) == ["1 ok", "", "1 ok, 3 failed, 2 interrupted"]

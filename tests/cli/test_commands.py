@@ -55,13 +55,13 @@ def test_a_study_in_which_nothing_runs_ends_in_exit_code_1(tuner: Tuner, tmp_pat
     assert tuner("status", "--study", full)[0] == 0
 
 
-def test_what_several_cases_took_is_no_part_of_the_quiet_output(tuner: Tuner, tmp_path: Path) -> None:
+def test_how_many_cases_are_done_is_no_part_of_the_quiet_output(tuner: Tuner, tmp_path: Path) -> None:
     options = {"command": "sh -c 'echo torch.OutOfMemoryError: CUDA out of memory. {num_envs}; exit 1'"}
     trainer = {"name": "command", "options": {**options, "cases": ["run", "walk"]}}
     study = study_file(tmp_path, trainer=trainer, cases=["run", "walk"], space={"num_envs": {"ladder": [8]}})
-    assert "2 of 2 cases in " in tuner("optimize", "--study", study)[1]
+    assert "2 of 2 cases are done" in tuner("optimize", "--study", study)[1]
     code, out, err = tuner("optimize", "--study", study, "--quiet")
-    assert (code, err, "walk" in out, "cases in " in out) == (1, "", True, False)
+    assert (code, err, "walk" in out, "are done" in out) == (1, "", True, False)
 
 
 def test_constraints_are_shown_and_kept(tuner: Tuner, tmp_path: Path) -> None:

@@ -53,13 +53,12 @@ def test_another_object_is_no_event() -> None:
     assert from_json({"complaint": "x"}) is None
 
 
-def test_json_lines_name_event_and_worker() -> None:
-    file = io.StringIO()
-    screen = JsonScreen(file)
+def test_json_lines_name_event_and_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = JsonScreen()
     screen.show(probe(left_s=60.0), "worker 1")
     screen.say("for people")
     screen.close()
-    assert json.loads(file.getvalue()) == {
+    assert json.loads(capsys.readouterr().out) == {
         "event": "probe_started",
         "worker": "worker 1",
         "case": "walk",

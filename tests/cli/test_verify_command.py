@@ -23,4 +23,4 @@ def test_the_exit_code_says_whether_the_speed_holds(tuner: Tuner, tmp_path: Path
 def test_a_study_without_a_best_cannot_be_verified(tuner: Tuner, tmp_path: Path) -> None:
     code, _, err = tuner("verify", "--study", begun(tmp_path), "--cases", "run")
     assert code == 2
-    assert "no best config yet for run" in err
+    assert "run has no search yet: run `tuner optimize" in err

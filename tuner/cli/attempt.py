@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
 
 import typer
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.console import Console
 from tuner import probe
 from tuner.cli.hints import cut_ladders
 from tuner.cli.options import RUNS, Devices, Runs, Study, open_console, print_to_copy, stand_in
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
 from tuner.export import in_words, prepare_results, with_error
@@ -20,23 +19,9 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
 
 
-class Matched(NamedTuple):
-    """How many lines a probe printed, and how many of them matched a pattern of `progress`."""
-
-    printed: int
-    matched: int
-    last_lines: tuple[str, ...]
-    """The last lines that matched, or the last lines of all where none matched."""
-
-
-def matched_lines(plan: probe.ProbePlan) -> Matched:
-    """Return which lines of an ended probe's output match the patterns that its plan has for progress."""
-    try:
-        output = plan.slot.console.read_bytes()
-    except OSError:
-        output = b""
-    splitter = probe.LineSplitter()
-    texts = [*splitter.feed(output), *splitter.close()]
+def matched_lines(plan: probe.ProbePlan) -> tuple[list[str], list[str]]:
+    """Return the lines that an ended probe printed, and those that match the patterns of its plan for progress."""
+    texts = list(output_lines(plan.slot.console)) if plan.slot.console.is_file() else []
     reader = probe.ProgressReader(plan.progress, 0.0)
     matches: list[str] = []
     for text in texts:
@@ -44,8 +29,7 @@ def matched_lines(plan: probe.ProbePlan) -> Matched:
         reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
             matches.append(text)
-    last_lines = tuple(text.strip()[-140:] for text in (matches or texts)[-3:])
-    return Matched(printed=len(texts), matched=len(matches), last_lines=last_lines)
+    return texts, matches
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
@@ -134,12 +118,11 @@ def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
-    output = matched_lines(plan)
-    console.print(
-        f"output: {probe.number_of(output.printed, 'line')}, {_counter(plan, output.matched)}; {plan.slot.console}"
-    )
-    for line in output.last_lines:
-        console.print(f"  {line}")
+    texts, matches = matched_lines(plan)
+    counter = _counter(plan, len(matches))
+    console.print(f"output: {probe.number_of(len(texts), 'line')}, {counter}; {plan.slot.console}")
+    for line in (matches or texts)[-3:]:
+        console.print(f"  {line.strip()[-140:]}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
     console.print(f"iterations: {result.iterations}{window}, the whole probe {probe.duration(result.total_s)}")
     if result.start_up_s is not None:

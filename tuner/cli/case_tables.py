@@ -91,14 +91,14 @@ def summary_table(rows: Iterable[export.CaseSummary]) -> Table:
     objectives = dict.fromkeys(row.objective for row in shown)
     has_speed = not objectives.keys() <= export.SPEEDS.keys()  # otherwise the column of the best is a speed
     speed = ["samples/s"] if has_speed else []
-    table = plain_table("case", "status", best_of(objectives), "config", *speed, "trial", "trials", "gain")
+    best = " ".join(["best", *map(export.unit, objectives)])
+    table = plain_table("case", "status", best, "config", *speed, "gain", "trial", "trials")
     for row in shown:
-        no_cells = ["", "", *("" for _ in speed), ""]  # as many as `_best_cells` has
-        cells = _best_cells(row.best, has_speed=has_speed) if row.best else no_cells
-        table.add_row(row.case, row.status, *cells, export.trials(row), export.gain_text(row))
+        *cells, trial = _best_cells(row.best, has_speed=has_speed)
+        table.add_row(row.case, row.status, *cells, export.gain_text(row), trial, export.trials(row))
         if row.fastest:
-            cells = _best_cells(row.fastest, has_speed=has_speed)
-            table.add_row(f"{row.case}, fastest", "as default", *cells, "", "")
+            *cells, trial = _best_cells(row.fastest, has_speed=has_speed)
+            table.add_row(f"{row.case}, fastest", "as default", *cells, "", trial, "")
     return table
 
 
@@ -107,13 +107,10 @@ def plain_table(*heads: str) -> Table:
     return Table(*(Column(head) for head in heads), box=None, pad_edge=False, header_style="bold")
 
 
-def best_of(objectives: Iterable[str]) -> str:
-    """Return the heading above the values of the best by these objectives."""
-    return " ".join(["best", *map(export.unit, objectives)])
-
-
-def _best_cells(config: export.ConfigRow, *, has_speed: bool) -> list[str]:
+def _best_cells(config: export.ConfigRow | None, *, has_speed: bool) -> list[str]:
     """Return the cells of a config: its objective, its values, its samples/s where the table `has_speed`, its trial."""
+    if config is None:
+        return [""] * (4 if has_speed else 3)
     mean_of = f" (mean of {config.readings})" if config.readings > 1 else ""
     value = f"{export.with_error(config.value, config.error)}{mean_of}"
     speed = "" if config.samples_per_s is None else export.figure(config.samples_per_s)

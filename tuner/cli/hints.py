@@ -186,20 +186,13 @@ def stopped(outcomes: Sequence[CaseOutcome], *, interrupted: bool) -> str:
     return f"stopped early, after {trials} of this run; rerun to resume" if interrupted else ""
 
 
-def progress_of_cases(
-    cases: Sequence[Case], outcomes: Sequence[CaseOutcome], rows: Sequence[export.CaseSummary], devices: int
-) -> str:
-    """Return a line that says how long several cases were probed, and which of them still need probes.
+def progress_of_cases(cases: Sequence[Case], outcomes: Sequence[CaseOutcome]) -> str:
+    """Return a line that says how many of several cases are done, and which of them still need probes.
 
-    `rows` count all runs of the study, this one included. The line is empty for a single case.
+    The line is empty for a single case.
     """
-    if len(cases) < 2:
-        return ""
     needs_no_more = {Ending.ALREADY, Ending.TARGET, Ending.EXHAUSTED}
     done = {outcome.case.name for outcome in outcomes if outcome.ending in needs_no_more}
     left = [case.name for case in cases if case.name not in done]
-    to_do = f"{len(left)} left: {', '.join(left)}" if left else "all are done"
-    wanted = {case.name for case in cases}
-    begun = [row for row in rows if row.case in wanted]
-    taken_s = sum(row.probe_s for row in begun)
-    return f"{len(begun)} of {len(cases)} cases in {export.in_use(taken_s, devices)}; {to_do}"
+    to_do = f"; left: {', '.join(left)}" if left else ""
+    return f"{len(cases) - len(left)} of {len(cases)} cases are done{to_do}" if len(cases) > 1 else ""

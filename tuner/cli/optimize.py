@@ -1,6 +1,5 @@
 """`tuner optimize`: run or resume a study, by itself or with several workers."""
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -97,7 +96,7 @@ def optimize(
         return
     # the search: opened on the devices of the first worker, where there are several
     budget = Budget(MonotonicClock(), hours)
-    screen = JsonScreen(sys.stdout) if as_json else None
+    screen = JsonScreen() if as_json else None
     groups = devices_of_workers(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
     ready = open_search(
@@ -129,7 +128,7 @@ def optimize(
     if not outcomes:
         raise typer.Exit(EXIT_INTERRUPTED if interrupted else 0)
     rows = show_all()
-    if line := progress_of_cases(ready.cases, outcomes, rows, len(ready.bench.devices)):
+    if line := progress_of_cases(ready.cases, outcomes):
         console.print(line)
     if cost := ready.simulated_cost():
         console.print(cost)

@@ -8,26 +8,19 @@ from rich import box
 from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, number_option, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, one_case
-from tuner.errors import StudyError
-from tuner.export import StudyReader, connect, figure, in_words
+from tuner.cli.options import RUNS, Devices, Hours, Runs, Storage, Study, number_option, open_console
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, searched_case
+from tuner.export import figure, in_words, score_text
 from tuner.optimizing import patient
 from tuner.probe import HOUR_S, MonotonicClock, number_of
-from tuner.records.urls import database_url
 from tuner.running.event_lines import out_of_time
 from tuner.running.job import Budget, within
-from tuner.running.workbench import open_workbench
 from tuner.store.races import RaceRuns
-from tuner.study import literal_line
 from tuner.tools.racing.contest import Place, Race, verdict
 from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 
 RaceHours = Annotated[
     float, number_option("--train-hours", 0.0001, "The hours that all runs train, added up. Start-ups come on top.")
-]
-Within = Annotated[
-    float | None, number_option("--within", 0, "End this call within so many hours: begin only runs that fit.")
 ]
 Trials = Annotated[
     list[int] | None, typer.Option("--trial", min=0, help="A trial whose config takes part, too; may be repeated.")
@@ -39,9 +32,9 @@ Seeds = Annotated[int, typer.Option(min=1, help="Runs of each config in each rou
 def race(
     study: Study,
     cases: Cases = None,
-    hours: RaceHours = 1.0,
+    train_hours: RaceHours = 1.0,
     seeds: Seeds = 2,
-    within_hours: Within = None,
+    hours: Hours = None,
     trials: Trials = None,
     dry_run: DryRun = False,
     devices: Devices = None,
@@ -53,30 +46,24 @@ def race(
     Example: tuner race --study pi_plus --train-hours 1
     """
     console = open_console()
-    bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, cases, "a race")
-    url = database_url(storage, bench.folder)
-    searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
-    if searched is None:
-        search = literal_line(["tuner", "optimize", "--study", study, "--cases", chosen.name])
-        raise StudyError(f"{chosen.name} has no search yet: run `{search}`")
-    configs = entrants(searched, also=trials or ())
-    for line in _introduction(configs, rounds(len(configs), seeds=seeds, total_s=hours * HOUR_S)):
+    bench, chosen, url, view = searched_case(study, cases, "a race", devices=devices, storage=storage, runs=runs)
+    configs = entrants(view, also=trials or ())
+    for line in _introduction(configs, rounds(len(configs), seeds=seeds, total_s=train_hours * HOUR_S)):
         console.print(line)
     if dry_run:
         return
-    budget = Budget(MonotonicClock(), within_hours)
+    budget = Budget(MonotonicClock(), hours)
     with at_work(console, bench, [chosen], url) as job:
         kept = RaceRuns(job.database, bench.study_name(chosen))
         work = patient(within(job, budget))
-        racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=hours * HOUR_S)
+        racing = Race(work, chosen, kept, console.print, configs=configs, seeds=seeds, total_s=train_hours * HOUR_S)
         places = racing.run()
         interrupted = job.interrupted()
     print_tables(console, _table(places))
     for line in verdict(places):
         console.print(line)
     if budget.is_over():
-        console.print(out_of_time(budget, "within"))
+        console.print(out_of_time(budget))
         return
     if interrupted:
         console.print("interrupted; whole runs are kept; rerun to resume")
@@ -98,15 +85,10 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
 
 
 def _table(places: Sequence[Place]) -> Table:
-    """Return a table of how the configs stand, with what the search measured of them."""
-    metrics = list(dict.fromkeys(name for place in places for name in place.entrant.measured))
-    table = Table("why", "score", "±", "runs", "after, s", *metrics, "config", box=box.SIMPLE)
+    """Return a table of how the configs stand."""
+    table = Table("why", "score", "runs", "after, s", "config", box=box.SIMPLE)
     for place in places:
         mean = place.mean  # None before its first run
-        score = [mean.value, mean.error] if mean else [None, None]
-        numbers = [*score, *(place.entrant.measured.get(metric) for metric in metrics)]
-        score_text, error_text, *measured = ("" if number is None else figure(number) for number in numbers)
-        runs = str(mean.runs) if mean else "0"
-        cells = [score_text, error_text, runs, f"{place.seconds:.0f}", *measured]
-        table.add_row(place.entrant.kind, *cells, place.entrant.words)
+        score, runs = (score_text(mean.value, mean.error), str(mean.runs)) if mean else ("", "0")
+        table.add_row(place.entrant.kind, score, runs, f"{place.seconds:.0f}", place.entrant.words)
     return table

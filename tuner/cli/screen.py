@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -173,17 +173,13 @@ class LineScreen(Screen):
 
 
 class JsonScreen(Screen):
-    """Writes each event as a line of JSON. Lines of text are for people, who read the standard error."""
+    """Writes each event as a line of JSON to stdout. Lines of text are for people, who read the standard error."""
 
     every_s = 1.0
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
     def show(self, event: events.Event, worker: str = "") -> None:
         """Write an event."""
-        self._stream.write(f"{events.to_json(event, worker)}\n")
-        self._stream.flush()
+        print(events.to_json(event, worker), flush=True)  # noqa: T201 - rich would wrap it
 
 
 class LiveScreen(Screen):

@@ -5,14 +5,9 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own_study, open_console
-from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, one_case
-from tuner.errors import StoreError
-from tuner.export import no_best
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, searched_case
 from tuner.probe import MonotonicClock
-from tuner.records.urls import database_url
 from tuner.running.job import Budget
-from tuner.running.workbench import open_workbench
 from tuner.tools.verifying.verification import Verification, changed_settings, introduction, report
 
 AtLeast = Annotated[
@@ -36,12 +31,8 @@ def verify(
     """
     console = open_console()
     need_own_study(study, storage, runs)
-    bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, cases, "a verification")
-    url = database_url(storage, bench.folder)
-    view = open_reader(url, bench.spec.name).case(chosen.name)
-    if view is None:
-        raise StoreError(no_best(chosen.name))
+    what = "a verification"
+    bench, chosen, url, view = searched_case(study, cases, what, devices=devices, storage=storage, runs=runs)
     with at_work(console, bench, [chosen], url) as job:
         work = Verification(job, chosen, view, Budget(MonotonicClock(), minutes / 60.0), console.print)
         for line in changed_settings(view, bench.identity_for(chosen)):

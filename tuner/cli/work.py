@@ -17,17 +17,18 @@ from rich.console import Console
 from tuner.cli.hints import introduction, what_to_repair
 from tuner.cli.options import fall_silent, not_empty
 from tuner.cli.screen import Screen, open_screen
+from tuner.cli.status import open_reader
 from tuner.errors import EmptyStoreError, StudyError, TunerError
-from tuner.export import CaseSummary, StudyReader, connect, prepare_study
+from tuner.export import CaseSummary, CaseView, StudyReader, connect, prepare_study
 from tuner.probe import LineSplitter, Prober
-from tuner.records.urls import checked_url
+from tuner.records.urls import checked_url, database_url
 from tuner.running.events import CaseOutcome, Event, ProbeEnded
 from tuner.running.job import Job, open_job
 from tuner.running.kept_file import keep_study_file
 from tuner.running.prober import open_prober
-from tuner.running.workbench import Workbench, chosen_cases
+from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.calibration import calibration_configs
-from tuner.study import Case, Config, Parameter, Space, Value, load, open_regular, value_text
+from tuner.study import Case, Config, Parameter, Space, Value, literal_line, load, open_regular, value_text
 from tuner.trainers.registry import open_trainer
 
 
@@ -78,6 +79,22 @@ def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") 
         asked = " ".join(cases or ()) or "the study"
         raise StudyError(f"{what} is about one case, and {asked} means {known}; name one with --cases")
     return chosen[0]
+
+
+def searched_case(
+    study: str, cases: Sequence[str] | None, what: str, *, devices: str | None, storage: str | None, runs: Path
+) -> tuple[Workbench, Case, str, CaseView]:
+    """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
+
+    Raises StudyError as `one_case` does, and where the case was not searched yet.
+    """
+    bench = open_workbench(study, devices=devices, runs=runs)
+    case, url = one_case(bench, cases, what), database_url(storage, bench.folder)
+    view = open_reader(url, bench.spec.name).case(case.name)
+    if view is None:
+        search = literal_line(["tuner", "optimize", "--study", study, "--cases", case.name])
+        raise StudyError(f"{case.name} has no search yet: run `{search}`")
+    return bench, case, url, view
 
 
 Settings = Annotated[

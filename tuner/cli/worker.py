@@ -205,7 +205,7 @@ def worker(
         os.sched_setaffinity(0, _core_numbers(cores))
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console(quiet=led)  # a leading `tuner optimize --workers` reads JSON lines in place of text
-    screen = JsonScreen(sys.stdout) if led else None
+    screen = JsonScreen() if led else None
     search = open_search(
         study, cases=cases, devices=devices, replay=replay, prices=prices, runs=runs, say=console.print
     )

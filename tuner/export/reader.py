@@ -22,7 +22,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
 from tuner.records.trial import FAIL, RUNNING, TrialRecord, is_whole, read, stored_facts
-from tuner.records.urls import checked_url, remedy, session_options, shown
+from tuner.records.urls import DATABASE, checked_url, remedy, session_options, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,10 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     file = Path(engine.url.database or "")
     is_plain_file = engine.dialect.name == "sqlite" and not str(file).startswith("file:")  # `file:` begins a URI
     if is_plain_file and not file.exists():  # SQLite itself would create an empty one
-        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it")
+        in_runs = file.name == DATABASE  # then the folders beside its own are those of other studies
+        studies = sorted(path.parent.name for path in file.parent.parent.glob(f"*/{DATABASE}")) if in_runs else []
+        instead = f"; name one that is there: --study {' or '.join(studies)}" if studies else ""
+        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it{instead}")
     with reading(engine) as connection:
         _check_tables(connection, filled_by)
     return engine

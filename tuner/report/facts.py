@@ -37,11 +37,9 @@ def failures(trials: Sequence[TrialRecord], folder: Path) -> Iterator[Failed]:
     failed = [trial for trial in trials if trial.status in kinds and trial.probe.failure]
     for kind, count in Counter(trial.status for trial in failed).most_common():
         newest_first = [trial for trial in reversed(failed) if trial.status == kind]
-        example, excerpt = newest_first[0], None
-        for trial in newest_first:  # the newest whose log can be read is the example, if there is any
-            if excerpt := _excerpt(folder, trial):
-                example = trial
-                break
+        # the newest whose log can be read is the example, if there is any
+        with_log = ((trial, text) for trial in newest_first if (text := _excerpt(folder, trial)))
+        example, excerpt = next(with_log, (newest_first[0], None))
         yield Failed(kind=str(kind), trials=count, example=example.number, detail=example.probe.detail, excerpt=excerpt)
 
 
@@ -156,12 +154,17 @@ def gather(reader: export.StudyReader, folder: Path, trainable: Iterable[str] | 
     """
     cases = tuple(sorted((_case(view, folder) for view in reader.cases), key=_gain, reverse=True))
     begun = {view.name for view in reader.cases}
+    machine: dict[str, dict[str, None]] = {}  # what the trials say, without names and folders; dicts as ordered sets
+    for trial in reader.trials():
+        for name, value in trial.probe.host.items():
+            if name not in {"name", FOLDER}:
+                machine.setdefault(name, {})[value] = None
     waiting = None if trainable is None else tuple(name for name in trainable if name not in begun)
     return StudyFacts(
         name=reader.study,
         cases=cases,
         waiting=waiting,
-        machine=_machine(reader.trials()),
+        machine={name: tuple(values) for name, values in machine.items()},
         methods=tuple(export.method_summary(reader).rows),
         ladder=export.ladder_of_study(reader),
         safe=export.safe_rung(reader.cases),
@@ -217,16 +220,6 @@ def _not_shown(
     on_cards = best is not None and any(device.is_gpu for device in best.devices)
     if on_cards and all(point.sm_pct is None for point in measured):
         yield "the activity of multiprocessors: these devices do not report it"
-
-
-def _machine(trials: Iterable[TrialRecord]) -> dict[str, tuple[str, ...]]:
-    """Return what the trials say of their machines, without names and folders: fact → its values, each once."""
-    values: dict[str, dict[str, None]] = {}  # dicts as ordered sets
-    for trial in trials:
-        for name, value in trial.probe.host.items():
-            if name not in {"name", FOLDER}:
-                values.setdefault(name, {})[value] = None
-    return {name: tuple(known) for name, known in values.items()}
 
 
 class Headline(NamedTuple):

@@ -30,9 +30,9 @@ def auto_line(case: str, parameter: str, values: Iterable[int], why: str | None 
     return f"{case}: {parameter} is auto: {why or ' '.join(map(str, values))}, fixed in this study"
 
 
-def out_of_time(budget: "Budget", limit_option: str = "hours") -> str:
-    """Return a line that says that the time of an option is over, or that the rest is too short for a probe."""
-    limit, name = duration(budget.total_s), option(limit_option)
+def out_of_time(budget: "Budget") -> str:
+    """Return a line that says that the hours are over, or that the rest is too short for a probe."""
+    limit, name = duration(budget.total_s), option("hours")
     if budget.shortage is None:
         return f"the {limit} of {name} are over; rerun to resume"
     probe, left = map(duration, budget.shortage)
