@@ -23,7 +23,6 @@ from tuner.search.choosing import (
     Price,
     Strategy,
     Why,
-    confirm_measured,
     confirmation,
     first_answer,
     retry,
@@ -107,7 +106,7 @@ def by_drawing(
 
     def confirm(history: History, price: Price) -> Choice | None:
         """Choose what only sessions have measured, or what leaves the gain over the own config unsure."""
-        return confirm_measured(history, price) or confirmation(history.to_compare(own) if own else None)
+        return confirmation(history.unconfirmed() or (history.to_compare(own) if own else None))
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
