@@ -28,7 +28,7 @@ def study(*cases: str, devices: tuple[str, ...] = ("cuda:0", "cuda:1")) -> Study
 
 
 def begun(case: str = "walk", *, best: BestSoFar | None = None) -> CaseStarted:
-    return CaseStarted(case=case, finished=2, target=24, best=best, to_repeat=0)
+    return CaseStarted(case=case, finished=2, target=24, best=best, saved=0, to_repeat=0)
 
 
 def probe(trial: int = 7, case: str = "walk", *, left_s: float | None = None) -> ProbeStarted:

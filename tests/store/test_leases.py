@@ -55,6 +55,7 @@ def test_a_lease_goes_by_boot_and_start_ticks_which_no_step_of_the_clock_changes
     assert lease.ticks is not None
     assert not replace(lease, ticks=lease.ticks + 1).held(nobody)
     assert not replace(lease, boot="another boot").held(nobody)
+    assert not lease.same(replace(lease, ticks=lease.ticks + 1))
 
 
 def test_the_lease_of_a_process_that_has_ended_is_dropped() -> None:

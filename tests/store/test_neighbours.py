@@ -1,5 +1,7 @@
 """Who waits for whom on one machine: a confirmation runs without neighbours."""
 
+from pathlib import Path
+
 import pytest
 from tests_store import NAME, ask, case_study, ok, opened, stored, tell
 
@@ -80,5 +82,5 @@ def test_a_worker_with_another_clock_keeps_its_trial(url: str, database: Databas
         patch.setattr("time.time", lambda: away["beat"] + 3600.0)
         with opened(url) as other:
             mine = case_study(other)
-            assert mine.take_back() == 0
+            assert mine.take_back(Path()) == (0, 0)
             assert ask(mine).config != trial.params

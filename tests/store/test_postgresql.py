@@ -34,7 +34,9 @@ def server(postgresql_server: str) -> str:
     return postgresql_server
 
 
-def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(workers: Team, server: str) -> None:
+def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(
+    workers: Team, server: str, tmp_path: Path
+) -> None:
     with workers(server, 2) as started:
         for worker in started:
             worker.send("probe 6")
@@ -46,7 +48,7 @@ def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(wo
         assert not repeats(asked + dropped)
         with opened(server) as database:
             study = case_study(database)
-            assert (study.take_back(), study.history().running) == (1, 1)
+            assert (study.take_back(tmp_path), study.history().running) == ((0, 1), 1)
             assert states(database) == {"COMPLETE": 12, "FAIL": 1, "RUNNING": 1}
             assert ask(study).config == dropped[0]
 

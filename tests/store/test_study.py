@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -368,11 +369,13 @@ def test_a_sign_of_life_renews_the_lease_at_most_now_and_then(database: Database
     assert lease() == renewed
 
 
-def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(database: Database, study: CaseStudy) -> None:
+def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
+    database: Database, study: CaseStudy, tmp_path: Path
+) -> None:
     asked = ask(study)
     (trial,) = stored(database)
     database.storage.set_trial_user_attr(database.storage.trial_id(NAME, trial.number), LEASE, None)
-    assert case_study(database).take_back() == 1
+    assert case_study(database).take_back(tmp_path) == (0, 1)
     with pytest.raises(StoreError, match="another worker ended this trial"):
         study.report(asked, 1, 50.0)
     with pytest.raises(StoreError, match="another worker ended this trial"):

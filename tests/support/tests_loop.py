@@ -18,6 +18,7 @@ from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.events import (
     AutoFixed,
     AutoStarted,
+    CaseStarted,
     Event,
     ProbeEnded,
     ProbeStarted,
@@ -121,6 +122,12 @@ class Quiet:
     def fixed(self) -> list[tuple[int, ...]]:
         """The values of each parameter that was `auto`."""
         return [event.values for event in self.of(AutoFixed)]
+
+    @property
+    def taken_back(self) -> tuple[int, int]:
+        """How many trials were saved, and how many are to be repeated, when the last case began."""
+        begun = self.of(CaseStarted)[-1]
+        return begun.saved, begun.to_repeat
 
 
 def measured(plan: ProbePlan, util_pct: float) -> ProbeResult:

@@ -79,10 +79,11 @@ def _progress_at_start(event: events.CaseStarted) -> str:
     """
     has_target = event.target is not None and event.finished <= event.target
     of_target = f" of {event.target}" if has_target else ""
+    saved = f", {event.saved} of them saved only now" if event.saved else ""
     retried = f", {number_of(event.to_repeat, 'interrupted trial')} will be repeated" if event.to_repeat else ""
     since = f"; since the newest: {', '.join(event.changed)}" if event.changed else ""
     verify = "; speeds may differ, and `tuner verify` measures the best again" if event.changed else ""
-    return f"{event.finished}{of_target} trials done{retried}{since}{verify}"
+    return f"{event.finished}{of_target} trials done{saved}{retried}{since}{verify}"
 
 
 def _trial_line(event: events.ProbeEnded) -> str:

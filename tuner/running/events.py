@@ -87,6 +87,8 @@ class CaseStarted(Event):
     target: int | None
     """The number of finished trials that ends the work; None where no number does."""
     best: BestSoFar | None
+    saved: int
+    """The trials of an earlier run whose results are stored only now."""
     to_repeat: int
     """The interrupted trials of an earlier run that will be repeated."""
     changed: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ class CaseWork:
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
                 f"{facts_before[FOLDER]}; give this one another `name`"
             )
-        taken_back = self.study.take_back()
+        taken_back = self.study.take_back(self._probing.folder)
         history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
@@ -100,7 +100,8 @@ class CaseWork:
                 finished=history.finished,
                 target=self._target,
                 best=events.BestSoFar.of(self.study.case, history.records),
-                to_repeat=taken_back,
+                saved=taken_back.stored,
+                to_repeat=taken_back.to_repeat,
                 changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
                 fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
@@ -150,7 +151,7 @@ class CaseWork:
                 return None
             while self.study.awaited == awaited and not self._job.interrupted():
                 self._job.wait()
-            self.study.take_back()
+            self.study.take_back(self._probing.folder)
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:

@@ -11,13 +11,13 @@ from functools import partial
 
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
-from tuner.errors import ConfigRefusedError, LaunchError, TrainerError
+from tuner.errors import ConfigRefusedError, LaunchError, StoreError, TrainerError
 from tuner.running.events import BestSoFar, Phase, ProbeEnded, ProbeRunning, ProbeStarted
 from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
-from tuner.store.case_study import Asked, CaseStudy, probe_record
+from tuner.store.case_study import Asked, CaseStudy, probe_record, write_unstored
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
@@ -171,9 +171,17 @@ class Probing:
         return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
 
     def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
-        """Store a result, and tell the watcher."""
-        self._study.tell(asked, verdict, probe_record(result, verdict, plan, folder=self._job.bench.folder))
-        history, expected = self._study.history(), asked.choice.left
+        """Store a result, and tell the watcher. If it cannot be stored, a file in the probe's folder keeps it."""
+        folder, expected = self._job.bench.folder, asked.choice.left
+        record = probe_record(result, verdict, plan, folder=folder)
+        try:
+            self._study.tell(asked, verdict, record)
+        except StoreError as error:
+            if (file := write_unstored(asked.number, verdict, record, folder)) is None:
+                raise
+            kept = f"the result of the last probe is kept in {file}; the next run stores it if the trial is still open"
+            raise StoreError(f"{error}\n{kept}") from error
+        history = self._study.history()
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others

@@ -106,7 +106,7 @@ def by_drawing(
 
     def confirm(history: History, price: Price) -> Choice | None:
         """Choose what only sessions have measured, or what leaves the gain over the own config unsure."""
-        return confirmation(history.unconfirmed() or (history.to_compare(own) if own else None))
+        return confirmation(history.unconfirmed()) or confirmation(history.to_compare(own) if own else None)
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)

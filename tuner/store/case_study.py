@@ -8,16 +8,19 @@ A session is a started trainer that serves several probes. To confirm a config i
 plain command, outside any session.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import ValidationError
 
 from tuner.probe import ProbePlan, ProbeResult, measured, number_of
 from tuner.records import schema
@@ -28,10 +31,10 @@ from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, St
 from tuner.search.samplers import ask_for
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
-from tuner.store.leases import BEAT_S, is_held
+from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import open_study, unchanged_attributes
 from tuner.store.storage import RunningProbe
-from tuner.study import BatchFit, Config, Space, launch_digest
+from tuner.study import BatchFit, Config, Space, launch_digest, open_anew
 
 
 def probe_record(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, *, folder: Path) -> ProbeRecord:
@@ -61,6 +64,72 @@ def probe_record(result: ProbeResult, verdict: Verdict, plan: ProbePlan | None, 
 def _within(folder: Path, path: str) -> str:
     """Return a path relative to a folder if it lies inside; otherwise, and where it is empty, the path itself."""
     return str(Path(path).relative_to(folder)) if path and Path(path).is_relative_to(folder) else path
+
+
+RESULT_FILE = "result.json"
+"""The file in a probe's folder with a result that could not be stored in the database."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnstoredResult:
+    """The result of a trial that could not be stored in the database, as a file keeps it."""
+
+    number: int
+    """The number of the trial."""
+    lease: Lease
+    """The process that ran the trial."""
+    verdict: Verdict
+    record: ProbeRecord
+
+
+class TakenBack(NamedTuple):
+    """How many trials had lost their process, and what became of them."""
+
+    stored: int
+    """The number of trials whose result was in a file and is now stored."""
+    to_repeat: int
+    """The number of trials whose configs will be probed again."""
+
+
+def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> Path | None:
+    """Write the result of a trial that the database cannot store to a file in the probe's folder.
+
+    `CaseStudy.take_back` stores it later.
+
+    Args:
+        number: The number of the trial.
+        verdict: What the study would record.
+        record: What it would keep of the probe.
+        folder: The study's folder.
+
+    Returns:
+        The file; None if nothing was launched or the file cannot be written.
+    """
+    if not record.out_dir:
+        return None
+    unstored = UnstoredResult(number=number, lease=Lease.mine(), verdict=verdict, record=record)
+    file = folder / record.out_dir / RESULT_FILE
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)  # a probe that leaves no file leaves no folder
+        with open_anew(file) as stream:
+            stream.write(json.dumps(schema.storable(asdict(unstored)), indent=2).encode())
+    except OSError:
+        return None
+    return file
+
+
+def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredResult] | None:
+    """Return the file below the folder of a case's probes in which `write_unstored` has kept a trial's result; or None.
+
+    A trial of another database may have the same number, so the process must be the same, too.
+    """
+    lease = Lease.read(trials.typed_trial(trial).lease)
+    for file in probes.glob(f"*/{RESULT_FILE}"):
+        with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
+            result: UnstoredResult = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
+            if result.number == trial.number and lease is not None and lease.same(result.lease):
+                return file, result
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,21 +344,36 @@ class CaseStudy:
 
         return self._transact(stored_or_made, alone=True)
 
-    def take_back(self) -> int:
-        """End the running trials whose process is gone, so that their configs can be probed again; return how many."""
+    def take_back(self, probes: Path) -> TakenBack:
+        """End the running trials whose process is gone, so that their configs can be probed again; return how many.
 
-        def end_dropped() -> int:
-            """End the trials whose process is gone; return their number."""
+        If a file holds the result of such a trial, the trial ends with this result: see `write_unstored`. The files are
+        deleted once the database has committed.
+
+        `probes`: the folder with the folders of the case's probes.
+        """
+
+        def end_dropped() -> tuple[int, list[Path]]:
+            """End the trials whose process is gone; return their number, and the files whose results are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
+            stored: list[Path] = []
             for trial in dropped:
-                digest = launch_digest(trial.params)
-                verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
-                record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
+                if unstored := _unstored_result(trial, probes):
+                    file, result = unstored
+                    verdict, record = result.verdict, result.record
+                    stored.append(file)
+                else:
+                    digest = launch_digest(trial.params)
+                    verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
+                    record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
                 self._tell(self._trial(trial.number), verdict, record)
-            return len(dropped)
+            return len(dropped), stored
 
-        return self._transact(end_dropped, alone=True)
+        dropped, files = self._transact(end_dropped, alone=True)
+        for file in files:
+            file.unlink(missing_ok=True)
+        return TakenBack(stored=len(files), to_repeat=dropped - len(files))
 
     def ask(
         self,

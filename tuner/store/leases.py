@@ -60,6 +60,10 @@ class Lease:
         """Return the lease as values of JSON."""
         return {name: fact for name, fact in asdict(self).items() if fact is not None}
 
+    def same(self, lease: "Lease") -> bool:
+        """Return whether both leases are of the same process."""
+        return (self.host, self.pid, self.boot, self.ticks) == (lease.host, lease.pid, lease.boot, lease.ticks)
+
     def is_here(self) -> bool:
         """Return whether the process ran on this machine, even if in another container: all share the boot."""
         return self.boot == _boot_id() if self.boot else self.host == this_host()
