@@ -25,7 +25,6 @@ def test_a_study_is_searched_and_a_second_call_resumes_it(tmp_path: Path) -> Non
     assert result.best == {"num_envs": 16}
     assert (result.command, result.lines, result.stopped) == (None, (), None)
     assert repr(result) == "Result(best={'num_envs': 16}, gain=None, command=None, stopped=None)"
-    assert repr(result.study) == "StudyReader('demo')"
     assert [line.split()[0] for line in lines if "num_envs=" in line] == ["#0", "#1"]
     assert list(result.trials()["num_envs"]) == [8, 16]
     assert isinstance(events[0], StudyStarted)
