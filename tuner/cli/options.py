@@ -309,10 +309,8 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
             return study
         raise StudyError(f"{study} is a replay, without a trainer; name the study, {study.removesuffix(REPLAYED)}")
     if (runs / study / DATABASE).is_file():
-        raise StudyError(
-            f"{runs / study} has results and no {STUDY_FILE}: an older version kept none, and none is kept of a file "
-            "with a password or a key; give the path of the study's .yaml file"
-        )
+        why = f"{runs / study} has results and no {STUDY_FILE}, as none is kept of a file with a password or a key"
+        raise StudyError(f"{why}; give the path of the study's .yaml file")
     here = ", ".join(with_results(runs)) or "none"
     raise StudyError(
         f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
