@@ -33,13 +33,32 @@ Amounts = tuple[Sequence[Config], Sequence[float]]
 """Configs of one case, and the amount that was measured for each."""
 
 
+class Trend(NamedTuple):
+    mean: Floats
+    features: Floats
+
+
+OVER = 1.05
+"""What a config that ran out needs at least: 5 % more than there is."""
+POWERS = (-0.5, 0.0, 0.5)
+"""The powers of sizes that are expected in the three parts of an amount that several sizes share and multiply."""
+
+
+def shares(space: Space) -> bool:
+    """Return whether several sizes share and multiply an amount: at least two parameters with positive numbers alone.
+
+    None of them is a ladder.
+    """
+    return ladder_of(space) is None and sum(map(_is_positive, space.parameters)) > 1
+
+
 class Terms:
     """Makes the columns of numbers that a model computes an amount from: what the fixed and the growing part depend on.
 
     An amount is such as the memory or the seconds that a config needs.
     """
 
-    def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
+    def __init__(self, space: Space, ignored: Collection[str] = (), *, shared: bool = False) -> None:
         """Sort the parameters of a space into sizes, which scale the growing part of an amount, and choices.
 
         `ignored`: the parameters that do not change the amount.
@@ -54,11 +73,13 @@ class Terms:
         for parameter in space.parameters:
             if parameter.name in ignored or parameter.name == PATIENCE:
                 continue
-            if _is_size(parameter):
+            if _is_size(parameter) or (shared and _is_positive(parameter)):
                 self.sizes.append(parameter.name)
                 self._middle[parameter.name] = _logarithm(parameter.values[len(parameter.values) // 2])
+                if shared:
+                    self._middle[parameter.name] = sum(map(_logarithm, parameter.values)) / len(parameter.values)
             else:
-                self.choices += [(parameter.name, value) for value in parameter.values[1:]]
+                self.choices += [(parameter.name, value) for value in parameter.values[0 if shared else 1 :]]
         self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
         """Name → the column of the parameter among the space's, and its values."""
 
@@ -111,6 +132,7 @@ class Growth:
         choices: float,
         grown: float = 0.5,
         bend: float = 1.0,
+        shared: bool = False,
         ignored: Collection[str] = (),
         over: Sequence[Config] = (),
         prior: "Growth | None" = None,
@@ -125,11 +147,12 @@ class Growth:
             choices: How far a choice usually changes a part, as a logarithm.
             grown: The share of the first amount that is expected to grow with the sizes.
             bend: With 1 the two parts add up; the larger it is, the more the smaller part hides behind the larger one.
+            shared: Whether several sizes share and multiply the amount: see `shares`. It then has three parts.
             ignored: The parameters that do not change the amount.
             over: Configs that need more than 1.0, such as more than all memory.
             prior: The model of a similar case.
         """
-        self._terms, self._bend = Terms(space, ignored), bend
+        self._terms, self._bend, self._shared = Terms(space, ignored, shared=shared), bend, shared
         known, beyond = self._terms.columns(configs), self._terms.columns(over)
         self._split = known.fixed.shape[1]
         """The number of parameters of the fixed part. Those of the growing part follow them."""
@@ -137,26 +160,32 @@ class Growth:
         self._expected, covariance = self._prior_of(prior, wanted, known.growing, choices, grown)
         self._precision = np.linalg.inv(covariance)
         # First without the configs that are over: this fit says how much they are likely to need.
-        self._error, self._needs_of_over = error, np.zeros(0)
-        self._learn(known, wanted, self._terms.columns(()))
+        self._error = error
+        self._learn(known, wanted, np.zeros(0))
         if over:
-            self._needs_of_over = _means_above(math.log(1.05), self._predict(beyond))  # 5 % more than there is
+            means, slopes = self._logarithms(self._fitted, beyond)
+            covariance = slopes @ self._covariance @ slopes.T + self._error**2 * np.eye(len(over))
+            needs, errors = _as_measured(math.log(OVER), means, covariance)
             self._error = error  # the first fit may have widened it
-            self._learn(known, wanted, beyond)
+            both = Columns(np.vstack([known.fixed, beyond.fixed]), np.vstack([known.growing, beyond.growing]))
+            self._learn(both, np.concatenate([wanted, needs]), errors)
 
-    def _learn(self, known: Columns, wanted: Floats, over: Columns) -> None:
+    def _learn(self, known: Columns, wanted: Floats, errors_of_over: Floats) -> None:
         """Fit the parameters, widen the error by the misfit, and compute the covariance at the fit.
 
         Args:
-            known: The configs that were measured.
+            known: The configs that were measured, then those that are over.
             wanted: The logarithm of the amount of each of them.
-            over: The configs that need more than 1.0.
+            errors_of_over: How exactly the amount of each config that is over is known.
         """
-        self._fitted = self._fit(known, wanted, over)
+        count = len(wanted) - len(errors_of_over)
+        errors = np.concatenate([np.full(count, self._error), errors_of_over])
+        self._fitted = self._fit(known, wanted, errors)
         means, slopes = self._logarithms(self._fitted, known)
-        misfit = float(np.square((means - wanted) / self._error).sum()) / max(len(wanted), 1)
+        misfit = float(np.square((means - wanted) / errors)[:count].sum()) / max(count, 1)
         self._error *= max(1.0, math.sqrt(misfit))
-        self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._precision)
+        errors[:count] = self._error
+        self._covariance = np.linalg.inv((slopes / errors[:, None]**2).T @ slopes + self._precision)
 
     def logarithms(self, configs: Sequence[Config]) -> Prediction:
         """Return what is expected of the logarithm of the amount that a probe of each config will show."""
@@ -193,13 +222,17 @@ class Growth:
         """
         sizes, choice_count = self._terms.sizes, self._split - 1
         no_choice = [0.0] * choice_count
+        if self._shared and prior is None:
+            return self._prior_of_shared(wanted, choices)
         powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
         power_deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
         of_choices = [choices] * choice_count
         deviations = np.maximum([0.8, *of_choices, 0.8, *of_choices, *power_deviations], 1e-3)  # 0 has no inverse
         # 1
         if prior is not None:
-            levels = np.array([1.0, *no_choice, 1.0, *no_choice, *[0.0] * len(sizes)])
+            no_power = [0.0] * len(sizes)
+            part = [1.0, *no_choice, *no_power]
+            levels = np.array(3 * part if self._shared else [1.0, *no_choice, *part])
             common_factor = 0.4**2 * np.outer(levels, levels)
             return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
         # 2
@@ -210,14 +243,27 @@ class Growth:
         mean[self._split] += math.log(grown) / self._bend
         return mean, np.diag(deviations**2)
 
-    def _fit(self, known: Columns, wanted: Floats, over: Columns) -> Floats:
+    def _prior_of_shared(self, wanted: Floats, choices: float) -> tuple[Floats, Floats]:
+        """Return mean and covariance of the parameters of three parts: one shrinks with the sizes, and one grows."""
+        sizes, choice_count = len(self._terms.sizes), self._split - 1
+        level = (float(wanted.mean()) if len(wanted) else math.log(0.5)) - math.log(len(POWERS))
+        mean = [number for power in POWERS for number in (level, *[0.0] * choice_count, *[power] * sizes)]
+        deviations = [0.8, *[choices] * choice_count, *[0.8] * sizes] * len(POWERS)
+        return np.array(mean), np.diag(np.square(deviations))
+
+    def trend_at(self, codes):
+        total, slopes = self._logarithms(self._fitted, self._terms.columns_at(codes))
+        deviations = 1.0 / np.sqrt(self._precision.diagonal())
+        return Trend(slopes @ (self._fitted - self._expected) - total, slopes * deviations)
+
+    def _fit(self, known: Columns, wanted: Floats, errors: Floats) -> Floats:
         """Return the most probable parameters, by at most 40 steps of Levenberg and Marquardt."""
         parameters, damping = self._expected.copy(), 1e-3
-        local = self._quadratic_model(parameters, known, wanted, over)
+        local = self._quadratic_model(parameters, known, wanted, errors)
         for _ in range(40):
             damped = local.curvature + damping * np.diag(np.diag(local.curvature))
             moved = parameters + np.linalg.solve(damped, -local.gradient)
-            moved_local = self._quadratic_model(moved, known, wanted, over)
+            moved_local = self._quadratic_model(moved, known, wanted, errors)
             if moved_local.cost < local.cost:  # a step that helps: take it, and dare a longer step
                 has_converged = local.cost - moved_local.cost < 1e-6 * (1.0 + local.cost)
                 parameters, local, damping = moved, moved_local, damping / 10.0
@@ -228,41 +274,32 @@ class Growth:
                 break
         return parameters
 
-    def _quadratic_model(self, parameters: Floats, known: Columns, wanted: Floats, over: Columns) -> "_QuadraticModel":
+    def _quadratic_model(self, parameters: Floats, known: Columns, wanted: Floats, errors: Floats) -> "_QuadraticModel":
         """Return how badly some parameters fit, with the gradient and the curvature there, for a step of the fit.
-
-        A config of `over` should need at least `_needs_of_over`. To expect even more of it costs nothing.
 
         Args:
             parameters: The parameters, in the order of `_prior_of`.
-            known: The configs that were measured.
+            known: The configs whose amount is known.
             wanted: The logarithm of the amount of each of them.
-            over: The configs that need more than 1.0.
+            errors: The standard error of each of these.
         """
-        # The measured amounts, and the prior.
         means, slopes = self._logarithms(parameters, known)
-        residuals, departure = (wanted - means) / self._error, parameters - self._expected
+        residuals, departure = (wanted - means) / errors, parameters - self._expected
+        slopes = slopes / errors[:, None]
         cost = float(residuals @ residuals + departure @ self._precision @ departure) / 2.0
-        gradient = self._precision @ departure - slopes.T @ residuals / self._error
-        curvature = slopes.T @ slopes / self._error**2 + self._precision
-        # The configs that are over.
-        if len(over.fixed):
-            means, slopes = self._logarithms(parameters, over)
-            error = 0.05  # how exactly the amount of such a config is known, as a logarithm
-            residuals = np.maximum(0.0, self._needs_of_over - means) / error
-            slopes = slopes * (residuals > 0.0)[:, None]
-            cost += float(residuals @ residuals) / 2.0
-            gradient = gradient - slopes.T @ residuals / error
-            curvature = curvature + slopes.T @ slopes / error**2
+        gradient = self._precision @ departure - slopes.T @ residuals
+        curvature = slopes.T @ slopes + self._precision
         return _QuadraticModel(cost, gradient, curvature)
 
     def _logarithms(self, parameters: Floats, configs: Columns) -> tuple[Floats, Floats]:
         """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
-        fixed = configs.fixed @ parameters[: self._split]
-        growing = configs.growing @ parameters[self._split :]
-        total = np.logaddexp(self._bend * fixed, self._bend * growing) / self._bend
-        growing_share = np.exp(self._bend * (growing - total))[:, None]
-        return total, np.column_stack([(1.0 - growing_share) * configs.fixed, growing_share * configs.growing])
+        fixed, growing = configs
+        columns = [growing] * len(POWERS) if self._shared else [fixed, growing]
+        ends = np.cumsum([part.shape[1] for part in columns])[:-1]
+        parts = [part @ of_part for part, of_part in zip(columns, np.split(parameters, ends), strict=True)]
+        total = np.logaddexp.reduce(self._bend * np.array(parts)) / self._bend
+        shares = [np.exp(self._bend * (part - total))[:, None] for part in parts]
+        return total, np.column_stack([share * part for share, part in zip(shares, columns, strict=True)])
 
 
 class _QuadraticModel(NamedTuple):
@@ -276,21 +313,32 @@ class _QuadraticModel(NamedTuple):
     """The second derivatives, by Gauss and Newton's approximation."""
 
 
-def _means_above(least: float, normal: Prediction) -> Floats:
-    """Return the means of normal variables that are known to be above `least`.
+def _as_measured(least: float, means: Floats, covariance: Floats) -> tuple[Floats, Floats]:
+    """Return measurements that say as much as to know that jointly normal variables are above `least`.
 
-    These are the means of normal distributions that are truncated from below.
+    Each variable in turn is a normal distribution that is truncated from below. The measurement that would give the
+    same mean and variance is assumed, and the others learn from it (assumed density filtering: Minka, "A family of
+    algorithms for approximate Bayesian inference", 2001).
 
-    Args:
-        least: The bound that each variable is above.
-        normal: Mean and standard deviation of each variable without this knowledge.
+    Returns:
+        The values that are assumed to be measured, and their standard errors.
     """
-    deviations_below = (least - normal.mean) / normal.deviation
-    tail = np.array([0.5 * math.erfc(distance / math.sqrt(2.0)) for distance in deviations_below])
-    density = np.exp(-0.5 * deviations_below**2) / math.sqrt(2.0 * math.pi)
-    ratio = density / np.maximum(tail, 1e-12)
-    # Beyond 5 deviations the ratio is inexact, and the mean is hardly above `least`.
-    return np.where(deviations_below < 5.0, normal.mean + normal.deviation * ratio, least)
+    means, covariance = means.copy(), covariance.copy()
+    values, errors = np.zeros(len(means)), np.zeros(len(means))
+    for at in range(len(means)):
+        variance = covariance[at, at]
+        below = (least - means[at]) / math.sqrt(variance)
+        # The ratio of density and tail, which has a simple form far out.
+        tail = math.sqrt(math.pi / 2.0) * math.erfc(below / math.sqrt(2.0))
+        ratio = math.exp(-0.5 * below**2) / tail if below < 5.0 else below + 1.0 / below - 2.0 / below**3
+        narrowed = max(ratio * (ratio - below), 1e-9)  # the share of the variance that is lost
+        error = variance * (1.0 / narrowed - 1.0)  # of the measurement
+        values[at] = means[at] + math.sqrt(variance) * ratio / narrowed
+        errors[at] = math.sqrt(error)
+        gain = covariance[:, at] / (variance + error)
+        means = means + gain * (values[at] - means[at])
+        covariance = covariance - np.outer(gain, covariance[at])
+    return values, errors
 
 
 def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
@@ -319,10 +367,12 @@ def _is_size(parameter: Parameter) -> bool:
 
     A size has positive numbers alone. Two numbers are a choice, like a switch, unless they are the rungs.
     """
-    numbers = list(filter(is_number, parameter.values))
-    if len(numbers) < len(parameter.values) or any(number <= 0 for number in numbers):
-        return False
-    return parameter.is_ladder or len(numbers) > 2
+    return _is_positive(parameter) and (parameter.is_ladder or len(parameter.values) > 2)
+
+
+def _is_positive(parameter: Parameter) -> bool:
+    """Return whether a parameter has several values, all of them positive numbers."""
+    return len(parameter.values) > 1 and all(is_number(value) and value > 0 for value in parameter.values)
 
 
 def _logarithm(value: object) -> float:
