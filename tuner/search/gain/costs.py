@@ -74,7 +74,7 @@ class Costs:
         if not memoryless:
             return None
         is_shared = shares(self._pool.space)
-        choices = 0.5 if is_shared else 0.25
+        choices = 0.25
         return self._growth(MEMORY_SHARE, error=0.03, choices=choices, shared=is_shared, ignored=memoryless, over=ran_out)
 
     @cached_property

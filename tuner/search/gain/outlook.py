@@ -157,7 +157,7 @@ class Outlook:
             return None
         import os
         E = eval(os.environ.get("X1", "{}"))
-        return Growth(self.pool.space, configs, amounts, error=E.get("err", 0.05), choices=E.get("ch", 0.3), shared=True).trend_at
+        return Growth(self.pool.space, configs, amounts, error=E.get("err", 0.05), choices=E.get("ch", 0.2), shared=True).trend_at
 
     @cached_property
     def readings(self) -> Readings:
