@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,21 +34,16 @@ Amounts = tuple[Sequence[Config], Sequence[float]]
 """Configs of one case, and the amount that was measured for each."""
 
 
-class Trend(NamedTuple):
-    mean: Floats
-    features: Floats
-
-
 OVER = 1.05
 """What a config that ran out needs at least: 5 % more than there is."""
 POWERS = (-0.5, 0.0, 0.5)
-"""The powers of sizes that are expected in the three parts of an amount that several sizes share and multiply."""
+"""The power with which a size is expected to act on each of the three parts of a shared amount."""
 
 
-def shares(space: Space) -> bool:
-    """Return whether several sizes share and multiply an amount: at least two parameters with positive numbers alone.
+def shares_sizes(space: Space) -> bool:
+    """Return whether several sizes share and multiply amounts, as degrees of parallelism and a micro-batch do.
 
-    None of them is a ladder.
+    They may where at least two parameters have positive numbers alone, and none is the ladder.
     """
     return ladder_of(space) is None and sum(map(_is_positive, space.parameters)) > 1
 
@@ -61,23 +57,27 @@ class Terms:
     def __init__(self, space: Space, ignored: Collection[str] = (), *, shared: bool = False) -> None:
         """Sort the parameters of a space into sizes, which scale the growing part of an amount, and choices.
 
-        `ignored`: the parameters that do not change the amount.
+        Where sizes share the amount, two positive numbers are a size too, and no value of a choice is the usual one.
+
+        Args:
+            space: The parameters.
+            ignored: The parameters that do not change the amount.
+            shared: Whether sizes share the amount: see `shares_sizes`.
         """
         self.ladder = ladder_of(space)
         self.sizes: list[str] = []
         """The parameters whose numbers scale the growing part."""
         self.choices: list[tuple[str, Value]] = []
-        """Parameter and value, for each value but the first of all other parameters."""
+        """Parameter and value, for each value of all other parameters but the usual one, which is the first."""
         self._middle: dict[str, float] = {}
-        """Size → the logarithm of its middle value."""
+        """Size → the logarithm of its middle value, or of its geometric mean where sizes share the amount."""
         for parameter in space.parameters:
             if parameter.name in ignored or parameter.name == PATIENCE:
                 continue
             if _is_size(parameter) or (shared and _is_positive(parameter)):
                 self.sizes.append(parameter.name)
-                self._middle[parameter.name] = _logarithm(parameter.values[len(parameter.values) // 2])
-                if shared:
-                    self._middle[parameter.name] = sum(map(_logarithm, parameter.values)) / len(parameter.values)
+                logarithms = list(map(_logarithm, parameter.values))
+                self._middle[parameter.name] = fmean(logarithms) if shared else logarithms[len(logarithms) // 2]
             else:
                 self.choices += [(parameter.name, value) for value in parameter.values[0 if shared else 1 :]]
         self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
@@ -147,7 +147,8 @@ class Growth:
             choices: How far a choice usually changes a part, as a logarithm.
             grown: The share of the first amount that is expected to grow with the sizes.
             bend: With 1 the two parts add up; the larger it is, the more the smaller part hides behind the larger one.
-            shared: Whether several sizes share and multiply the amount: see `shares`. It then has three parts.
+            shared: Whether several sizes share the amount: see `shares_sizes`. Each of three parts then may grow and
+                shrink with each size, such as weights with the degrees of parallelism. `grown` says nothing then.
             ignored: The parameters that do not change the amount.
             over: Configs that need more than 1.0, such as more than all memory.
             prior: The model of a similar case.
@@ -185,7 +186,7 @@ class Growth:
         misfit = float(np.square((means - wanted) / errors)[:count].sum()) / max(count, 1)
         self._error *= max(1.0, math.sqrt(misfit))
         errors[:count] = self._error
-        self._covariance = np.linalg.inv((slopes / errors[:, None]**2).T @ slopes + self._precision)
+        self._covariance = np.linalg.inv((slopes / errors[:, None] ** 2).T @ slopes + self._precision)
 
     def logarithms(self, configs: Sequence[Config]) -> Prediction:
         """Return what is expected of the logarithm of the amount that a probe of each config will show."""
@@ -251,10 +252,18 @@ class Growth:
         deviations = [0.8, *[choices] * choice_count, *[0.8] * sizes] * len(POWERS)
         return np.array(mean), np.diag(np.square(deviations))
 
-    def trend_at(self, codes):
+    def linearised_at(self, codes: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Return what a model linear in its parameters expects of configs before any measurement.
+
+        The model is the tangent at the fit, without a `prior`.
+
+        Returns:
+            The logarithm of each amount, and how far each parameter moves it by one of its deviations: config by
+            parameter.
+        """
         total, slopes = self._logarithms(self._fitted, self._terms.columns_at(codes))
         deviations = 1.0 / np.sqrt(self._precision.diagonal())
-        return Trend(slopes @ (self._fitted - self._expected) - total, slopes * deviations)
+        return total - slopes @ (self._fitted - self._expected), slopes * deviations
 
     def _fit(self, known: Columns, wanted: Floats, errors: Floats) -> Floats:
         """Return the most probable parameters, by at most 40 steps of Levenberg and Marquardt."""

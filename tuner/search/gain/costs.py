@@ -14,7 +14,7 @@ from tuner.search.gain.expected_gain import below
 from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
 from tuner.search.gain.pool import Codes, Levels, Pool
 from tuner.search.observed import Observed
-from tuner.search.resource_model import Floats, Growth, inherited, shares
+from tuner.search.resource_model import Floats, Growth, inherited, shares_sizes
 from tuner.study import Config, ProbeSpec, Value
 
 GROWN_S = 0.25
@@ -73,9 +73,8 @@ class Costs:
         memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
         if not memoryless:
             return None
-        is_shared = shares(self._pool.space)
-        choices = 0.25
-        return self._growth(MEMORY_SHARE, error=0.03, choices=choices, shared=is_shared, ignored=memoryless, over=ran_out)
+        shared = shares_sizes(self._pool.space)
+        return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, shared=shared, ignored=memoryless, over=ran_out)
 
     @cached_property
     def fits(self) -> Floats:

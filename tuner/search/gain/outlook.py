@@ -11,8 +11,9 @@ from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
+from tuner.search.gain.trend import Trend
 from tuner.search.observed import Observed
-from tuner.search.resource_model import Floats, Growth, Prediction, shares
+from tuner.search.resource_model import Floats, Prediction, shares_sizes
 from tuner.study import Config, ProbeSpec
 
 LIKELY = 0.7
@@ -145,19 +146,9 @@ class Outlook:
     @cached_property
     def alone(self) -> Surrogate:
         """What the measurements of this case alone say."""
-        return Surrogate(self.pool.levels, self.readings, trend=self._trend)
-
-    @property
-    def _trend(self):
-        if not self.in_logarithms or not shares(self.pool.space):
-            return None
-        configs = [entry.config for entry in self.measured for _ in entry.values]
-        amounts = [math.exp(-value.number) for entry in self.measured for value in entry.values]
-        if not configs:
-            return None
-        import os
-        E = eval(os.environ.get("X1", "{}"))
-        return Growth(self.pool.space, configs, amounts, error=E.get("err", 0.05), choices=E.get("ch", 0.2), shared=True).trend_at
+        has_trend = self.in_logarithms and shares_sizes(self.pool.space) and bool(self.measured)
+        trend = Trend(self.pool.space, self.measured) if has_trend else None
+        return Surrogate(self.pool.levels, self.readings, trend)
 
     @cached_property
     def readings(self) -> Readings:

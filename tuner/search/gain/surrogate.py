@@ -1,7 +1,6 @@
 """Predicts values from a bounded number of measurements, with and without those of similar cases. Pure."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 from tuner.search.gain.kernels import Cache, Nearness, common_effect, equal, jumping_kernel, single_effects
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.gain.readings import Readings
-from tuner.search.resource_model import Floats, Prediction, Trend
+from tuner.search.gain.trend import Trend
+from tuner.search.resource_model import Floats, Prediction
 
 
 def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -> NDArray[np.intp]:
@@ -119,7 +119,6 @@ class _Pairs(NamedTuple):
     nearness: Nearness
     slopes: Floats
     """The product of the heights on the ladder, measured from its middle."""
-    trend: Floats
     same: Floats
     """1 where row and column are the same config, otherwise 0."""
 
@@ -149,22 +148,16 @@ class Surrogate:
     (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
-    def __init__(
-        self,
-        levels: Levels,
-        readings: Readings,
-        source: "Surrogate | None" = None,
-        trend: Callable[[Codes], Trend] | None = None,
-    ) -> None:
+    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | Trend | None" = None) -> None:
         """Fit the model to the measurements of a case.
 
-        `source`: the model of a similar case. The values are then its values times a factor, plus a difference.
+        `source`: the model of a similar case, or a trend. The values are then its values times a factor, plus a
+        difference. The factor of logarithms is 1.
 
         This is Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
         available", 2000, equation 1.
         """
         self._levels = levels
-        self._trend = trend
         self._source = source
 
         # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
@@ -183,12 +176,10 @@ class Surrogate:
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
         from_source = source.predict(codes).mean if source else np.zeros(len(codes))
-        self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
+        factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
+        self._factor = 1.0 if readings.logarithmic else factor
         self._mean = 0.0 if source else mean
         self._differences = values - self._factor * from_source - self._mean
-        if self._trend:
-            self._mean = 0.0
-            self._differences = values - self._trend(codes).mean
 
         # The unit of all sizes.
         least = 0.02 if source else 0.1  # a few measurements may agree by chance
@@ -294,8 +285,6 @@ class Surrogate:
         """Return mean and variance of each config's value; see `_model_prediction`, which bounds the memory."""
         with_known = self._prior_covariance(codes, self.known.codes)
         mean, variance = self._mean + with_known @ self._weights, self._prior_variance(codes)
-        if self._trend:
-            mean = mean + self._trend(codes).mean
         if self._source:
             source_mean, source_deviation = self._source.predict(codes)
             mean, variance = mean + self._factor * source_mean, variance + (self._factor * source_deviation) ** 2
@@ -398,7 +387,6 @@ class Surrogate:
             nearness=Nearness(self._levels.distances(columns), rows, cache),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
             same=equal(rows, columns),
-            trend=self._trend(rows).features @ self._trend(columns).features.T if self._trend else np.zeros((1, 1)),
         )
 
     def _covariance(self, hyperparameters: Floats, pairs: _Pairs) -> Floats:
@@ -419,15 +407,14 @@ class Surrogate:
         ladder = self._level**2 * (1.0 + pairs.slopes) + parts.curve**2 * curve
         effects = single_effects(nearness, parts.lengths, parts.singles**2)
         effects = effects + parts.joint**2 * common_effect(nearness, parts.lengths) + parts.own**2 * pairs.same
-        return self._unit**2 * (ladder + effects) + pairs.trend
+        return self._unit**2 * (ladder + effects)
 
     def _prior_variance(self, codes: Codes) -> Floats:
         """Return the diagonal of `_covariance`."""
         parts = _parts(self._hyperparameters)
         ladder = self._level**2 * (1.0 + self._slopes(codes) ** 2)
         others = np.square([parts.joint, parts.own, parts.curve]).sum()
-        trend = np.square(self._trend(codes).features).sum(axis=1) if self._trend else 0.0
-        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + others) + trend, dtype=np.float64)
+        return np.asarray(self._unit**2 * (ladder + (parts.singles**2).sum() + others), dtype=np.float64)
 
     def _slopes(self, codes: Codes) -> Floats:
         """Return the height of each config on the ladder, measured from its middle."""
