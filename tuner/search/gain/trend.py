@@ -1,5 +1,6 @@
 """What sizes and choices lead to expect of a speed where several sizes share the work and multiply it. Pure."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +24,8 @@ class Trend:
     def __init__(self, space: Space, measured: Sequence[Measured]) -> None:
         """Fit the parts to the measurements of a case, which are logarithms; at least one is needed."""
         readings = [(entry.config, value.number) for entry in measured for value in entry.values]
-        times = np.exp([-number for _, number in readings])  # up to a factor
-        # The errors: most readings scatter by some hundredths. A switch changes a part by a fifth, or not at all.
+        times = [math.exp(-number) for _, number in readings]  # up to a factor
+        # Readings scatter by some hundredths; a switch changes a part by about a fifth.
         self._parts = Growth(space, [config for config, _ in readings], times, error=0.05, choices=0.2, shared=True)
 
     def predict(self, codes: Codes) -> Prediction:
