@@ -145,8 +145,13 @@ class Outlook:
 
     @cached_property
     def alone(self) -> Surrogate:
-        """What the measurements of this case alone say."""
-        has_trend = self.in_logarithms and shares_sizes(self.pool.space) and bool(self.measured)
+        """What the measurements of this case alone say.
+
+        Speeds have a trend where the probes tell memory, as those of trainings do. Recorded kernels tell none, and have
+        no such trend.
+        """
+        is_training = bool(self.observed.memoryless and self.measured)
+        has_trend = is_training and self.in_logarithms and shares_sizes(self.pool.space)
         trend = Trend(self.pool.space, self.measured) if has_trend else None
         return Surrogate(self.pool.levels, self.readings, trend)
 
