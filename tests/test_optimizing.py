@@ -54,8 +54,18 @@ def test_one_of_command_and_study_is_named(named: dict[str, object]) -> None:
 def test_an_error_names_what_is_wrong() -> None:
     with pytest.raises(tuner.TunerError, match="'a b' names no study"):
         tuner.optimize("python train.py", name="a b")
-    with pytest.raises(tuner.TunerError, match="search a b=8: write"):
+    with pytest.raises(tuner.TunerError, match="a b=8: write"):
         tuner.optimize("python train.py", search={"a b": "8"})
+
+
+def test_an_error_names_the_arguments_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("studies").mkdir()
+    Path("studies/train.yaml").write_text("name: train\n")
+    with pytest.raises(tuner.TunerError, match=r"give force to overwrite it, or another name$"):
+        tuner.optimize("python train.py")
+    with pytest.raises(tuner.TunerError, match="leave out cases, devices and prices"):
+        tuner.optimize(study="demo", replay="table.parquet", cases=["a"])
 
 
 @pytest.mark.parametrize("line", ["  ", "python 'train.py"])

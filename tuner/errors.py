@@ -14,10 +14,17 @@ TunerError
 A failed probe is not an exception. It is a value of type `tuner.probe.result.Failure`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1]
 """The folder of the package: the clone, where tuner runs from one."""
+
+
+_IN_PYTHON: ContextVar[bool] = ContextVar("in_python", default=False)
+"""Whether `tuner.optimize` was called, so that messages name its arguments."""
 
 
 class TunerError(Exception):
@@ -58,6 +65,21 @@ class EmptyStoreError(StoreError):
 
 class OutputError(TunerError):
     """The tuner cannot write one of its own files."""
+
+
+@contextmanager
+def for_python() -> Iterator[None]:
+    """Let messages name options as the arguments of a function in Python."""
+    before = _IN_PYTHON.set(True)
+    try:
+        yield
+    finally:
+        _IN_PYTHON.reset(before)
+
+
+def option(name: str) -> str:
+    """Return how the caller writes an option such as `free_batch`; on the command line, that is `--free-batch`."""
+    return name if _IN_PYTHON.get() else f"--{name.replace('_', '-')}"
 
 
 def installs(extra: str, source: Path = SOURCE) -> str:

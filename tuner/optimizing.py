@@ -13,7 +13,7 @@ from tuner.devices.found import spare_cards
 from tuner.devices.power import COUNTERS, check_power
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
-from tuner.errors import EmptyStoreError, StudyError
+from tuner.errors import EmptyStoreError, StudyError, for_python, option
 from tuner.export.recorded_table import Table
 from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
@@ -89,8 +89,8 @@ def open_search(
             say(f"the study wants {number_of(wanted, 'card')}, so {spare} more stay free{hint}")
         prober = open_prober(bench, say)
     elif cases or devices or prices:
-        options = "--cases, --devices and --prices"
-        raise StudyError(f"--replay takes case, devices and prices from its table; leave out {options}")
+        left_out = f"leave out {option('cases')}, {option('devices')} and prices"
+        raise StudyError(f"{option('replay')} takes case, devices and prices from its table; {left_out}")
     else:
         table = Table.load(replay)
         bench = replay_bench(table, study, runs=runs)
@@ -176,6 +176,7 @@ class Result:
         return pd.DataFrame(list(sheet.rows), columns=list(sheet.columns))
 
 
+@for_python()
 def optimize(
     command: Sequence[str] | str = (),
     *,
@@ -272,7 +273,7 @@ def optimize(
     except EmptyStoreError:
         if outcomes:
             raise
-        raise StudyError(out_of_time(budget, "hours")) from None  # no case has begun
+        raise StudyError(out_of_time(budget)) from None  # no case has begun
     result = result_of(ready, url, outcomes, command)
     stopped = _stopped(ready.cases, outcomes, budget)
     return replace(result, stopped=stopped, lines=(*([stopped] if stopped else []), *result.lines))
@@ -302,7 +303,7 @@ def _stopped(cases: Sequence[Case], outcomes: Sequence[CaseOutcome], budget: Bud
     """Return in words what stopped a search early; None where each case ended by itself or by its number of trials."""
     is_cut = len(outcomes) < len(cases) or any(outcome.ending is Ending.INTERRUPTED for outcome in outcomes)
     if is_cut and budget.is_over():
-        return out_of_time(budget, "hours")
+        return out_of_time(budget)
     stops: list[tuple[str, str]] = []
     for outcome in outcomes:
         if outcome.stopped:

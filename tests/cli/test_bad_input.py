@@ -291,7 +291,7 @@ def test_a_folder_that_cannot_be_reached(tuner: Tuner, tmp_path: Path, command: 
 
 def test_a_folder_that_no_database_url_can_spell(tuner: Tuner, tmp_path: Path) -> None:
     answer = tuner("status", "--study", study_file(tmp_path), "--runs", os.fsdecode(b"gr\xf6sse"))
-    refused(answer, "is not UTF-8", "name another --runs folder")
+    refused(answer, "is not UTF-8", "name another folder for the runs")
 
 
 def test_a_working_directory_that_is_gone(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +316,7 @@ LIMITS = {
     errno.EMFILE: "ulimit -a",
     errno.EAGAIN: "ulimit -a",
     errno.ENOMEM: "memory",
-    errno.EADDRINUSE: "no port",
+    errno.EADDRINUSE: "Address already in use",
     errno.ENOENT: "/proc/meminfo",
 }
 
@@ -416,8 +416,6 @@ def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs"), "write num_envs=VALUE")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "no parameter 'depth'", "num_envs")
-    twice = ("--set", "num_envs=8", "--set", "num_envs=16")
-    refused(tuner("plan", "--study", study_file(tmp_path), *twice), "--set num_envs is given more than once")
     answer = tuner("plan", "--study", "reference", "--devices", "cpu:2", "--set", "prefetch_factor=4")
     refused(answer, "--set prefetch_factor", "only with num_workers of 1 or more")
 

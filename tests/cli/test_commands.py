@@ -10,7 +10,7 @@ from tests_cli import Tuner, study_file
 from typer.main import get_command
 
 from tuner import __version__
-from tuner.cli.main import app, with_present_names
+from tuner.cli.main import app
 from tuner.devices.cpu import usable_cores
 from tuner.study.study_file import load
 
@@ -297,35 +297,9 @@ def test_the_commands_stand_in_groups_and_the_example_of_each_can_be_typed(tuner
         *("Start", "Set up", "Inspect", "Memory and learning", "Several GPUs")
     ]
     assert "│ failed" in shown
-    assert "│ told" not in shown
     assert "<bool>" not in shown
     for name, command in getattr(get_command(app), "commands").items():  # noqa: B009 - typer's type hides them
         _, shown, _ = tuner(name, "--help")
         example = " ".join(shown.partition("Example: ")[2].split())
-        assert (example.startswith(f"tuner {name}") or name == "told", "<bool>" in shown) == (True, False)
+        assert (example.startswith(f"tuner {name}"), "<bool>" in shown) == (True, False)
         command.make_context(name, example.split()[2:])
-
-
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [
-        (("told", "--help"), ("failed", "--help")),
-        (("race", "--case", "walk"), ("race", "--cases", "walk")),
-        (("race", "--hours=x"), ("race", "--train-hours=x")),
-        (("soak", "--hours", "inf"), ("soak", "--train-hours", "inf")),
-        (("try", "--case", "gone"), ("try", "--cases", "gone")),
-        (("scale", "--gpus", "x"), ("scale", "--counts", "x")),
-    ],
-)
-def test_names_of_older_versions_still_work(
-    tuner: Tuner, tmp_path: Path, former: tuple[str, ...], present: tuple[str, ...]
-) -> None:
-    study = () if former[0] in {"told", "scale"} else ("--study", study_file(tmp_path))
-    code, _, err = tuner(*former, *study)
-    new_code, _, new_err = tuner(*present, *study)
-    assert (code, err) == (new_code, new_err)
-    assert "No such" not in err
-
-
-def test_the_options_of_a_training_command_keep_their_names() -> None:
-    assert with_present_names("scale", ["--case=walk", "--", "--case"]) == ["--cases=walk", "--", "--case"]

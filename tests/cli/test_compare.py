@@ -39,7 +39,7 @@ def test_two_machines_make_a_verdict_and_one_document(tuner: Tuner, files: list[
     [
         ("pair.json nowhere.json", "nowhere.json cannot be read"),
         ("pair.json pair.json", "a file is named twice"),
-        ("pair.json old.json", "old.json has version 0 of the results, and this tuner reads version 2"),
+        ("pair.json old.json", "its 'tuner_scale' is 0, and this tuner reads 2"),
         ("pair.json --prices few.yaml", "has no price of 'NVIDIA H200'"),
         ("empty.json", "no baseline of a single device"),
         ("pair.json pipe", "pipe cannot be read: it is no regular file"),

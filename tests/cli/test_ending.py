@@ -1,16 +1,13 @@
 """What a search prints at its end."""
 
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from tests_loop import bench, spec
 from tests_summary import BEST, GAIN, summary
 
-from tuner.cli.case_tables import print_tables
-from tuner.cli.ending import closing, gains_table, whereabouts
+from tuner.cli.hints import closing, whereabouts
 from tuner.export import gain_text
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import CaseSummary
@@ -42,48 +39,10 @@ def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
 
 def test_beside_a_gain_of_sessions_the_best_has_the_plain_commands_value_and_a_line_has_theirs(tmp_path: Path) -> None:
     row = compared("samples_per_s", gain=replace(GAIN, after=93.0, in_sessions=True))
-    cells = [next(iter(column.cells)) for column in gains_table([row]).columns]
-    assert cells[1:3] == ["87.0", ""]  # the best's is that of the plain command, and the default has none
     lines = list(closing(bench(tmp_path, spec()), CASES[:1], [row]))
     assert any("sessions" in line and "58.0" in line and "93.0" in line for line in lines)
     unknown = replace(row, gain=None)
-    assert [next(iter(column.cells)) for column in gains_table([unknown]).columns][2:4] == ["", "unknown"]
     assert any("unknown" in line for line in closing(bench(tmp_path, spec()), CASES[:1], [unknown]))
-
-
-def test_the_fastest_that_learns_what_the_default_does_has_a_row_of_its_own() -> None:
-    row = compared(fastest=replace(BEST, trial=9, value=60.0, samples_per_s=36_000.0))
-    _, second = zip(*(column.cells for column in gains_table([row]).columns), strict=True)
-    assert second[0].split() == ["#9", "as", "default"]
-    assert (second[1], second[-1]) == ("60.0", "36,000")
-
-
-@pytest.mark.parametrize("width", [80, 140])
-def test_the_table_has_a_line_a_case_with_the_best_beside_its_default(width: int) -> None:
-    console = Console(file=StringIO(), width=width)
-    with console.capture() as shown:
-        hung = replace(compared("samples_per_s"), case="run", best=None, status="hang", ok=0, pruned=1, failed=2)
-        print_tables(console, gains_table([compared("samples_per_s"), hung]))
-    head, walk, run = (line.split() for line in shown.get().splitlines())
-    assert head == ["case", "best", "samples/s", "default", "gain"]
-    assert walk == ["walk", "87.0", "58.0", "1.5", "times"]
-    assert run == ["run", "hang"]
-
-
-@pytest.mark.parametrize("width", [80, 140])
-def test_no_line_of_the_table_of_a_long_name_is_broken(width: int) -> None:
-    console = Console(file=StringIO(), width=width)
-    best = replace(BEST, value=96.6, error=0.5, samples_per_s=171_915.0)
-    measured = replace(GAIN, before=87.3, before_error=2.4, after=96.6, after_error=0.5, times=0.2512)
-    row = replace(compared(gain=measured, best=best, fastest=best), case="deepmimic_pi_plus_ppo")
-    with console.capture() as shown:
-        print_tables(console, gains_table([row, row]))
-    *heading, first, _, second, _ = shown.get().splitlines()  # two lines for each case
-    assert ("points" in heading[-1], "gain" in heading[-1]) == (True, False)
-    assert first == second
-    assert first.split() == [
-        *["deepmimic_pi_plus_ppo", "96.6", "±", "0.5", "87.3", "±", "2.4", "+9.3", "171,915", "(0.25", "times)"]
-    ]
 
 
 def test_one_doubt_follows_what_the_best_is_and_what_limits_it(tmp_path: Path) -> None:
@@ -95,13 +54,14 @@ def test_one_doubt_follows_what_the_best_is_and_what_limits_it(tmp_path: Path) -
             faster=replace(BEST, trial=7, times=4.0),
         )
     ]
-    config, limit, doubt = closing(bench(tmp_path, spec()), CASES[:1], rows)
-    assert "num_envs=512" in config
+    limit, doubt = closing(bench(tmp_path, spec()), CASES[:1], rows)
     assert "memory" in limit
     assert doubt == "walk: the machine was busy"
     *_, last = closing(bench(tmp_path, spec(space={"num_envs": {"ladder": [512, 64]}})), CASES[:1], [compared()])
-    assert last.startswith("walk: the best is at the largest rung, 512")
-    assert not [line for line in closing(bench(tmp_path, spec()), CASES, [*rows, summary(None)]) if "limited" in line]
+    assert last.startswith("walk: the best has the largest num_envs, 512")
+    assert not [
+        line for line in closing(bench(tmp_path, spec()), CASES, [*rows, summary(None)]) if "memory-bound" in line
+    ]
 
 
 def test_a_case_without_a_best_says_what_to_do(tmp_path: Path) -> None:

@@ -149,47 +149,15 @@ SMALL = "its buffer is small; buy another"
 
 
 @pytest.mark.parametrize(
-    ("most", "top", "hint"),
-    [
-        (
-            40,
-            32,
-            f"a longer ladder may be better, in a study with another name; command can run rungs up to 40: {SMALL}",
-        ),
-        (32, 32, f"command cannot run a larger rung: {SMALL}"),
-        (64, 64, f"command cannot run a larger rung: {SMALL}"),
-        (
-            100,
-            64,
-            f"a longer ladder may be better, in a study with another name; command can run rungs up to 100: {SMALL}",
-        ),
-        (100, 32, None),
-    ],
+    ("most", "top", "is_told"), [(40, 32, True), (32, 32, False), (100, 64, True), (100, 32, False)]
 )
-def test_for_a_best_at_the_largest_rung_the_hint_says_what_lies_beyond(
-    tmp_path: Path, most: int, top: int, hint: str | None
+def test_a_best_at_the_largest_rung_is_pointed_out_unless_the_trainer_can_run_no_larger_one(
+    tmp_path: Path, most: int, top: int, is_told: bool
 ) -> None:
     desk = bounded(bench(tmp_path, spec()), most)
-    lines = at_the_top(
-        desk, CASES[:1], [summary(replace(BEST, config={"num_envs": top})), replace(summary(BEST), case="other")]
-    )
-    assert [*lines] == ([] if hint is None else [f"walk: the best is at the largest rung, {top}; {hint}"])
-
-
-def test_at_the_end_of_an_auto_ladder_a_larger_max_is_the_hint(tmp_path: Path) -> None:
-    auto = spec(space={"num_envs": {"ladder": "auto", "min": 8, "max": 64}})
-    (line,) = at_the_top(bench(tmp_path, auto), CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])
-    assert (
-        line == "walk: the best is at the largest rung, 64; a larger `max` may be better, in a study with another name"
-    )
-
-
-def test_without_an_end_a_longer_ladder_is_the_hint(tmp_path: Path) -> None:
-    rows = [summary(replace(BEST, config={"num_envs": 64})), replace(summary(None), case="run")]
-    (line,) = at_the_top(bench(tmp_path, spec()), CASES, rows)
-    assert (
-        line == "walk: the best is at the largest rung, 64; a longer ladder may be better, in a study with another name"
-    )
+    rows = [summary(replace(BEST, config={"num_envs": top})), replace(summary(BEST), case="other")]
+    line = f"walk: the best has the largest num_envs, {top}; larger values may be better, in a study with another name"
+    assert [*at_the_top(desk, CASES[:1], rows)] == ([line] if is_told else [])
 
 
 def test_the_largest_value_of_any_parameter_is_pointed_out(tmp_path: Path) -> None:

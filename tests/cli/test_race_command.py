@@ -16,7 +16,7 @@ def begun(folder: Path) -> Path:
 
 
 def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path: Path) -> None:
-    asked = ("race", "--study", begun(tmp_path), "--hours", 0.0002, "--seeds", 1)
+    asked = ("race", "--study", begun(tmp_path), "--train-hours", 0.0002, "--seeds", 1)
     code, out, _ = tuner(*asked)
     assert code == 0, out
     assert "round 1: 2 configs with 1 seed" in out
@@ -31,7 +31,7 @@ def test_configs_train_and_the_same_command_adds_nothing(tuner: Tuner, tmp_path:
 
 
 def test_a_dry_run_names_the_configs_and_the_rounds_and_trains_nothing(tuner: Tuner, tmp_path: Path) -> None:
-    asked = ("race", "--study", begun(tmp_path), "--hours", 1, "--dry-run", "--trial", 1)
+    asked = ("race", "--study", begun(tmp_path), "--train-hours", 1, "--dry-run", "--trial", 1)
     code, out, _ = tuner(*asked)
     assert code == 0
     assert "num_envs=64: best of the search, default, min_avg_util 70, samples_per_s 300" in out
@@ -46,9 +46,9 @@ def test_a_dry_run_names_the_configs_and_the_rounds_and_trains_nothing(tuner: Tu
 
 def test_a_race_needs_a_search_and_one_case(tuner: Tuner, tmp_path: Path) -> None:
     study = begun(tmp_path)
-    code, _, err = tuner("race", "--study", study, "--case", "run")
+    code, _, err = tuner("race", "--study", study, "--cases", "run")
     assert code == 2
     assert f"run has no search yet: run `tuner optimize --study {study} --cases run`" in err
-    code, _, err = tuner("race", "--study", study, "--case", "*")
+    code, _, err = tuner("race", "--study", study, "--cases", "*")
     assert code == 2
     assert "a race is about one case, and * means walk, run; name one with --cases" in err

@@ -25,7 +25,7 @@ def test_the_bundled_trainers_configs_race_and_one_learns_most(tuner: Tuner, tmp
     place = ("--study", ROOT / "tests/data/race.yaml", "--runs", tmp_path)
     code, out, err = tuner("optimize", *place, "--quiet")
     assert code == 0, out + err
-    code, out, err = tuner("race", *place, "--hours", HOURS, "--seeds", 2, *also(reader(tmp_path)))
+    code, out, err = tuner("race", *place, "--train-hours", HOURS, "--seeds", 2, *also(reader(tmp_path)))
     assert code == 0, out + err
     runs = reader(tmp_path).cases[0].race
     assert not any(run.failure for run in runs)

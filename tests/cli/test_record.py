@@ -197,7 +197,7 @@ def test_another_recording_of_a_case_is_replayed_in_a_folder_of_its_own(
     code, _, err = tuner(*replay)
     assert code == 2
     assert f"trainer.recorded: was '{facts['date']}', is '2031-01-01T00:00:00Z'" in err
-    assert "another --runs folder" in err
+    assert "another folder for the runs" in err
     code, out, _ = tuner(*replay, "--runs", "runs/again")
     assert (code, "report: runs/again/demo-replay/report.html; beside it best_by_case.tsv" in out) == (0, True)
 

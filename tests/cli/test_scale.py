@@ -18,9 +18,9 @@ from tuner.tools.scaling.scaling_table import table
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--gpus 2 --devices cpu:1", "--counts 2 asks for 2, and tuner sees 1 CPU rank"),
-        ("--gpus 1,x --devices cpu:2", "--counts '1,x': write whole numbers"),
-        (f"--gpus {'9' * 5000} --devices cpu:2", "write whole numbers of at least 1"),
+        ("--counts 2 --devices cpu:1", "--counts 2 asks for 2, and tuner sees 1 CPU rank"),
+        ("--counts 1,x --devices cpu:2", "--counts '1,x': write whole numbers"),
+        (f"--counts {'9' * 5000} --devices cpu:2", "write whole numbers of at least 1"),
         ("nonsense --devices cpu:2", "'nonsense' is unknown; known: ppo, allreduce"),
         ("ppo allreduce --sizes 8 --devices cpu:2", "--sizes belong to one workload"),
         ("ppo --study reference --devices cpu:2", "leave out ppo"),
@@ -38,7 +38,7 @@ def test_what_cannot_be_measured_is_refused(words: str, said: str, tuner: Tuner)
     ("text", "said"),
     [
         ("{}", "mine.json is no result of `tuner scale`"),
-        ('{"tuner_scale": 7}', "mine.json has version 7 of the results, and this tuner reads version 2"),
+        ('{"tuner_scale": 7}', "its 'tuner_scale' is 7, and this tuner reads 2"),
         (None, "mine.json holds results of another machine, and they are kept; name another file with --out"),
     ],
 )

@@ -17,7 +17,7 @@ from tests_filled import filled
 from tests_postgresql import private_server
 from tests_slurm import cancel, private_slurm, queued
 
-from tuner.cli.slurm import RunInJob, queue_s
+from tuner.cli.slurm import RunInJob
 
 END_S = 120.0
 PACKAGE = str(Path(sys.modules["tuner"].__file__ or "").parent)
@@ -231,18 +231,6 @@ def test_an_error_of_a_command_in_a_job_is_one_line_and_needs_no_answer_of_slurm
     assert (out, err.startswith("tuner: "), err.count("tuner:"), "Traceback" in err) == ("", True, 1, False)
 
 
-@pytest.mark.parametrize(
-    ("told", "seconds"),
-    [
-        ("JobId=7 SubmitTime=2026-11-28T01:00:00 EligibleTime=x StartTime=2026-11-28T01:12:30 EndTime=y", 750.0),
-        ("JobId=7 SubmitTime=2026-11-28T01:00:00 StartTime=Unknown", None),
-        ("", None),
-    ],
-)
-def test_the_wait_of_a_job_in_the_queue_is_read(told: str, seconds: float | None) -> None:
-    assert queue_s(told) == seconds
-
-
 def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submission = pytest.importorskip("submitit.core.utils").DelayedSubmission
     (tmp_path / "bin").mkdir()
@@ -251,7 +239,7 @@ def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeyp
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
     study = study_file(tmp_path, slurm={"nodes": 2, "gpus": 4}, devices="auto")
-    code, out, err = tuner("scale", "--study", study, "--launcher", "slurm", "--gpus", "1,8", "--shared")
+    code, out, err = tuner("scale", "--study", study, "--launcher", "slurm", "--counts", "1,8", "--shared")
     assert (code, err) == (0, "")
     assert "submitted job 7" in out
     (kept,) = (tmp_path / "runs/demo/slurm").glob("7_submitted.pkl")

@@ -75,7 +75,7 @@ def soaked(tuner: Tuner, folder: Path) -> tuple[int, int]:
     """Search and soak; return the size to train with, and the iterations that a training of those hours makes."""
     code, out, err = tuner("optimize", "--study", folder / "demo.yaml")
     assert code == 0, out + err
-    code, out, err = tuner("soak", "--study", folder / "demo.yaml", "--minutes", SOAK_MINUTES, "--hours", HOURS)
+    code, out, err = tuner("soak", "--study", folder / "demo.yaml", "--minutes", SOAK_MINUTES, "--train-hours", HOURS)
     assert code == 0, out + err
     fit(out)
     chosen = int(" ".join(out.split()).rsplit("train with num_envs=", 1)[1].split()[0])
@@ -110,7 +110,7 @@ def test_without_a_search_nothing_is_soaked_and_that_is_said(tuner: Tuner, tmp_p
     code, out, err = tuner("soak", "--study", study, "--cases", "run")
     assert code == 2
     assert f"no best config yet for run; `tuner optimize --study {study}` searches first, and --set" in err
-    code, out, err = tuner("soak", "--study", study, "--minutes", "0.02", "--hours", "0.001")
+    code, out, err = tuner("soak", "--study", study, "--minutes", "0.02", "--train-hours", "0.001")
     assert (code, err) == (0, "")
     assert "no soak for run" in out
     assert "case walk: " in out
@@ -139,13 +139,13 @@ def test_what_a_soak_recommends_survives_ten_times_as_long_with_most_of_the_memo
     if soak:
         return
     study = "--study", tmp_path / "demo.yaml"
-    code, again, _ = narrow("soak", *study, "--minutes", SOAK_MINUTES, "--hours", HOURS)
+    code, again, _ = narrow("soak", *study, "--minutes", SOAK_MINUTES, "--train-hours", HOURS)
     assert code == 0
     assert f"train with num_envs={chosen}" in " ".join(again.split())
     code, planned, err = narrow("plan", *study, "--set", f"num_envs={RUNGS[2]}", "--predict")
     assert code == 0, err
     assert "90 % sure" in " ".join(planned.split())
-    code, said, err = narrow("told", *study, "--oom")
+    code, said, err = narrow("failed", *study, "--oom")
     assert "host_oom" in said
     fit(said)
     assert f"train with num_envs={chosen}" not in " ".join(said.split())
@@ -160,10 +160,10 @@ def test_a_log_without_a_line_s_end_fills_no_memory_and_a_pipe_is_no_log(tuner: 
         file.truncate(8 << 20)
         file.seek(0, os.SEEK_END)
         file.write(b"\nMemoryError\n")
-    code, out, err = tuner("told", "--study", study, "--log", tmp_path / "long.log")
+    code, out, err = tuner("failed", "--study", study, "--log", tmp_path / "long.log")
     assert "MemoryError" in out + err
     os.mkfifo(tmp_path / "pipe")
-    code, _, err = tuner("told", "--study", study, "--log", tmp_path / "pipe")
+    code, _, err = tuner("failed", "--study", study, "--log", tmp_path / "pipe")
     assert (code, "it is no regular file" in err or "cannot be read" in err) == (2, True)
 
 
@@ -171,6 +171,6 @@ def test_out_of_memory_is_told_of_a_named_config_although_none_is_the_best(tuner
     fails = {"name": "command", "options": {"command": [sys.executable, "-c", "1/0", "{num_envs}"], "cases": ["walk"]}}
     study = study_file(tmp_path, trainer=fails, devices="cpu:1")
     assert tuner("optimize", "--study", study, "--n-trials", "1")[0] != 0
-    assert "no best config yet" in tuner("told", "--study", study, "--oom")[2]
-    code, out, err = tuner("told", "--study", study, "--set", "num_envs=16", "--oom")
+    assert "no best config yet" in tuner("failed", "--study", study, "--oom")[2]
+    code, out, err = tuner("failed", "--study", study, "--set", "num_envs=16", "--oom")
     assert (code, "num_envs=16" in out, "no other config of walk may be the best" in err) == (2, True, True)

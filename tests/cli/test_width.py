@@ -90,7 +90,7 @@ def test_the_live_view_shows_a_long_config_on_several_lines(capsys: pytest.Captu
         ["compare", *SCALED, "--out", "compared"],
         ["doctor", "--study", "reference"],
         ["cases", "--study", "reference"],
-        ["race", "--study", "pi_plus", "--storage", SEARCHED, "--case", "amp_pi_plus", "--dry-run"],
+        ["race", "--study", "pi_plus", "--storage", SEARCHED, "--cases", "amp_pi_plus", "--dry-run"],
         ["scale", "--help"],
         ["plan", "--study", "nowhere"],
     ],

@@ -32,13 +32,16 @@ from tuner.probe.units import BYTES_PER_MIB
 class FakeProcess:
     """A process of a scripted tree, with the methods of psutil."""
 
-    def __init__(self, pid: int, parent: "FakeProcess | None" = None, *, created_s: float = 0.0) -> None:
+    def __init__(
+        self, pid: int, parent: "FakeProcess | None" = None, *, created_s: float = 0.0, **environ: str
+    ) -> None:
         self.pid = pid
         self.cpu_s = 0.0
         self.reaped_s = 0.0
         self.gone = False
         self._parent = parent
         self._created_s = created_s
+        self._environ = environ
         self._children: list[FakeProcess] = []
         if parent is not None:
             parent._children.append(self)
@@ -49,6 +52,9 @@ class FakeProcess:
 
     def ppid(self) -> int:
         return self._parent.pid if self._parent else 1
+
+    def environ(self) -> dict[str, str]:
+        return self._environ
 
     def create_time(self) -> float:
         return self._created_s
@@ -249,6 +255,19 @@ def test_work_of_helpers_counts_for_the_rank_above_them(source: CpuSource, ranks
     shares(source, 0.0)
     worker.cpu_s += 0.4
     assert shares(source, 0.5) == [pytest.approx(20.0), 0.0]
+
+
+def test_a_numbered_rank_reads_its_own_however_busy_the_launcher_and_a_loader_are(launcher: FakeProcess):
+    second = FakeProcess(12, launcher, LOCAL_RANK="1")
+    first = FakeProcess(13, launcher, created_s=1.0, LOCAL_RANK="0")
+    loader = FakeProcess(14, second, LOCAL_RANK="1")
+    launcher.cpu_s = loader.cpu_s = 9.0
+    source = CpuSource(2, cores=2, open_process=lambda pid: cast(psutil.Process, launcher))
+    source.attach(launcher.pid)
+    shares(source, 0.0)
+    for process in (launcher, first, second, loader):
+        process.cpu_s += 0.1
+    assert shares(source, 0.5) == [pytest.approx(20.0), pytest.approx(40.0)]
 
 
 def test_a_second_process_is_found_when_the_tree_is_looked_up_again(launcher: FakeProcess):

@@ -70,13 +70,14 @@ def test_a_value_that_cannot_be_meant_is_asked_again(answer: str) -> None:
     [
         ("exq.yaml:data.batch_size=8,16", ["does not name exq.yaml", "it names exp.yaml"]),
         ("exp.yaml:data.batchsize=8,16", ["exp.yaml has no value data.batchsize", "did you mean data.batch_size?"]),
+        ("exp.yaml:data.workers=0,2", ["sets data.workers to null", "write the value"]),
     ],
 )
 def test_a_search_in_a_file_needs_a_value_of_a_file_that_the_command_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str, words: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("exp.yaml").write_text("data: {batch_size: 8}\n")
+    Path("exp.yaml").write_text("data: {batch_size: 8, workers: }\n")
     command = Known(words=["python", "train.py", "--config=exp.yaml"], cores=4)
     check_searches(["exp.yaml:data.batch_size=8,16"], command)
     with pytest.raises(StudyError) as refused:
@@ -91,5 +92,5 @@ def test_a_misspelt_flag_is_refused_with_the_name_that_is_most_like_it() -> None
     for search, words in (("data.loader.num_worker=0,2", "did you mean data.loader.num_workers?"), ("x=1", "lr")):
         with pytest.raises(StudyError) as refused:
             check_names([search], known)
-        assert f"--search {search}: the script has no flag" in str(refused.value)
+        assert f"{search}: the script has no flag" in str(refused.value)
         assert words in str(refused.value)

@@ -153,6 +153,14 @@ def test_a_program_that_starts_the_training_elsewhere_is_warned_of(
     assert "not protected" in warned[0]
 
 
+def test_a_launch_shows_only_degrees_that_the_cards_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    command = "torchrun --nproc-per-node 2 pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64"
+    make_study(command.split(), Wanted(launch=["megatron"], devices="cpu:2"), said.append, warn=said.append)
+    assert {"  tensor_model_parallel_size=1,2", "  pipeline_model_parallel_size=1,2"} <= {*said}
+
+
 def test_a_study_of_another_command_is_named_with_its_command(made: Path) -> None:
     with pytest.raises(StudyError, match=r"another command, python train.py -b 8; give --force"):
         make_study([*TYPED, "--wide"], Wanted(out=made), print, warn=print, to_search=True)

@@ -97,7 +97,7 @@ def test_a_command_that_ends_well_after_some_iterations_is_understood(tmp_path: 
         (
             ("ModuleNotFoundError: No module named 'x'",),
             1,
-            ["No module named 'x'; correct it, or name the Python that has it by --python, then"],
+            ["No module named 'x'; correct it, or type the full path of the Python that has it, then"],
         ),
         (("train.py: error: unrecognized arguments: --envs",), 2, ["unrecognized arguments: --envs"]),
         (("Name of the run:", "EOFError: EOF when reading a line"), 1, ["needs a terminal", "by options"]),

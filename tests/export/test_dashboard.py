@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tuner.errors import StoreError
-from tuner.export.served import DashboardError, refusal, serve
+from tuner.errors import StoreError, TunerError
+from tuner.export.served import refusal, serve
 from tuner.probe.process import reserved_port
 
 if TYPE_CHECKING:
@@ -81,18 +81,18 @@ def test_only_this_machine_is_answered_and_nothing_is_written(headers: dict[str,
 def test_a_taken_port_is_named(database: "FilledDatabase") -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(DashboardError, match=f"port {port}: Address already in use; choose another with --port"):
+        with pytest.raises(TunerError, match=f"port {port}: Address already in use; choose another with --port"):
             serve(database.url, port)
 
 
 def test_a_port_that_cannot_be_is_named(database: "FilledDatabase") -> None:
-    with pytest.raises(DashboardError, match="cannot listen on port 70000"):
+    with pytest.raises(TunerError, match="cannot listen on port 70000"):
         serve(database.url, 70000)
 
 
 def test_a_missing_package_says_how_to_install_it(database: "FilledDatabase", monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(DashboardError, match=r"`pip install -e '.*\[dashboard\]'`"):
+    with pytest.raises(TunerError, match=r"`pip install -e '.*\[dashboard\]'`"):
         serve(database.url, 8080)
 
 

@@ -16,8 +16,7 @@ from tuner.probe.window import Mark, Window
 
 def summary(samples: list[DeviceSample], name: str = "cuda:0", marks: tuple[Mark, ...] | None = None) -> DeviceSummary:
     marks = marks or tuple(Mark(iteration=number, t_s=10.0 + number) for number in range(11))
-    (found,) = summarise(samples, Window(marks), [Device(name=name, model="x")], "nvml")
-    return found
+    return summarise(samples, Window(marks), Device(name=name, model="x"), "nvml")
 
 
 @given(st.floats(50.0, 700.0), st.floats(50.0, 700.0), st.sampled_from([0.02, 0.1, 0.2, 5.0]))

@@ -246,7 +246,7 @@ def test_folders_that_saving_flags_name_and_links_are_protected_too(tmp_path: Pa
     (folder / "sub/best").symlink_to(linked)
     words = ["python", "train.py", "--save-dir", str(elsewhere), f"--output={folder}/sub/x.pt", "--pictures", str(data)]
     words += [f"trainer.ckpt_dir={of_setting}", f"data.root={data}"]
-    assert set(folders_of(words, folder)) == {folder, elsewhere, linked, of_setting}
+    assert set(folders_of(words, folder, folder / "runs/probe")) == {folder, elsewhere, linked, of_setting}
 
 
 def test_a_machine_without_views_says_what_it_does_and_which_files_are_too_large(folder: Path) -> None:
@@ -260,8 +260,10 @@ def test_a_machine_without_views_says_what_it_does_and_which_files_are_too_large
 
 
 def test_the_folder_of_the_probe_itself_is_no_file_of_the_person(tmp_path: Path) -> None:
-    assert protected(folders_of(["train", "--out", str(tmp_path)], tmp_path), tmp_path) is None
-    assert folders_of(["train", "--log", "/dev/null", "--out", "/tmp/a.pt"], tmp_path) == [tmp_path]
+    assert folders_of(["train", "--out", str(tmp_path)], tmp_path, tmp_path) == []
+    assert protected([], tmp_path) is None
+    words = ["train", "--log", "/dev/null", "--out", "/tmp/a.pt"]
+    assert folders_of(words, tmp_path, tmp_path / "probe") == [tmp_path]
 
 
 def test_a_folder_with_files_of_another_group_has_no_view(folder: Path) -> None:

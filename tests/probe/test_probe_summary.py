@@ -24,7 +24,7 @@ def test_only_samples_inside_the_window_count_but_memory_peaks_anywhere() -> Non
         DeviceSample(t_s=18.0, device=0, util_pct=60.0, mem_used_mib=500.0, power_w=300.0),
         DeviceSample(t_s=25.0, device=0, util_pct=0.0),
     ]
-    (summary,) = summarise(samples, window, [Device(name="cuda:0", model="x")], "nvml")
+    summary = summarise(samples, window, Device(name="cuda:0", model="x"), "nvml")
     assert summary.util_mean_pct == 50.0
     assert summary.mem_peak_mib == 900.0
     assert summary.energy_j == 200.0 * 10.0
@@ -35,7 +35,7 @@ def test_a_reading_at_a_mark_belongs_to_the_iteration_that_it_ends() -> None:
     window = find_window(at([10.0, 20.0]), warmup_iterations=1, ran_out=False)
     assert window is not None
     samples = [DeviceSample(t_s=t_s, device=0, util_pct=t_s) for t_s in (10.0, 15.0, 20.0)]
-    (summary,) = summarise(samples, window, [Device(name="cuda:0", model="x")], "nvml")
+    summary = summarise(samples, window, Device(name="cuda:0", model="x"), "nvml")
     assert summary.util_mean_pct == 17.5
 
 
@@ -50,9 +50,8 @@ def test_busy_shares_are_taken_between_each_rank_s_own_marks() -> None:
     window = find_window(marks(reports, 2), warmup_iterations=1, ran_out=False)
     assert window is not None
     shares = busy_shares(reports, window, 2)
-    assert shares is not None
     assert [share and share.value for share in shares] == [50.0, 80.0]
-    assert busy_shares(reports, window, 3) is None
+    assert busy_shares(reports, window, 3) == []
 
 
 def training(iterations: int, rollout: tuple[float, float], updates: tuple[float, float], by: float) -> DeviceSummary:
@@ -72,8 +71,7 @@ def training(iterations: int, rollout: tuple[float, float], updates: tuple[float
             util_pct = rollout[1] if t_s <= from_s else updates[1]
             samples.append(DeviceSample(t_s=t_s + lag_s, device=0, util_pct=util_pct, power_w=5 * util_pct))
         now_s = end_s
-    (summary,) = summarise(samples, Window(tuple(marks)), [Device(name="cuda:0", model="x")], "nvml")
-    return summary
+    return summarise(samples, Window(tuple(marks)), Device(name="cuda:0", model="x"), "nvml")
 
 
 def part(least_s: int, most_s: int) -> st.SearchStrategy[tuple[int, float]]:
@@ -95,7 +93,7 @@ def test_a_thin_window_measures_the_same_as_a_whole_window(
 def test_a_piece_that_nothing_was_read_in_counts_for_nothing() -> None:
     marks = (Mark(iteration=0, t_s=10.0), Mark(iteration=1, t_s=14.0, thin=Thin(10.1, 4.0)))
     samples = [DeviceSample(t_s=t_s, device=0, util_pct=80.0) for t_s in (12.0, 13.0)]
-    (summary,) = summarise(samples, Window(marks), [Device(name="cuda:0", model="x")], "nvml")
+    summary = summarise(samples, Window(marks), Device(name="cuda:0", model="x"), "nvml")
     assert (summary.util_mean_pct, summary.sm_mean_pct) == (pytest.approx(80.0), None)
 
 
@@ -106,7 +104,6 @@ def test_busy_shares_take_reports_that_came_at_one_time() -> None:
         for number, t_s in enumerate((1.0, 2.0, 2.0, 3.0, 3.0))
     ]
     shares = busy_shares(reports, Window(tuple(marks(reports, 1))), 1)
-    assert shares is not None
     assert [share and share.value for share in shares] == [50.0]
 
 
@@ -115,5 +112,4 @@ def test_busy_shares_of_a_thin_window_are_those_of_training() -> None:
     reports = [replace(one, thin=Thin(one.t_s - 1.0, 8.0)) for one in reports]
     window = Window(tuple(marks(reports, 1)))
     shares = busy_shares(reports, window, 1)
-    assert shares is not None
     assert [share and share.value for share in shares] == [50.0]

@@ -61,8 +61,13 @@ def test_rows_that_appear_together_are_one_iteration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, form: Literal["csv", "jsonl"]) -> None:
-    text = "step,seen\n1,64\n" if form == "csv" else '{"step": 1, "seen": 64}\n'
-    assert Bench(tmp_path, form).write("\ufeff" + text).iterations() == [(1, 64)]
+    rows = (
+        ('"step",seen\n1,64\n', "2,128\n")
+        if form == "csv"
+        else ('{"step": 1, "seen": 64}\n', '{"step": 2, "seen": 128}\n')
+    )
+    bench = Bench(tmp_path, form)
+    assert [bench.write(text).iterations() for text in ("\ufeff" + rows[0], rows[1])] == [[(1, 64)], [(2, 128)]]
 
 
 @pytest.mark.parametrize("steps", [(1, 2, 3), (50, 100, 150, 200)])

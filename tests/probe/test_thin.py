@@ -79,8 +79,7 @@ class Timeline:
 def summary(iterations: int, by: float, phase_s: float = 0.0) -> DeviceSummary:
     timeline = Timeline(iterations, by)
     window = Window(tuple(timeline.marks))
-    (found,) = summarise(list(timeline.samples(phase_s)), window, [Device(name="cuda:0", model="x")], "nvml")
-    return found
+    return summarise(list(timeline.samples(phase_s)), window, Device(name="cuda:0", model="x"), "nvml")
 
 
 @pytest.mark.parametrize("by", [4.0, 7.0, 10.0])

@@ -51,7 +51,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
         (" " * (MOST_BYTES + 1), "is no JSON file: it is larger than 64 MiB"),
         ("[]", "is no result of `tuner scale`"),
         ('{"a": 1}', "is no result of `tuner scale`"),
-        ('{"tuner_scale": 9}', "has version 9 of the results, and this tuner reads version 2"),
+        ('{"tuner_scale": 9}', "its 'tuner_scale' is 9, and this tuner reads 2"),
         ('{"tuner_scale": 2}', "is damaged at"),
     ],
 )

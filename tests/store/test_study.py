@@ -278,7 +278,7 @@ def test_other_settings_are_refused_with_what_changed(
     probe(study, ok(50.0))
     with pytest.raises(StoreError) as refusal:
         case_study(database, known=identity(**changes))
-    for word in (NAME, database.shown_url, *words, "`name:` in the study file"):
+    for word in (NAME, database.shown_url, *words, "another `name`"):
         assert word in str(refusal.value)
     assert "num_envs" not in str(refusal.value)
     assert case_study(database).history().finished == 1

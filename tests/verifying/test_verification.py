@@ -95,6 +95,7 @@ def test_equal_speeds_hold_and_the_configs_take_turns(bed: Bed) -> None:
     assert findings.gain.value == pytest.approx(2.0)
     text = told(findings)
     assert "it holds: the best" in text
+    assert "pauses left out, the best makes 2.0" in text  # `tuner status` counts them
     assert "in the study 2.00 times" in text
     assert "changed: nothing; unchanged: driver, torch, script" in text
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.console import Console
 from tuner import probe
 from tuner.cli.hints import cut_ladders
 from tuner.cli.options import RUNS, Devices, Runs, Study, open_console, print_to_copy, stand_in
-from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
 from tuner.export import in_words, prepare_results, with_error
@@ -72,19 +72,16 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
         yield f"the start takes {result.start_up_s:.0f} s of probe.max_seconds {limits.max_seconds:g}: raise it"
 
 
-OneCase = Annotated[str | None, typer.Option("--cases", help="The case to probe; default: the study's first.")]
-
-
 def attempt(
-    study: Study, case: OneCase = None, settings: Settings = None, devices: Devices = None, runs: Runs = RUNS
+    study: Study, cases: Cases = None, settings: Settings = None, devices: Devices = None, runs: Runs = RUNS
 ) -> None:
-    """Probe one config and show what was matched, counted and measured. The study's results stay as they are.
+    """Probe one config of the first case and show what was counted and measured. The study's results stay as they are.
 
     Example: tuner try --study train --set num_workers=4
     """
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = chosen_cases(bench, [case] if case else None)[0]
+    chosen = chosen_cases(bench, cases)[0]
     config = first_config(bench, chosen, settings or [])
     for line in (*stand_in(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)

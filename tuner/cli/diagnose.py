@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tuner.cli import options
+from tuner.cli.options import number_option
 from tuner.devices.cpu import usable_cores
 from tuner.errors import StudyError
 from tuner.export import connect
@@ -21,12 +22,6 @@ from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.tools.diagnosis.saying import OPTIONS, lacking, rows, sentences, unknown
 from tuner.tools.diagnosis.study_times import GUESS, Facts, Setup, known
 
-
-def _number(option: str, least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as typer calls it
-    """Return typer's option for a finite number from `least` to `most`; None for no upper bound."""
-    return typer.Option(option, min=least, max=most, callback=options.finite, help=help)
-
-
 Ours = Annotated[
     str | None,
     typer.Option("--study", "-s", autocompletion=options.studies, help="A study of tuner: its name or .yaml file."),
@@ -35,17 +30,17 @@ Name = Annotated[
     str | None,
     typer.Option("--study-name", help="The name of any Optuna study in --storage, a URL or a journal's path."),
 ]
-Startup = Annotated[float | None, _number("--startup-seconds", 0, "Seconds from a trial's start until it trains.")]
-Duty = Annotated[float | None, _number("--duty", 1, "Mean utilisation of the GPUs in percent.", most=100)]
-Workers = Annotated[float | None, _number("--loader-workers", 0, "Processes of one trial that load data.")]
+Startup = Annotated[float | None, number_option("--startup-seconds", 0, "Seconds until a trial trains.")]
+Duty = Annotated[float | None, number_option("--duty", 1, "Mean utilisation of the GPUs in percent.", most=100)]
+Workers = Annotated[float | None, number_option("--loader-workers", 0, "Processes of one trial that load data.")]
 Cores = Annotated[int | None, typer.Option(min=1, help="CPU cores of the machine.")]
 Jobs = Annotated[
     int | None, typer.Option("--n-jobs", min=1, help="Trials that each process runs at once, as threads (n_jobs).")
 ]
 Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of the machine.")]
 PerTrial = Annotated[int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs that one trial uses.")]
-Memory = Annotated[float | None, _number("--gpu-memory", 0.1, "GiB of one GPU.")]
-Used = Annotated[float | None, _number("--memory-used", 0.1, "GiB of one GPU that are in use while trials run.")]
+Memory = Annotated[float | None, number_option("--gpu-memory", 0.1, "GiB of one GPU.")]
+Used = Annotated[float | None, number_option("--memory-used", 0.1, "GiB of one GPU that are in use while trials run.")]
 
 
 def diagnose(

@@ -5,6 +5,7 @@ The ladder of a study is the parameter whose larger values, its rungs, need more
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,33 +86,52 @@ def what_to_repair(outcome: CaseOutcome) -> str | None:
 
 def notes(rows: Iterable[export.CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
-    return export.merged_lines(
-        (row.case, text) for row in rows if (text := _as_sentences(map(str, export.beside_table(row))))
-    )
+    texts = ((row.case, "; ".join(map(str, export.beside_table(row)))) for row in rows)
+    return export.merged_lines((case, text) for case, text in texts if text)
 
 
-def _as_sentences(texts: Iterable[str]) -> str:
-    """Return texts as sentences behind `case: `, so that the first begins small; empty without a text."""
-    first, *more = [*texts] or [""]
-    return ". ".join([first, *(f"{text[0].upper()}{text[1:]}" for text in more)])
+def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.CaseSummary]) -> Iterator[str]:
+    """Yield what follows the table at a search's end: why a case has no best, what limits a single case, one doubt."""
+    yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
+    known = [(row, finding) for row in rows for finding in export.findings(row)]
+    topic = export.Topic
+    results = [(row.case, finding) for row, finding in known if finding.topic is topic.RESULT and row.without_success]
+    yield from export.merged_lines((case, str(finding)) for case, finding in results)
+    if len(rows) == 1 and rows[0].best and rows[0].bound:
+        yield f"{rows[0].case} is {rows[0].bound}"
+    doubts: list[str] = []  # the largest first
+    for kind in (topic.REPLAY, topic.DOUBT, topic.CHOICE, topic.DEVICES, topic.FASTER, topic.LEFT_OUT):
+        doubts += export.merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is kind)
+    if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
+        yield doubt
+
+
+def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
+    """Return a line that says where the report and the tables are."""
+    names = f"{tables[0].name} and {len(tables) - 1} more tables"
+    folder = export.beside_here(tables[0].parent)
+    return f"report: {export.beside_here(report)}; beside it {names}" if report else f"{folder}: {names}"
 
 
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
-    """Yield a warning for each case whose best config has the largest value of a parameter: a larger one may be better.
+    """Yield a line for each case whose best has the largest value of a parameter: a larger value may be better.
 
-    There is a sentence about the ladder, and one about all other parameters.
+    A ladder that ends where the trainer does is left out.
     """
     best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
-        best = best_configs.get(case.name, {})
-        largest = [parameter for parameter in bench.space_for(case).parameters if _has_largest(best, parameter)]
-        for top in [int(best[parameter.name]) for parameter in largest if parameter.is_ladder]:  # one at most
-            yield f"{case.name}: the best is at the largest rung, {top}; {_larger_rungs(bench, case, top)}"
-        if values := [f"{parameter.name}, {best[parameter.name]}" for parameter in largest if not parameter.is_ladder]:
-            yield (
-                f"{case.name}: the best has the largest {', and the largest '.join(values)}; "
-                "larger values may be better, in a study with another name"
-            )
+        best, end = best_configs.get(case.name, {}), bench.trainer.ladder_end(case)
+        largest = {
+            parameter.name: best[parameter.name]
+            for parameter in bench.space_for(case).parameters
+            if _has_largest(best, parameter)
+        }
+        if end and int(largest.get(LADDER, 0)) >= end.num_envs:
+            del largest[LADDER]
+        if largest:
+            values = ", and the largest ".join(f"{name}, {value}" for name, value in largest.items())
+            instead = "larger values may be better, in a study with another name"
+            yield f"{case.name}: the best has the largest {values}; {instead}"
 
 
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
@@ -148,22 +168,6 @@ def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:
     if parameter.name == PATIENCE or has_words or len(numbers) < least_count:
         return False
     return config.get(parameter.name) == max(numbers)
-
-
-def _larger_rungs(bench: "Workbench", case: Case, top: int) -> str:
-    """Return in words whether a rung above `top`, the largest one, may be better, or is more than the trainer can run.
-
-    A trainer knows a limit only for the number of environments (`num_envs`), so it is not asked for other ladders.
-    """
-    space = bench.space_for(case)
-    change = "larger `max`" if space.auto_bounds else "longer ladder"  # what the study file has to say
-    longer = f"a {change} may be better, in a study with another name"
-    end = bench.trainer.ladder_end(case) if space.ladder == LADDER else None
-    if end is None:
-        return longer
-    if top >= end.num_envs:
-        return f"{bench.trainer.name} cannot run a larger rung: {end.reason}"
-    return f"{longer}; {bench.trainer.name} can run rungs up to {end.num_envs}: {end.reason}"
 
 
 def safe_rungs(study: export.StudyReader) -> list[str]:

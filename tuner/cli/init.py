@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Runs, answer_to, devices_option, finite, open_console, say, wrapped
+from tuner.cli.options import RUNS, Runs, devices_option, number_option, open_console, say, wrapped
 from tuner.drafting.making import Wanted, make_study, write_study
 from tuner.drafting.writing import preset_text
 from tuner.errors import StudyError
@@ -40,7 +40,7 @@ Searches = Annotated[
 Name = Annotated[str | None, typer.Option(help="The name of the study; default: that of the script.")]
 OutFile = Annotated[Path | None, typer.Option("--out", dir_okay=False, help="The file; default: studies/NAME.yaml.")]
 Seconds = Annotated[
-    float, typer.Option(min=1, callback=finite, help="How long to watch the command; longer while torch makes no step.")
+    float, number_option("--seconds", 1, "How long to watch the command; longer while torch makes no step.")
 ]
 Python = Annotated[
     str | None, typer.Option(help="The Python of the trainer's environment; default: the command's own.")
@@ -100,5 +100,7 @@ def study_of_command(console: Console, command: list[str], wanted: Wanted, *, to
 
 def _answer(prompt: str, width: int) -> str:
     """Return the line that a person types after a question, which is wrapped between words."""
-    text = f"{wrapped(prompt.strip(), width - len(' '))} "
-    return answer_to(lambda: typer.prompt(text, default="", show_default=False, prompt_suffix=""))
+    try:
+        return input(f"{wrapped(prompt.strip(), width - len(' '))} ")
+    except EOFError as end:
+        raise typer.Abort from end

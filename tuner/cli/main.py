@@ -6,7 +6,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from importlib import import_module
@@ -26,7 +26,6 @@ from tuner.errors import StudyError, TunerError
 _HOMES = {
     "try": "attempt:attempt",
     "failed": "soak:failed",
-    "told": "soak:failed",
     "export": "status:export",
     "recover": "record:recover",
     "compare": "scale:compare",
@@ -48,22 +47,15 @@ _PANELS = {
     "The command": (
         *("search", "launch", "free_batch", "free_precision", "yes", "name", "python", "preset", "seconds", "force"),
     ),
-    "The study": ("study", "cases", "case", "settings", "max_seconds", "n_trials", "hours", "replay"),
+    "The study": ("study", "cases", "settings", "max_seconds", "n_trials", "hours", "replay"),
     "Machines": ("devices", "workers", "gpus_per_trial", "launcher", "cores"),
     "Results": ("storage", "runs", "quiet", "as_json", "out", "form", "prices"),
 }
 """The groups of a command's options → the parameters in them; the others stand under "Options"."""
-_OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "told", "verify", "race")
+_OF_RESULTS = ("status", "report", "plan", "export", "dashboard", "soak", "failed", "verify", "race")
 """The commands about the results of a study; without a --study, they take the only study that has results."""
 _OF_COMMANDS = ("optimize", "init", "doctor")
 """The commands that take a training command, after `--`."""
-_FORMER = {
-    "race": {"--case": "--cases", "--hours": "--train-hours"},
-    "soak": {"--hours": "--train-hours"},
-    "try": {"--case": "--cases"},
-    "scale": {"--case": "--cases", "--gpus": "--counts"},
-}
-"""Command → an option's name in older versions, which still works → its present name."""
 
 
 class _OneCommand(TyperCommand):
@@ -85,16 +77,16 @@ def _without_values(options: list[Any]) -> list[Any]:
 class Deferred(TyperCommand):
     """A command whose file is imported when the command is called, or when its options are completed."""
 
-    def __init__(self, name: str, **place: Any) -> None:
+    def __init__(self, name: str, group: str) -> None:
         """Read the command's line of help from its source, which is quicker than an import.
 
-        `place` says where the list of commands shows it.
+        `group`: where the list of commands shows it.
         """
         file, _, self._function = _HOMES.get(name, f"{name}:{name}").partition(":")
         self._module = f"tuner.cli.{file}"
         source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
         docstring = re.search(rf'^def {self._function}\(.*?"""(.*?)$', source, re.DOTALL | re.MULTILINE)
-        super().__init__(name, help=docstring and docstring[1], **place)
+        super().__init__(name, help=docstring and docstring[1], rich_help_panel=group)
 
     @cached_property
     def command(self) -> Any:
@@ -131,7 +123,6 @@ class Deferred(TyperCommand):
 
         Raises StudyError where the name of a study stands in place of the training command.
         """
-        args = with_present_names(str(self.name), args)
         if self.name in _OF_COMMANDS and args and _is_study(args[0]):
             instead = shlex.join(["tuner", "optimize" if self.name == "init" else self.name, "--study", *args])
             raise StudyError(f"{args[0]} is the name of a study, and no program: `{instead}`")
@@ -139,9 +130,9 @@ class Deferred(TyperCommand):
 
 
 @cache
-def _deferred(name: str, **place: Any) -> Deferred:
+def _deferred(name: str, group: str) -> Deferred:
     """Return a command, which is made once in a process that runs several command lines."""
-    return Deferred(name, **place)
+    return Deferred(name, group)
 
 
 def _is_study(word: str) -> bool:
@@ -177,28 +168,15 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     return function(**options)
 
 
-def with_present_names(command: str, words: Sequence[str]) -> list[str]:
-    """Return the words after a command, with the present names of older options; the words after `--` stay."""
-    present = _FORMER.get(command, {})
-    end = words.index("--") if "--" in words else len(words)
-    renamed: list[str] = []
-    for word in words[:end]:
-        name, equals, value = word.partition("=")  # `--hours 2` or `--hours=2`
-        renamed.append(f"{present.get(name, name)}{equals}{value}")
-    return [*renamed, *words[end:]]
-
-
 class Commands(TyperGroup):
     """All commands, in the order of `tuner --help`."""
 
     def __init__(self, **attributes: Any) -> None:
-        """Add each command once, and those of older versions without a line in the help; typer gives `attributes`."""
+        """Add each command to its group; typer gives `attributes`."""
         super().__init__(**attributes)
         for group, names in _GROUPS.items():
             for name in names:
-                self.add_command(_deferred(name, rich_help_panel=group))
-        for name in _HOMES.keys() - self.commands.keys():  # of older versions
-            self.add_command(_deferred(name, hidden=True))
+                self.add_command(_deferred(name, group))
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options before the subcommand, `--help` included."""
@@ -283,7 +261,7 @@ def _fault_of_machine(error: Exception) -> str | None:
     again = "then run the command again"
     out_of_reach = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
     out_of_reach |= {errno.EIO, errno.ESTALE, errno.ENOTCONN}  # a disk or a server no longer answers
-    limits = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}  # setrlimit(2)
+    limits = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EADDRINUSE}  # setrlimit(2), and ports
     text = None
     match error:
         case MemoryError():
@@ -294,16 +272,12 @@ def _fault_of_machine(error: Exception) -> str | None:
             text = f"a library cannot be loaded: {last_line}; {remedy}"
         case RuntimeError() if str(error).startswith("Symlink loop"):  # Path.resolve(), before Python 3.13
             text = f"{error}; remove the link, or name another path"
-        case OSError(filename=str() as name) if error.errno in out_of_reach:
-            text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one"
-        case OSError(errno=errno.ENOENT, filename=str() as name) if name.startswith("/proc/"):
-            text = f"{name} is missing, so this machine has no usual /proc; mount it, {again}"
+        case OSError(filename=str() as name) if error.errno in out_of_reach or name.startswith("/proc/"):
+            text = f"{name} cannot be used: {error.strerror}; name another path, or fix this one, {again}"
         case OSError(errno=errno.ENOENT, filename=None):  # os.getcwd() fails without a file name
             text = f"the working directory no longer exists; change to another one, {again}"
-        case OSError(errno=errno.EADDRINUSE):
-            text = f"no port is free, of those in /proc/sys/net/ipv4/ip_local_port_range; end what holds them, {again}"
         case OSError() if error.errno in limits:
-            text = f"{error.strerror}; raise the limit that `ulimit -a` shows, {again} to resume"
+            text = f"{error.strerror}; end what holds it, or raise the limit that `ulimit -a` shows, {again} to resume"
         case OSError() if error.errno in _FULL:
             text = f"the output cannot be written: {error.strerror}; free some disk space, {again}"
     return text

@@ -11,14 +11,15 @@ import typer
 from rich.console import Console
 
 from tuner.cli import init, options
-from tuner.cli.case_tables import front_tables, print_tables
-from tuner.cli.ending import closing, gains_table, whereabouts
+from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.hints import (
+    closing,
     command_for_larger,
     command_of_best,
     progress_of_cases,
     script_of_best,
     stopped,
+    whereabouts,
 )
 from tuner.cli.report import report_at_the_end
 from tuner.cli.screen import JsonScreen, Screen
@@ -29,14 +30,7 @@ from tuner.cli.worker import Replay, Trials, devices_of_workers, run_team
 from tuner.drafting.making import Wanted
 from tuner.drafting.writing import yaml
 from tuner.errors import StudyError, TunerError
-from tuner.export import (
-    CaseSummary,
-    beside_here,
-    export_study,
-    failed_lines,
-    prepare_results,
-    write_files,
-)
+from tuner.export import CaseSummary, beside_here, export_study, failed_lines, prepare_results, write_files
 from tuner.optimizing import Result, Search, open_search, result_of
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, MonotonicClock
 from tuner.records.urls import database_url
@@ -44,7 +38,7 @@ from tuner.running.event_lines import out_of_time
 from tuner.running.events import StudyEnded
 from tuner.running.job import Budget
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import changed_study, globs_of, load, select
+from tuner.study import changed_study, globs_of, load, select, stands_in
 from tuner.trainers.registry import open_trainer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, the final table and the line to copy.")]
@@ -56,9 +50,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE,VALUE: other values of a parameter, in a new study; repeat for more."),
 ]
-MaxSeconds = Annotated[
-    float | None, typer.Option(min=1, callback=options.finite, help="The longest probe, in a new study.")
-]
+MaxSeconds = Annotated[float | None, options.number_option("--max-seconds", 1, "The longest probe, in a new study.")]
 PerTrial = Annotated[
     int | None, typer.Option("--gpus-per-trial", min=1, help="GPUs per probe; alone, as many workers as fit.")
 ]
@@ -120,7 +112,7 @@ def optimize(
         study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, ready.bench.folder)
-    searched = options.searched_study(ready.bench.spec, study)
+    searched = ready.bench.spec.name if stands_in(ready.bench.spec, study) else study  # of a fallback, its own name
     print_best = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)
     tables = options.open_console() if quiet and not as_json else console
     result = cache(partial(result_of, ready, url, (), command or ()))  # for screen and person alike
@@ -240,8 +232,7 @@ def _show_study(
     bench = ready.bench
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
-    gains = [] if result else [gains_table(rows)]
-    print_tables(tables, *gains, *front_tables(reader))
+    print_tables(tables, *([] if result else [summary_table(rows)]), *front_tables(reader))
     if not result:
         for line in closing(bench, ready.cases, rows):
             console.print(line)

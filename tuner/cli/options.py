@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO, TypeVar
@@ -23,7 +23,6 @@ from tuner.running.kept_file import STUDY_FILE
 from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
 
 Text = TypeVar("Text", str, list[str])
-Answer = TypeVar("Answer")
 
 
 def not_empty(text: Text | None) -> Text | None:
@@ -65,6 +64,11 @@ def devices_option(default: str) -> Any:
     return typer.Option("--devices", callback=not_empty, help=f"{known}; default: {default}.")
 
 
+def number_option(name: str, least: float, help: str, most: float | None = None) -> Any:  # noqa: A002 - as in typer
+    """Return the option for a finite number from `least` to `most`; None for no upper bound."""
+    return typer.Option(name, min=least, max=most, callback=finite, help=help)
+
+
 Devices = Annotated[str | None, devices_option("the study's")]
 STORAGE_VARIABLE = "TUNER_STORAGE"
 """The environment variable for the URL of the database. Unlike an option, no process list shows it."""
@@ -76,7 +80,7 @@ Storage = Annotated[
         help="SQLAlchemy URL of the database; default: a file in runs/STUDY.",
     ),
 ]
-Hours = Annotated[float | None, typer.Option(min=0, callback=finite, help="Stop after this time; rerun to resume.")]
+Hours = Annotated[float | None, number_option("--hours", 0, "Stop after this time; rerun to resume.")]
 PricesFile = Annotated[
     Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
 ]
@@ -150,11 +154,6 @@ def _own_study_with_results(study: str, storage: str | None, runs: Path) -> Stud
     return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
-def searched_study(spec: StudySpec, asked_for: str) -> str:
-    """Return the name under which a search for a study stores its results: that of its fallback where it stands in."""
-    return spec.name if stands_in(spec, asked_for) else asked_for
-
-
 def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
     """Yield a line if `spec` is the fallback of the study `asked_for`, and one about keys that have no effect."""
     if stands_in(spec, asked_for):
@@ -209,19 +208,6 @@ class _PlainConsole(Console):
         """Yield the segments of what is printed, their texts without control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
-
-
-def answer_to(question: Callable[[], Answer]) -> Answer:
-    """Return the answer to a question of typer.
-
-    Typer raises Abort for Ctrl-C and for the end of the input. For Ctrl-C, this raises KeyboardInterrupt instead.
-    """
-    try:
-        return question()
-    except typer.Abort as end:
-        if isinstance(end.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
 
 
 def wrapped(text: str, width: int, *, mark: str = "") -> str:

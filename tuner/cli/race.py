@@ -8,8 +8,8 @@ from rich import box
 from rich.table import Table
 
 from tuner.cli.case_tables import print_tables
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, finite, open_console
-from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, at_work, complete_cases, one_case
+from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, number_option, open_console
+from tuner.cli.work import EXIT_INTERRUPTED, EXIT_WITHOUT_BEST, Cases, at_work, one_case
 from tuner.errors import StudyError
 from tuner.export import StudyReader, connect, figure, in_words
 from tuner.optimizing import patient
@@ -23,24 +23,11 @@ from tuner.study import literal_line
 from tuner.tools.racing.contest import Place, Race, verdict
 from tuner.tools.racing.entrants import Entrant, Round, entrants, rounds
 
-OneCase = Annotated[
-    str | None,
-    typer.Option("--cases", autocompletion=complete_cases, help="The case; needed where the study has several."),
-]
 RaceHours = Annotated[
-    float,
-    typer.Option(
-        "--train-hours",
-        min=0.0001,
-        callback=finite,
-        help="The time that all runs train, added up. Start-ups come on top.",
-    ),
+    float, number_option("--train-hours", 0.0001, "The hours that all runs train, added up. Start-ups come on top.")
 ]
 Within = Annotated[
-    float | None,
-    typer.Option(
-        "--within", min=0.0, callback=finite, help="End this call within so many hours: begin only runs that fit."
-    ),
+    float | None, number_option("--within", 0, "End this call within so many hours: begin only runs that fit.")
 ]
 Trials = Annotated[
     list[int] | None, typer.Option("--trial", min=0, help="A trial whose config takes part, too; may be repeated.")
@@ -51,7 +38,7 @@ Seeds = Annotated[int, typer.Option(min=1, help="Runs of each config in each rou
 
 def race(
     study: Study,
-    case: OneCase = None,
+    cases: Cases = None,
     hours: RaceHours = 1.0,
     seeds: Seeds = 2,
     within_hours: Within = None,
@@ -67,7 +54,7 @@ def race(
     """
     console = open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, [case] if case else None, "a race")
+    chosen = one_case(bench, cases, "a race")
     url = database_url(storage, bench.folder)
     searched = StudyReader(connect(url), bench.spec.name).case(chosen.name)
     if searched is None:
@@ -89,7 +76,7 @@ def race(
     for line in verdict(places):
         console.print(line)
     if budget.is_over():
-        console.print(out_of_time(budget, "--within"))
+        console.print(out_of_time(budget, "within"))
         return
     if interrupted:
         console.print("interrupted; whole runs are kept; rerun to resume")

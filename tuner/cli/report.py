@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -48,30 +48,24 @@ def report(
     trainable = selected_cases(spec)
     names = None if trainable is None else [case.name for case in trainable]
     if served:
-        _serve(console, url, port, lambda reader: gather(reader, folder, names), lines, spec.name)
+        from tuner.report.page import live_page, render  # noqa: PLC0415 - as below
+
+        def page(reader: StudyReader, version: str) -> str:
+            """Return the page of what the study has by now; `version` tells a browser whether it is new."""
+            facts = gather(reader, folder, names)
+            return render(facts, form="html", commands=lines(facts), live=version)
+
+        _ = StudyReader(connect(url), spec.name).cases  # refuses a database without the study
+        check_free(port)
+        address = f"http://{LOOPBACK}:{port}/"
+        console.print(f"report of {spec.name}: {address} (Ctrl-C ends it); only this machine can reach it")
+        serve_forever(live_page(lambda: StudyReader(connect(url), spec.name), page), port)
     path = write_report(path, url, spec.name, folder, trainable=names, form=form, lines=lines)
     options.print_written(console, [path])
 
 
 LinesToCopy = Callable[[StudyFacts], Mapping[str, str]]
 """Returns case → the line to copy, which trains with its best config."""
-
-
-def _serve(
-    console: Console, url: str, port: int, facts_of: Callable[[StudyReader], StudyFacts], lines: LinesToCopy, study: str
-) -> NoReturn:
-    """Serve the report of a study until Ctrl-C. Its page shows what the study has at that moment."""
-    from tuner.report.page import live_page, render  # noqa: PLC0415 - as below
-
-    def page(reader: StudyReader, version: str) -> str:
-        """Return the page of what the study has by now; `version` tells a browser whether it is new."""
-        facts = facts_of(reader)
-        return render(facts, form="html", commands=lines(facts), live=version)
-
-    _ = StudyReader(connect(url), study).cases  # refuses a database without the study
-    check_free(port)
-    console.print(f"report of {study}: http://{LOOPBACK}:{port}/ (Ctrl-C ends it); only this machine can reach it")
-    serve_forever(live_page(lambda: StudyReader(connect(url), study), page), port)
 
 
 def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: StudyFacts) -> Mapping[str, str]:

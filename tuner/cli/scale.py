@@ -15,8 +15,9 @@ from rich.table import Table
 from tuner import __version__
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables
+from tuner.cli.options import number_option
 from tuner.cli.slurm import resources, submit
-from tuner.cli.work import EXIT_INTERRUPTED, Settings, first_config, interruptible, output_lines
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
@@ -144,8 +145,7 @@ def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
 Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
 ]
-Study = Annotated[str | None, typer.Option("--study", "-s", help="Measure a case of this study instead.")]
-OneCase = Annotated[str | None, typer.Option("--cases", help="With --study: the case; default: the study's first.")]
+Study = Annotated[str | None, typer.Option("--study", "-s", help="Measure the first case of this study instead.")]
 Counts = Annotated[
     str | None, typer.Option("--counts", help="Numbers of GPUs, such as 1,2; default: 1,2,4,8 as far as visible.")
 ]
@@ -154,9 +154,7 @@ Sizes = Annotated[
 ]
 Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
 Cards = Annotated[str | None, options.devices_option("auto, all that there are")]
-Seconds = Annotated[
-    float, typer.Option(min=0.5, callback=options.finite, help="The window of each measurement of a built-in workload.")
-]
+Seconds = Annotated[float, number_option("--seconds", 0.5, "The window of each measurement of a built-in workload.")]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -168,7 +166,7 @@ Out = Annotated[
 def scale(
     workloads: Workloads = None,
     study: Study = None,
-    case: OneCase = None,
+    cases: Cases = None,
     settings: Settings = None,
     sizes: Sizes = None,
     gpus: Counts = None,
@@ -188,7 +186,7 @@ def scale(
     if study and workloads:
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
     if launcher == "slurm":
-        asked = {"cases": case, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
+        asked = {"cases": cases, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
         _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
         return
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
@@ -196,7 +194,7 @@ def scale(
     over_nodes = per_node is not None
     counts = _counts(gpus, source, per_node)
     if bench:
-        chosen = chosen_cases(bench, [case] if case else None)[0]
+        chosen = chosen_cases(bench, cases)[0]
         subjects = [subject_of_study(bench, chosen, first_config(bench, chosen, settings or []), chosen_sizes)]
     else:
         subjects = _built_in(workloads or NAMES, chosen_sizes, source, seconds)
@@ -356,30 +354,22 @@ def _machines(files: list[Path]) -> dict[str, Results]:
 StepsDone = Annotated[int, typer.Option(min=0, help="Steps that the training on one card has made.")]
 StepsLeft = Annotated[int, typer.Option(min=1, help="Steps that it still has to make on one card.")]
 StepSeconds = Annotated[
-    float | None,
-    typer.Option(min=1e-6, callback=options.finite, help="Seconds a step on one card; needed without --log."),
+    float | None, number_option("--step-seconds", 1e-6, "Seconds a step on one card; needed without --log.")
 ]
 OutputLog = Annotated[
     Path | None,
     typer.Option(exists=True, dir_okay=False, help="The training's output on one card, whose bar shows it/s or s/it."),
 ]
 CardCount = Annotated[int, typer.Option("--cards", min=2, help="Cards of the job that may go on with it.")]
-CardsSeconds = Annotated[
-    float | None,
-    typer.Option("--cards-step-seconds", min=1e-6, callback=options.finite, help="Seconds a step on all cards."),
-]
+CardsSeconds = Annotated[float | None, number_option("--cards-step-seconds", 1e-6, "Seconds a step on all cards.")]
 BatchPerCard = Annotated[
     bool, typer.Option("--batch-per-card", help="Each card has the batch of one: a step has so many times the samples.")
 ]
 ScaleResults = Annotated[
     Path | None, typer.Option("--results", dir_okay=False, help="What `tuner scale` has measured, in place of seconds.")
 ]
-QueueHours = Annotated[
-    float, typer.Option("--queue-hours", min=0, callback=options.finite, help="Hours until the job starts.")
-]
-StartUp = Annotated[
-    float, typer.Option("--start-up-seconds", min=0, callback=options.finite, help="From its start to a step.")
-]
+QueueHours = Annotated[float, number_option("--queue-hours", 0, "Hours until the job starts.")]
+StartUp = Annotated[float, number_option("--start-up-seconds", 0, "From its start to a step.")]
 CheckpointSteps = Annotated[int, typer.Option(min=1, help="A checkpoint is written after each so many steps.")]
 
 
@@ -407,7 +397,11 @@ def decide(
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
     if results:
-        speed_up = _measured_speed_up(results, cards)
+        rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
+        if not rows:
+            raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
+        # of the largest size, and of several routes between the cards the fastest
+        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
     else:  # then `cards_step_seconds` is given
         batches_per_step = cards if batch_per_card else 1  # on all cards together
         speed_up = step_s / (cards_step_seconds or 1.0) * batches_per_step
@@ -424,15 +418,3 @@ def decide(
     console = options.open_console()
     for line in advice(move):
         console.print(line)
-
-
-def _measured_speed_up(file: Path, cards: int) -> float:
-    """Return how many times as fast as one card several `cards` are, by a file of results of `tuner scale`.
-
-    The largest size that was measured counts, and of several routes between the cards the fastest. Raises StudyError
-    where so many cards were not measured.
-    """
-    rows = [row for row in scaling_table.table(read(file)) if row.gpus == cards]
-    if not rows:
-        raise StudyError(f"{file} has no measurement on {cards} devices; name other --cards")
-    return max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value

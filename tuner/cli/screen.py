@@ -56,7 +56,7 @@ class Bars(Progress):
         for worker, probe in self._probed.items():
             name = f"{worker} #{probe.trial}".strip()  # a search by one process has no name for it
             doing, *busy = self._doing.get(worker, ("starting",))
-            yield Padding.indent(Text(_beside(f"{name} {doing}", *busy, room=self.console.width - 2)), 2)
+            yield Padding.indent(Text("; ".join([f"{name} {doing}", *busy])), 2)
             yield Padding.indent(Text(in_words(self._searched.part_of(probe.case, probe.config))), 4)
 
     def take(self, event: events.Event, worker: str = "") -> None:
@@ -106,32 +106,16 @@ class Bars(Progress):
         return f"best {figure(best.value)} {unit}{times}"
 
     def _show_time_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
-        """Show on a case's bar how much longer its search takes, `spent_s` seconds into a probe, and its best so far.
-
-        The best stands beside the time, or below it where there is no room.
-        """
-        best = self._best.get(probe.case, "")
+        """Show on a case's bar its best so far, and how long its search still takes, `spent_s` seconds into a probe."""
         left = "" if probe.left_s is None else time_left(probe.left_s - spent_s, probe)
-        widest_name = max(len(name or _CASES) for name in {probe.case, *self._rows})  # None is the row of all cases
-        bar = 17  # columns of a bar and of numbers such as 120/600, with spaces around
-        texts = [text for text in (left, best) if text]
-        self._show(probe.case, text=_beside(*texts, room=self.console.width - widest_name - bar))
+        self._show(probe.case, text="; ".join(filter(None, [left, self._best.get(probe.case, "")])))
 
     def _show(self, name: str | None, **fields: Any) -> None:
         """Set the fields of the bar of a case, or of all cases for None; it is added if it is new."""
         if name in self._rows:
             self.update(self._rows[name], **fields)
         else:
-            self._rows[name] = self.add_task(**{"description": name or _CASES, "text": "", **fields})
-
-
-_CASES = "cases"
-
-
-def _beside(*texts: str, room: int) -> str:
-    """Return texts as one line, or each on a line of its own where the line has no room."""
-    line = "; ".join(texts)
-    return line if len(line) <= room else "\n".join(texts)
+            self._rows[name] = self.add_task(**{"description": name or "cases", "text": "", **fields})
 
 
 def _phase(event: events.ProbeRunning) -> str:

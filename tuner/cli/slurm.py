@@ -1,14 +1,12 @@
 """`--launcher slurm`: submits workers as SLURM jobs, which share the study's database, and other commands."""
 
 import os
-import re
 import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
 from math import ceil
 from pathlib import Path
 from types import FrameType
@@ -21,7 +19,7 @@ from tuner.devices.found import AbsentDevices, nccl_variables
 from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_study
 from tuner.nodes.source import ask_slurm
-from tuner.probe import MINUTE_S, Device, DeviceSource, duration, number_of
+from tuner.probe import MINUTE_S, Device, DeviceSource, number_of
 from tuner.records.urls import check_guarded, database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
@@ -53,29 +51,16 @@ class RunInJob:
             signal.raise_signal(signal.SIGTERM)
 
         signal.signal(signal.SIGUSR2, end)
-        job = os.environ["SLURM_JOB_ID"]
-        with suppress(TunerError):  # a controller that is busy now ends no job
-            if waited_s := queue_s(ask_slurm("scontrol", "show", "job", job, "--oneliner")):
-                say(f"job {job} has waited {duration(waited_s)} in the queue, once for all its probes")
         sys.argv = ["tuner", *self.words]
         try:
             main()
         finally:
             if is_out_of_time and self.requeue:
+                job = os.environ["SLURM_JOB_ID"]
                 try:
                     ask_slurm("scontrol", "requeue", job)
                 except TunerError as error:  # the exit code of the command stays
                     say(f"job {job} is not requeued: {error}")
-
-
-def queue_s(described: str) -> float | None:
-    """Return the seconds that a job waited to start; None where the description by `scontrol` does not say so."""
-    matches = [re.search(rf"\b{name}=(\S+)", described) for name in ("SubmitTime", "StartTime")]
-    try:
-        submitted, started = (datetime.fromisoformat(match[1] if match else "") for match in matches)
-    except ValueError:  # also `Unknown`, as SLURM writes
-        return None
-    return (started - submitted).total_seconds()
 
 
 def submit_workers(

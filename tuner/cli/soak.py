@@ -12,7 +12,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own_study, open_console, print_written
+from tuner.cli.options import (
+    RUNS,
+    Devices,
+    Runs,
+    Storage,
+    Study,
+    need_own_study,
+    number_option,
+    open_console,
+    print_written,
+)
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_with, first_config, one_case, output_lines
 from tuner.errors import StoreError
@@ -26,18 +36,13 @@ from tuner.tools.soaking.whole_training import WholeTraining
 
 Minutes = Annotated[
     float,
-    typer.Option(min=0.01, max=60 * MOST_HOURS, help="The longest run of a config; it ends once enough is known."),
+    number_option("--minutes", 0.01, "The longest run of a config; it ends once all is known.", 60 * MOST_HOURS),
 ]
-
 TrainingHours = Annotated[
-    float | None,
-    typer.Option("--train-hours", min=0.001, max=MOST_HOURS, help="The length of the training; default: the study's."),
+    float | None, number_option("--train-hours", 0.001, "The length of the training; default: the study's.", MOST_HOURS)
 ]
 TrainingIterations = Annotated[
-    int | None,
-    typer.Option(
-        "--iterations", min=1, max=10**12, help="The length of the training in iterations, in place of hours."
-    ),
+    int | None, number_option("--iterations", 1, "The length of the training, in place of hours.", 10**12)
 ]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="NAME=VALUE, once per parameter; others are those of the best config.")

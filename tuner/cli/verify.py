@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import RUNS, Devices, Runs, Storage, Study, need_own_study, open_console
-from tuner.cli.race import OneCase
 from tuner.cli.status import open_reader
-from tuner.cli.work import EXIT_INTERRUPTED, at_work, one_case
+from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, one_case
 from tuner.errors import StoreError
 from tuner.export import no_best
 from tuner.probe import MonotonicClock
@@ -24,7 +23,7 @@ Minutes = Annotated[float, typer.Option(min=0.01, max=600.0, help="The time for 
 
 def verify(
     study: Study,
-    case: OneCase = None,
+    cases: Cases = None,
     at_least: AtLeast = 0.99,
     minutes: Minutes = 4.0,
     devices: Devices = None,
@@ -38,7 +37,7 @@ def verify(
     console = open_console()
     need_own_study(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)
-    chosen = one_case(bench, [case] if case else None, "a verification")
+    chosen = one_case(bench, cases, "a verification")
     url = database_url(storage, bench.folder)
     view = open_reader(url, bench.spec.name).case(chosen.name)
     if view is None:

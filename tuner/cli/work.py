@@ -107,11 +107,7 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
 
     Raises StudyError for a setting outside the space.
     """
-    pairs = [_setting(text, space) for text in settings]
-    wanted = dict(pairs)
-    names = [name for name, _ in pairs]
-    if twice := [name for name in wanted if names.count(name) > 1]:
-        raise StudyError(f"--set {twice[0]} is given more than once; name one value")
+    wanted = dict(_setting(text, space) for text in settings)
 
     def pick(parameter: Parameter) -> Value:
         """Return a parameter's value: that of the settings, or else of the config `first`, or else its first value."""

@@ -6,7 +6,7 @@ for already when a study opens does not count as busy, so later states are compa
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -194,26 +194,21 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
 
     Without cards the list is empty.
     """
-    pairs = zip(now, at_open, strict=True)
-    unsorted = [obstacle for card, before in pairs for obstacle in _obstacles_of_card(card, before)]
-    return sorted(unsorted, key=lambda obstacle: RULES.index(obstacle.rule))
-
-
-def _obstacles_of_card(card: Occupancy, before: Occupancy) -> Iterator[Obstacle]:
-    """Yield why one card is not free; the numbers are those of `obstacles`."""
-    name = card.device.label
-    pids_before = {occupant.pid for occupant in before.occupants}
-    tolerated_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
-    foreign = [user for user in card.occupants if user.pid not in pids_before or (user.mem_mib or 0.0) > tolerated_mib]
-    if foreign:  # 1
-        yield Obstacle("foreign process", f"{name} is used by {', '.join(map(occupant_text, foreign))}")
-    most_mib = min(before.mem_used_mib or 0.0, tolerated_mib) + SLACK_MIB
-    can_compare = None not in {before.mem_used_mib, card.device.mem_total_mib}
-    if can_compare and card.mem_used_mib is not None and card.mem_used_mib > most_mib:  # 2
-        used = f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
-        yield Obstacle("memory", f"{name} {used}")
-    if (card.util_pct or 0.0) > IDLE_UTIL_PCT:  # 3
-        yield Obstacle("utilisation", f"{name} is busy ({card.util_pct:.0f} %)")
+    found: list[Obstacle] = []
+    for card, before in zip(now, at_open, strict=True):
+        name, old_pids = card.device.label, {user.pid for user in before.occupants}
+        tolerated_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
+        foreign = [user for user in card.occupants if user.pid not in old_pids or (user.mem_mib or 0.0) > tolerated_mib]
+        if foreign:  # 1
+            found.append(Obstacle("foreign process", f"{name} is used by {', '.join(map(occupant_text, foreign))}"))
+        most_mib = min(before.mem_used_mib or 0.0, tolerated_mib) + SLACK_MIB
+        can_compare = None not in {before.mem_used_mib, card.device.mem_total_mib}
+        if can_compare and card.mem_used_mib is not None and card.mem_used_mib > most_mib:  # 2
+            used = f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
+            found.append(Obstacle("memory", f"{name} {used}"))
+        if (card.util_pct or 0.0) > IDLE_UTIL_PCT:  # 3
+            found.append(Obstacle("utilisation", f"{name} is busy ({card.util_pct:.0f} %)"))
+    return sorted(found, key=lambda obstacle: RULES.index(obstacle.rule))
 
 
 def has_leaked(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
@@ -251,35 +246,24 @@ def wait_until_idle(
         survivors: Names the processes of an earlier probe that are still alive; None without any.
     """
     end_s = clock.now() + limit_s
-    try:
-        while failure := _why_not_free(read, at_open, survivors()):
-            if interrupted():
-                return STOPPED
-            if clock.now() >= end_s:
-                return replace(failure, detail=f"{failure.detail}; waited {limit_s:g} s")
-            sleep(0.1)  # seconds
-    except DeviceLostError as error:
-        return unreadable(str(error))
-    return None
-
-
-def _why_not_free(
-    read: Callable[[], Sequence[Occupancy]], at_open: Sequence[Occupancy], survivors: str | None
-) -> Failure | None:
-    """Return why the devices are not free now; None if they are. Raises DeviceLostError.
-
-    `read` returns how the cards are used now, and `at_open` is how they were used when the study opened. `survivors`
-    names the processes of an earlier probe that are still alive.
-    """
-    own = [Obstacle("own process", f"{survivors} of an earlier probe cannot be killed")] if survivors else []
-    try:
-        found = [*own, *obstacles(read(), at_open)]
-    except DeviceLostError:
-        raise  # it does not help to wait
-    except DeviceError as error:
-        return unreadable(str(error))
-    detail = "; ".join(obstacle.text for obstacle in found)
-    return Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail) if found else None
+    while True:
+        own = [Obstacle("own process", f"{left} of an earlier probe cannot be killed")] if (left := survivors()) else []
+        try:
+            found = [*own, *obstacles(read(), at_open)]
+        except DeviceError as error:
+            failure = unreadable(str(error))
+            if isinstance(error, DeviceLostError):  # it does not help to wait
+                return failure
+        else:
+            if not found:
+                return None
+            detail = "; ".join(obstacle.text for obstacle in found)
+            failure = Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail)
+        if interrupted():
+            return STOPPED
+        if clock.now() >= end_s:
+            return replace(failure, detail=f"{failure.detail}; waited {limit_s:g} s")
+        sleep(0.1)  # seconds
 
 
 def occupant_text(occupant: Occupant) -> str:

@@ -90,6 +90,8 @@ class ProcessUsage(NamedTuple):
     created_s: float
     cpu_s: float
     """The time that the process and its ended children have used so far."""
+    local_rank: int | None = None
+    """The number that its launcher has given it by `LOCAL_RANK`, as torchrun does; None without one."""
 
 
 Times = Mapping[int, CpuTime]
@@ -97,7 +99,19 @@ Times = Mapping[int, CpuTime]
 
 
 def find_ranks(tree: Sequence[ProcessUsage], count: int) -> list[int]:
-    """Return the pids of the ranks, the oldest process first: the `count` processes that used the most CPU time."""
+    """Return the pids of the ranks, in their order.
+
+    A rank has a `LOCAL_RANK` that the process above it has not. Where their number is not `count`, the ranks are the
+    `count` processes that used the most CPU time, the oldest first.
+    """
+    numbers = {process.pid: process.local_rank for process in tree}
+    numbered = {
+        process.local_rank: process.pid
+        for process in tree
+        if process.local_rank is not None and process.local_rank != numbers.get(process.parent)
+    }
+    if len(numbered) == count:
+        return [pid for _, pid in sorted(numbered.items())]
     busiest = heapq.nlargest(count, tree, key=lambda process: process.cpu_s)
     return [process.pid for process in sorted(busiest, key=lambda process: (process.created_s, process.pid))]
 
@@ -356,7 +370,16 @@ def _usage(process: psutil.Process) -> ProcessUsage | None:
             parent=process.ppid(),
             created_s=process.create_time(),
             cpu_s=_cpu_time(process).total_s,
+            local_rank=_local_rank(process),
         )
+    return None
+
+
+def _local_rank(process: psutil.Process) -> int | None:
+    """Return the number of a rank on its machine, by the environment with which it was started; None without one."""
+    with suppress(psutil.Error):
+        number = process.environ().get("LOCAL_RANK", "")
+        return int(number) if number.isdecimal() else None
     return None
 
 

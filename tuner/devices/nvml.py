@@ -65,13 +65,10 @@ class GpmReader:
             return {}
         self._request.sample1, self._request.sample2 = older, newer
         self._nvml.nvmlGpmMetricsGet(self._request)
-        return dict(zip(self.METRICS, map(_value, self._request.metrics), strict=False))
-
-
-def _value(slot: Any) -> float | None:
-    """Return the value that NVML has put into the slot of a metric; None where it is unknown."""
-    is_known = slot.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(slot.value)
-    return slot.value if is_known else None
+        return {
+            field: slot.value if slot.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(slot.value) else None
+            for field, slot in zip(self.METRICS, self._request.metrics, strict=False)
+        }
 
 
 def _free(nvml: ModuleType, samples: list[Any]) -> None:
@@ -158,7 +155,8 @@ class NvmlSource:
         """
         self._gpm_interval = None
         for card in self._cards:
-            card.restart()
+            if card.gpm is not None:
+                card.gpm.restart()
 
     def sample(self, t_s: float) -> list[DeviceSample]:
         """Return a sample of every card, taken now. Raises the errors that the protocol `DeviceSource` names."""
@@ -185,12 +183,7 @@ class _Card:
             uuid=uuid,
             mem_total_mib=memory_mib or (memory and mib(memory.total)),
         )
-        self._gpm = self._ask(GpmReader, library) if self._ask(has_gpm, library) else None  # only newer cards have it
-
-    def restart(self) -> None:
-        """Begin a new interval of GPM."""
-        if self._gpm is not None:
-            self._gpm.restart()
+        self.gpm = self._ask(GpmReader, library) if self._ask(has_gpm, library) else None  # only newer cards have it
 
     def sample(self, t_s: float, position: int, *, reads_gpm: bool) -> DeviceSample:
         """Return a sample of the card, taken now; with the means of GPM where it `reads_gpm` and the card has GPM."""
@@ -199,7 +192,7 @@ class _Card:
         memory = self._ask(library.nvmlDeviceGetMemoryInfo)
         power_mw = self._ask(library.nvmlDeviceGetPowerUsage)
         energy_mj = self._ask(library.nvmlDeviceGetTotalEnergyConsumption)
-        gpm = self._nvml.ask(self._name, self._gpm.read) if self._gpm and reads_gpm else None
+        gpm = self._nvml.ask(self._name, self.gpm.read) if self.gpm and reads_gpm else None
         return DeviceSample(
             t_s=t_s,
             device=position,

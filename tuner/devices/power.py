@@ -76,22 +76,19 @@ class Rapl:
 
     def __init__(self, root: Path = Path("/")) -> None:
         """Find the counters. `root`: the folder in which `sys` lies."""
-        zones = [zone for zone in sorted((root / COUNTERS.lstrip("/")).glob("intel-rapl:*")) if _is_package(zone)]
-        self._counters = [_Counter(zone) for zone in zones]
+        self._counters: list[_Counter] = []
+        for zone in sorted((root / COUNTERS.lstrip("/")).glob("intel-rapl:*")):
+            # a whole package, rather than a part of one or the whole machine
+            with suppress(OSError):
+                is_top = re.fullmatch(r"intel-rapl:\d+", zone.name) is not None
+                if is_top and (zone / "name").read_text(encoding="ascii").startswith("package"):
+                    self._counters.append(_Counter(zone))
 
     def total_j(self) -> float | None:
         """Return the joules since this object was made; None where a counter cannot be read."""
         totals = [counter.total_uj() for counter in self._counters]
         known = [total for total in totals if total is not None]
         return sum(known) / 1e6 if known and len(known) == len(totals) else None
-
-
-def _is_package(zone: Path) -> bool:
-    """Return whether a zone is a whole package, rather than a part of one or the whole machine."""
-    with suppress(OSError):
-        is_top = re.fullmatch(r"intel-rapl:\d+", zone.name) is not None
-        return is_top and (zone / "name").read_text(encoding="ascii").startswith("package")
-    return False
 
 
 class _Counter:

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from tuner.count import Flag, as_parameter
 from tuner.drafting.command_lines import Setting
 from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanced, no_proposal, proposed, with_sizes
-from tuner.errors import StudyError
-from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_in
+from tuner.errors import StudyError, option
+from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, value_text, values_or_null_in
 from tuner.trainers.config_files import is_named, named_files
 
 
@@ -42,7 +42,7 @@ def searches(
         chosen = [_search_of(text, known) for text in asked]
         names = [search.parameter for search in chosen]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise StudyError(f"--search {twice[0]} is given more than once; write all its values in one option")
+            raise StudyError(f"{twice[0]} is searched more than once; list all its values together")
     elif ask:
         chosen = _chosen_by_person(known, say, ask, most)
     else:
@@ -60,7 +60,7 @@ def check_searches(asked: Sequence[str], known: Known) -> None:
         is_name = re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag)  # or FILE:KEYS, as train.yaml:train.batch_size
         has_no_values = equals and not values.strip(", ")
         if not is_name or has_no_values:
-            raise StudyError(f"--search {text}: write FLAG=8,16,32 or FLAG=8..1024")
+            raise StudyError(f"{text}: write FLAG=8,16,32 or FLAG=8..1024")
         if ":" in flag:
             _check_file(text, known.words)
         if values and ".." not in values:
@@ -76,10 +76,12 @@ def _check_file(text: str, words: Sequence[str]) -> None:
     file, _, keys = text.lstrip("-").partition("=")[0].partition(":")
     if not is_named(file, words):
         named = ", ".join(named_files(words)) or "no configuration file"
-        raise StudyError(f"--search {text}: the command does not name {file}; it names {named}")
-    values = values_in(Path(file))
+        raise StudyError(f"{text}: the command does not name {file}; it names {named}")
+    values = values_or_null_in(Path(file))
     if values and keys not in values:
-        raise StudyError(f"--search {text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
+        raise StudyError(f"{text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
+    if values and values[keys] is None:
+        raise StudyError(f"{text}: {file} sets {keys} to null; write the value there that your training uses")
 
 
 def _most_alike(name: str, names: Iterable[str]) -> str:
@@ -149,7 +151,7 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     if is_unknown and known.knows_all:
         names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
         read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
-        raise StudyError(f"--search {text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
+        raise StudyError(f"{text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
     return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 
@@ -169,7 +171,7 @@ def _with_usual_values(flag: str, setting: Setting | None, known: Known) -> Sear
         if search.parameter in names:
             return search
     if setting is None or not setting.value.isdecimal():
-        raise StudyError(f"--search {flag}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024")
+        raise StudyError(f"{flag}: the command has no number for it; write {flag}=8,16,32 or {flag}=8..1024")
     return with_sizes(Flag(names=(setting.full or setting.name,), value=setting.value), free=True)
 
 
@@ -194,12 +196,10 @@ def _doublings_between(flag: str, values: str) -> tuple[int, ...]:
     """Return the doublings between the bounds in a text such as `8..1024`. Raises StudyError for any other text."""
     bounds = re.fullmatch(r"([0-9]{1,15})\.\.([0-9]{1,15})", values)
     if not bounds:
-        raise StudyError(
-            f"--search {flag}={values}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2"
-        )
+        raise StudyError(f"{flag}={values}: both bounds of FLAG=8..1024 are whole numbers; or list values, as 0.1,0.2")
     first, last = int(bounds[1]), int(bounds[2])
     if not 0 < first < last:
-        raise StudyError(f"--search {flag}={values}: write the smaller bound first, and at least 1")
+        raise StudyError(f"{flag}={values}: write the smaller bound first, and at least 1")
     return doublings(first, last)
 
 
@@ -278,14 +278,15 @@ def search_lines(
         if search.computed:
             remark = "  (the total batch stays)"
         elif not search.varies and not free:
-            remark = "  (kept: others change what is learnt; --free-batch frees it)"
+            remark = f"  (kept: others change what is learnt; {option('free_batch')} frees it)"
         elif search.changes_learning:
             remark = "  (changes what is learnt)"
         largest_size = most(search)
         growth = f", then more while it pays (to {largest_size})" if largest_size else ""
         yield f"  {search}{growth}{remark}"
     if precision:
-        options = " ".join(f"--search {search}" for search in precision)
+        named = option("search")
+        options = " ".join(f"{named} {search}" for search in precision)
         yield f"  precision is kept, because it may change training results; to search it as well: {options}"
 
 

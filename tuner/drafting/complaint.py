@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from tuner import probe
 
 OTHER_WAYS = (
-    "name a --preset, let the command print lines such as `step 12`, or copy tuner/progress.py beside it and call "
-    "report()"
+    "give `tuner` a --preset, let the command print lines such as `step 12`, or copy tuner/progress.py beside it and "
+    "call report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
 _TERMINAL = re.compile(
@@ -65,7 +65,7 @@ def complaint(
     elif exit_code not in {None, 0}:
         failure = output.evidence.failure()
         is_missing = failure is not None and failure.kind is probe.FailureKind.MISSING_DEPENDENCY
-        remedy = "correct it, or name the Python that has it by --python" if is_missing else "correct it"
+        remedy = "correct it, or type the full path of the Python that has it" if is_missing else "correct it"
         why = f"the command failed after {took} with exit code {exit_code}: {output.cause}; {remedy}, then try again"
     elif output.crash:
         why = f"the command printed an error, and trained nothing in {took}: {output.crash}; correct it, then try again"
@@ -89,10 +89,10 @@ def _no_progress(output: Output, seconds: float, *, is_counting: bool) -> str:
         printed = f"the last lines: {last_lines}" if last_lines else "it printed nothing"
         more_s = 2 * 60 * max(1, round(seconds / 60))
         return (
-            f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun with "
-            f"--seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
+            f"the script made no optimizer step of torch in {took}; {printed}; if its start takes longer, rerun "
+            f"`tuner` with --seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
         )
-    remedies = f"give a longer start with --seconds 300, {OTHER_WAYS}"
+    remedies = f"give `tuner` a longer start with --seconds 300, {OTHER_WAYS}"
     if not last_lines:
         return f"the command printed nothing in {took}; {remedies}"
     count = probe.number_of(len(output.texts), "line")

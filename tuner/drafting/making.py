@@ -10,7 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 from tuner.count import ProcessCounts
-from tuner.devices.found import VISIBLE_CARDS, named_devices
+from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
 from tuner.drafting.asking import check_names, search_lines, searches, searches_with_placeholders
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
@@ -18,7 +18,7 @@ from tuner.drafting.run_flags import known_of, launch_shown_by, with_more_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, launch_text, study_text, with_asked
-from tuner.errors import StudyError
+from tuner.errors import DeviceError, StudyError, option
 from tuner.export import IGNORE_ALL, IGNORE_FILE, write_files
 from tuner.probe import duration, number_of
 from tuner.study import NAME, StudySpec, exposed, load, read_mapping, shell_join, value_text
@@ -52,10 +52,12 @@ class Wanted:
     def __post_init__(self) -> None:
         """Raises StudyError for an unknown preset, a name that no study can have, and two ways to name the space."""
         if self.launch and self.search:
-            raise StudyError("--launch and --search both name the space; write further parameters into the study file")
+            raise StudyError(
+                f"--launch and {option('search')} both name the space; write further parameters into the study file"
+            )
         if self.name is not None and not re.fullmatch(NAME, self.name):
             raise StudyError(
-                f"--name {self.name[:40]!r} names no study; use at most 100 letters, digits, dots, dashes, underscores"
+                f"{self.name[:40]!r} names no study; use at most 100 letters, digits, dots, dashes, underscores"
             )
         if self.preset is not None and self.preset not in PRESETS:
             raise StudyError(f"no preset is called {self.preset!r}; known: {', '.join(PRESETS)}")
@@ -85,7 +87,7 @@ class Wanted:
         if file.exists() and not self.force:
             origin = shell_join(command_of_file(file) or ())
             how = f"was made from another command, {origin[:200]}" if origin else "exists"
-            raise StudyError(f"{file} {how}; give --force to overwrite it, or another --name")
+            raise StudyError(f"{file} {how}; give {option('force')} to overwrite it, or another {option('name')}")
 
 
 def make_study(
@@ -122,7 +124,7 @@ def make_study(
     made_from = split_variables(tuple(command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
         _check_same_options(file, wanted)
-        say(f"{file} was made from this command, so it is used; --force replaces it")
+        say(f"{file} was made from this command, so it is used; {option('force')} replaces it")
         return _study_name(name, file)
     wanted.check_free(file)
     wanted = _with_typed_cards(wanted, typed)
@@ -131,7 +133,7 @@ def make_study(
     drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=placed)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
-        say(f"{folder} has trials of another {file}: they stay, and may count otherwise; --name begins anew")
+        say(f"{folder} has trials of another {file}: they stay, and may count otherwise; another name begins anew")
     if (program := Path(typed.words[0]).name) in ELSEWHERE:
         warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
     # the study file
@@ -174,7 +176,7 @@ def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
     devices = named_devices(cards, os.environ.get(VISIBLE_CARDS))
     if wanted.devices not in {None, devices}:
         raise StudyError(
-            f"the command has {VISIBLE_CARDS}={cards}, and --devices is {wanted.devices}; leave one of them out"
+            f"the command has {VISIBLE_CARDS}={cards}, and you ask for {wanted.devices}; leave one of them out"
         )
     return replace(wanted, devices=devices)
 
@@ -183,9 +185,13 @@ def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> No
     """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
     say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
     named_in_file = read_mapping(file).get("space", {})
-    for parameter, values in spec.space.items():
+    ranks = None  # unknown on another machine than that of the devices
+    with suppress(DeviceError):
+        ranks = spec.devices_of_trial(len(open_devices(spec.devices).devices))
+    for parameter, searched in spec.space.items():
+        values = searched.values if ranks is None else spec.possible(parameter, searched.values, ranks)
         if parameter not in named_in_file:
-            say(f"  {parameter}={','.join(map(value_text, values.values))}")
+            say(f"  {parameter}={','.join(map(value_text, values))}")
 
 
 def _check_same_options(file: Path, wanted: Wanted) -> None:
@@ -199,7 +205,7 @@ def _check_same_options(file: Path, wanted: Wanted) -> None:
     if wanted.devices and not _may_be_narrowed(wanted.devices, spec.devices):
         raise StudyError(
             f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
-            "devices to go on with the file, or give another --name, or --force to overwrite it"
+            f"devices to go on with the file, or give another {option('name')}, or {option('force')} to overwrite it"
         )
     asked, kept_parts = wanted.search or [], spec.trainer.options.get("keeps")
     is_as_asked = not asked or sorted(asked_of(file)) == sorted(asked)
@@ -211,7 +217,8 @@ def _check_same_options(file: Path, wanted: Wanted) -> None:
     keeps = f", and keeps {' and '.join(kept)}" if kept else ""
     raise StudyError(
         f"{file} was made from this command with other options for its space: it searches {searched[:200]}{keeps}; "
-        "leave these options out to go on with the file, or give another --name, or --force to overwrite it"
+        f"leave these options out to go on with the file, or give another {option('name')}, or {option('force')} to "
+        "overwrite it"
     )
 
 

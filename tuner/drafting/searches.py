@@ -12,6 +12,7 @@ from pathlib import PurePath
 
 from tuner.count import Flag, TrainingCounts, as_parameter
 from tuner.drafting.command_lines import Setting, settings
+from tuner.errors import option
 from tuner.study import Value, launches, value_text
 
 
@@ -446,7 +447,7 @@ def no_proposal(known: Known) -> str:
     named = ", ".join(f"{setting.name}={setting.value}" for setting in numbers) or "none"
     hint = (
         "no flag of the command is known to be worth a search; name at least one, such as "
-        f"--search {example} (numbers in the command: {named})"
+        f"{option('search')} {example} (numbers in the command: {named})"
     )
     endings = {".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".gin"}
     files = [setting.value for setting in typed if PurePath(setting.value).suffix in endings]
@@ -456,11 +457,11 @@ def no_proposal(known: Known) -> str:
 def no_variation(kept_flags: Sequence[SearchedFlag], known: Known) -> str:
     """Return why nothing can be searched, and what would change that; `kept_flags` would change what is learnt."""
     kept = " and ".join(search.flag for search in kept_flags)
-    free = "--free-batch lets it vary"
+    free = f"{option('free_batch')} lets it vary"
     if any(search.is_precision for search in proposed(known)) and not known.free_precision:
-        free += ", --free-precision lets the precision vary"
+        free += f", {option('free_precision')} lets the precision vary"
     data = "" if known.waits_for_data else "; no loader setting can gain more than 2 %"
     return (
         f"only {kept} could vary, and that changes what is learnt{data}; {free}, "
-        "and --search FLAG=VALUE,VALUE names other flags"
+        f"and {option('search')} FLAG=VALUE,VALUE names other flags"
     )

@@ -225,7 +225,7 @@ def first_run(
     spec = StudySpec.model_validate({"name": name, "trainer": drafted.trainer, "space": space})
     trainer, source, clock = CommandTrainer(spec.trainer), open_devices(drafted.devices), probe.MonotonicClock()
     if program := trainer.missing_program():
-        way = "activate the environment that has it, or name its Python by --python"
+        way = "activate the environment that has it, or type the full path of its Python"
         if program.endswith(".py"):
             way = f"write `python {program}` where Python starts it"
         raise TrainerError(f"no program {program} is found; {way}")

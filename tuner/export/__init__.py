@@ -20,7 +20,6 @@ from tuner.export.wording import (
     SPEEDS,
     at_its_end,
     beside_here,
-    code,
     fenced,
     figure,
     in_use,

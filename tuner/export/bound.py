@@ -14,16 +14,6 @@ class Bound(StrEnum):
     HOST = "launch- or host-bound"
     BALANCED = "balanced"
 
-    @property
-    def limit(self) -> str:
-        """What limits a case of this class, in a few words."""
-        words = {
-            Bound.MEMORY: "the memory's bandwidth",
-            Bound.COMPUTE: "the arithmetic of the cards",
-            Bound.HOST: "the host, which feeds the devices",
-        }
-        return words.get(self, "no part alone")
-
 
 # Where a class begins, in percent of what the card can do at most. The idea is that of the roofline model. Sources:
 # - S. Williams et al., "Roofline", CACM 52(4), 2009.

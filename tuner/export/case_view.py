@@ -172,17 +172,14 @@ class CaseView:
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
-    def comparable_pair(self, standing: Standing) -> "BesideBest | None":
-        """Return a config and the best, both as the plain command measured them, or both as sessions did.
+    def comparable_pair(self, standing: Standing, other: Standing | None = None) -> "BesideBest | None":
+        """Return a config and the best, or another one, as the plain command measured both, or as sessions did.
 
         The two ways may read differently, so a value of each cannot be compared. None where there is no such pair.
         """
-        return self._pair(standing, self.best) if self.best else None
-
-    def _pair(self, standing: Standing, best: Standing) -> "BesideBest | None":
-        """Return two configs, both measured in the same way; None where neither way has measured both."""
-        if standing.is_warm == best.is_warm:
-            return BesideBest(standing, best)
+        best = other or self.best
+        if best is None or standing.is_warm == best.is_warm:
+            return best and BesideBest(standing, best)
         # the plain command has measured only one of them; sessions may have measured both
         warm, warm_best = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
         return BesideBest(warm, warm_best) if warm and warm_best else None
@@ -261,7 +258,7 @@ class CaseView:
         """
         default = launched(self.default_for(standing.config))
         if measured := next((config for config in self.configs if config.config == default), None):
-            pair = self._pair(measured, standing)
+            pair = self.comparable_pair(measured, standing)
             if pair is None or unlike(measured.trials, standing.trials):
                 return None
             config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]

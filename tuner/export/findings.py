@@ -150,16 +150,9 @@ def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
         return f"; it is {name}"
     name += f", #{default.trial}"
     if row.gain is None:
-        return f"; {name}, has {with_error(default.value, default.error)}{_why_not_compared(default, best)}"
+        why = measured_otherwise(row) or "it cannot be compared with the best"
+        return f"; {name}, has {with_error(default.value, default.error)}; {why}"
     return _gain_over(name, row, row.gain)
-
-
-def _why_not_compared(default: ConfigRow, best: ConfigRow) -> str:
-    """Return why the gain of the best over the default is unknown, for the end of the default's value."""
-    if default.measured == best.measured:
-        return ", which cannot be compared with the best"
-    way = "in sessions" if default.measured == "warm" else "by the plain command"
-    return f" {way}, which has not measured the best"
 
 
 def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
@@ -169,19 +162,15 @@ def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
     """
     where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
     if row.objective in SPEEDS:
-        return "" if gain.times is None else f", {_times(gain)} {name}{where}"
+        over = " over a whole training" if gain.overall else ""
+        times = gain.times and with_error(gain.times, gain.error, 2)
+        return f", {times} times{over} {name}{where}" if times else ""
     points = gain.after - gain.before
     text = f", {abs(points):.1f} points {'above' if points >= 0 else 'below'} {name}"
     if times := row.times_default:
         whose = "its samples/s" if times == gain.times else "the samples/s of the default of the best's rung"
         text += f", at {times:.2f} times {whose}"
     return f"{text}{where}"
-
-
-def _times(gain: BestGain) -> str:
-    """Return how many times as fast the best is, with its error."""
-    over = " over a whole training" if gain.overall else ""
-    return f"{with_error(gain.times or 0.0, gain.error, 2)} times{over}"
 
 
 def _both(gain: BestGain) -> str:

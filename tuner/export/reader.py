@@ -22,7 +22,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
 from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
 from tuner.records.trial import FAIL, RUNNING, TrialRecord, is_whole, read, stored_facts
-from tuner.records.urls import DATABASE, checked_url, remedy, session_options, shown
+from tuner.records.urls import checked_url, remedy, session_options, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,10 +48,7 @@ def connect(url: str, *, filled_by: str = "tuner optimize") -> Engine:
     file = Path(engine.url.database or "")
     is_plain_file = engine.dialect.name == "sqlite" and not str(file).startswith("file:")  # `file:` begins a URI
     if is_plain_file and not file.exists():  # SQLite itself would create an empty one
-        in_runs = file.name == DATABASE  # then the folders beside its own are those of other studies
-        studies = sorted(path.parent.name for path in file.parent.parent.glob(f"*/{DATABASE}")) if in_runs else []
-        instead = f"; name one that is there: --study {' or '.join(studies)}" if studies else ""
-        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it{instead}")
+        raise StoreError(f"there is no study database {file} yet; `{filled_by}` creates it")
     with reading(engine) as connection:
         _check_tables(connection, filled_by)
     return engine
@@ -117,9 +114,6 @@ class StudyReader:
         self.study = study
         self._is_held = is_held
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.study!r})"
-
     @cached_property
     def cases(self) -> list[CaseView]:
         """The cases that have begun, in the order of their start. Raises EmptyStoreError if there is no such study.
@@ -130,7 +124,9 @@ class StudyReader:
             of_cases = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
             begun = connection.execute(of_cases.order_by(STUDIES.c.study_id)).all()
             if not begun:
-                raise self._missing_study(connection)
+                names = connection.scalars(select(STUDIES.c.study_name))
+                known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
+                raise EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
             ids = [row.study_id for row in begun]
             facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
             queries = schema.trial_queries(TRIALS.c.study_id.in_(ids), (schema.VALUES, schema.ATTRIBUTES))
@@ -201,12 +197,6 @@ class StudyReader:
             if trial.probe.total_batch is not None:
                 metrics |= {"total_batch": None}
         return Fields(tuple(parameters), tuple(metrics))
-
-    def _missing_study(self, connection: Connection) -> EmptyStoreError:
-        """Return the error about a study that the database does not hold."""
-        names = connection.scalars(select(STUDIES.c.study_name))
-        known = ", ".join(sorted({name.split("/", 1)[0] for name in names})) or "none"
-        return EmptyStoreError(f"{shown(self.engine.url)} has no study {self.study!r}; its studies are {known}")
 
     def _trial(
         self, case: str, record: CaseRecord, row: Row[Any], values: Rows, attributes: Rows

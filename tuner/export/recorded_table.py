@@ -320,7 +320,11 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
     result = ProbeResult(
         **{name: row[name] for name in (*_AMOUNTS, "started_at", "warm")}
         | {"trained_s": row["trained_s"] or row["window_s"]},  # the former is missing in older tables
-        config={name: _as_in_space(row[name], spec) for name, spec in space.items() if row[name] is not None},
+        config={  # with the values that the space has, such as 1 for 1.0
+            name: next((value for value in spec.values if value == row[name]), row[name])
+            for name, spec in space.items()
+            if row[name] is not None
+        },
         plan_digest="",
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
@@ -335,8 +339,3 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _tuples(part) for name, part in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _as_in_space(value: Value, spec: ParameterSpec) -> Value:
-    """Return the value of a column as the space has it, such as 1 for 1.0."""
-    return next((equal for equal in spec.values if equal == value), value)

@@ -72,19 +72,15 @@ def serve_forever(app: WSGIApplication, port: int) -> NoReturn:
     raise SystemExit
 
 
-class DashboardError(TunerError):
-    """The dashboard or the live page cannot be started: it is not installed, or its port is taken."""
-
-
 def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> NoReturn:
     """Never return: this process becomes a dashboard of the database at `url`, at http://127.0.0.1:`port`/.
 
     So no second process can be left behind. All checks have passed when `ready` runs.
-    Raises StoreError if the database cannot be read, and DashboardError if the dashboard cannot start.
+    Raises StoreError if the database cannot be read, and TunerError if the dashboard cannot start.
     """
     connect(url)
     if importlib.util.find_spec("optuna_dashboard") is None:
-        raise DashboardError(f"optuna-dashboard is not installed; {installs('dashboard')} installs it")
+        raise TunerError(f"optuna-dashboard is not installed; {installs('dashboard')} installs it")
     check_free(port)
     ready()
     sys.stdout.flush()
@@ -95,14 +91,14 @@ def serve(url: str, port: int, *, ready: Callable[[], None] = lambda: None) -> N
 
 
 def check_free(port: int) -> None:
-    """Raise DashboardError where a port cannot be listened on."""
+    """Raise TunerError where a port cannot be listened on."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: old connections do not count
         try:
             probe.bind((LOOPBACK, port))
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise DashboardError(f"tuner cannot listen on port {port}: {reason}; choose another with --port") from error
+            raise TunerError(f"tuner cannot listen on port {port}: {reason}; choose another with --port") from error
 
 
 if __name__ == "__main__":

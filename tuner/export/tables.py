@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader
 from tuner.export.wording import in_words
-from tuner.probe import METRICS, DeviceSummary
+from tuner.probe import METRICS
 from tuner.records.trial import OK, TrialRecord, pooled
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
@@ -99,7 +98,11 @@ def best_row(case: CaseView, best: Standing) -> Row:
     probe = trial.probe
     return {
         **trial_row(case, trial),
-        **_device_columns(trial.devices),
+        **{
+            f"{column}{rank}": rounded(column, getattr(device, field))
+            for rank, device in enumerate(trial.devices)
+            for column, field in _OF_DEVICE.items()
+        },
         **{name: getattr(probe, name) for name in ("agent_config", "base_agent")},
         "status": OK,
         "variant": trial.config.get(VARIANT),
@@ -151,15 +154,6 @@ def _beside_default(case: CaseView, standing: Standing) -> Row:
     }
 
 
-def _device_columns(devices: Sequence[DeviceSummary]) -> Row:
-    """Return the cells that repeat for each device."""
-    return {
-        f"{column}{rank}": rounded(column, getattr(device, field))
-        for rank, device in enumerate(devices)
-        for column, field in _OF_DEVICE.items()
-    }
-
-
 def _utc(moment: datetime | None) -> str | None:
     """Return a moment in UTC as text, to the second."""
     return moment and f"{moment.isoformat(timespec='seconds')}Z"
@@ -202,14 +196,11 @@ def _best_columns(study: StudyReader) -> list[str]:
 
 
 def _measurements(study: StudyReader) -> list[str]:
-    """Return the measurements of a study, the most important first: metrics whose constraints have barred a config."""
+    """Return the measurements of a study, the most important first."""
     metrics = study.fields.metrics
-    # why a trial is not eligible is a text with the metrics of the constraints that it breaks
-    words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
-    barring = [name for name in metrics if name in words_of_reasons]
     important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
     available = {"measured_on", *metrics}
-    ordered = [*barring, *(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
+    ordered = [*(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
     return list(dict.fromkeys(ordered))
 
 

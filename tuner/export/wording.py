@@ -28,22 +28,10 @@ def markdown(text: str) -> str:
     return re.sub(r"[\\`<>\[\]|]", lambda match: entities.get(match[0], f"\\{match[0]}"), printable(line))
 
 
-def code(text: str) -> str:
-    """Return a text as a span of code in Markdown, whatever backticks it has."""
-    line = printable(" ".join(text.splitlines()))
-    fence = "`" * (_longest_backticks(line) + 1)
-    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
-
-
 def fenced(text: str) -> str:
     """Return a text as a block of code in Markdown, whose fence is longer than any run of backticks in it."""
-    fence = "`" * max(3, _longest_backticks(text) + 1)
+    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
     return f"{fence}\n{printable(text)}\n{fence}"
-
-
-def _longest_backticks(text: str) -> int:
-    """Return the length of the longest run of backticks in a text."""
-    return max(map(len, re.findall("`+", text)), default=0)
 
 
 EXHAUSTED = "no further probe pays"

@@ -92,17 +92,11 @@ def _temporary_beside(path: Path, content: bytes) -> Iterator[Path]:
 @contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
     """Turn an error of the file system inside this context into OutputError, which says what to do."""
-    remedies = {
-        errno.ENOSPC: "free some disk space",
-        errno.EDQUOT: "free some of your disk quota",
-        errno.EACCES: "make the folder writable",
-        errno.EPERM: "make the folder writable",
-        errno.EROFS: "choose a folder on a writable file system",
-    }
     try:
         yield
     except OSError as error:
-        remedy = remedies.get(error.errno or 0, "choose another folder")
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        remedy = "free some disk space" if is_full else "choose another folder"
         raise OutputError(
             f"cannot write {path}: {error.strerror}; {remedy}, then run the command again; earlier files are unchanged"
         ) from error

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import cache
 from typing import Any
 
 from tuner import probe
@@ -103,19 +102,13 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
     source = open_devices(spec.devices, memory_mib=spec.environment.memory_mib)
     cards = Cards(source.devices)
 
-    @cache
-    def first_devices(count: int) -> probe.DeviceSource:
-        """Return the first `count` devices, opened. A plan may use fewer than the node has."""
-        if count == len(source.devices):
-            return source
-        return part_of(source, range(count), memory_mib=spec.environment.memory_mib)
-
     say("devices", host=socket.gethostname(), label=source.label, devices=[asdict(device) for device in source.devices])
     while not mailbox.is_gone.is_set():
         try:
             match mailbox.next(BEAT_S):
                 case Part() as part:
-                    devices = first_devices(len(part.plan.slot.local_devices))
+                    first = range(len(part.plan.slot.local_devices))  # a plan may use fewer than the node has
+                    devices = part_of(source, first, memory_mib=spec.environment.memory_mib)
                     plan = part_of_plan(part, opening.number, devices.devices, launch_variables(spec, devices))
                     process = run_part(plan, devices, mailbox, clock)
                 case Word.LOOK:

@@ -287,5 +287,6 @@ def _protected(plan: ProbePlan) -> Protection | None:
     with suppress(OSError):
         if plan.protects_files:
             keeping = Keeping(has_views=False, ended_within_s=ENDED_WITHIN_S)
-            return protected(folders_of(plan.command(os.environ), plan.cwd), plan.slot.out_dir, keeping)
+            folders = folders_of(plan.command(os.environ), plan.cwd, plan.slot.out_dir)
+            return protected(folders, plan.slot.out_dir, keeping)
     return None

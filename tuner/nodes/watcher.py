@@ -65,7 +65,6 @@ class Connection(Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a line; nothing happens if nobody reads it."""
-        ...
 
     def hang_up(self) -> None:
         """Let the watcher end everything on its node."""

@@ -6,14 +6,14 @@ one for the training and one for an evaluation: then only the bar that trains co
 
 import math
 import re
-from typing import NamedTuple
 
 MOST_ITERATIONS = 2**31 - 1
 """The largest iteration that is accepted. Databases store an iteration as a step of 32 bits."""
 MOST = 2**53
 """The largest other number that is accepted. Up to this number, a float represents every whole number exactly."""
 
-_END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
+END = re.compile(r"\s*(?:/|\bof\b)\s*(?P<end>\d[\d,_]*(?:\.\d+)?[kKMGB]?)(?![\d.])")
+"""Matches what follows a count that is printed with its end, as in `12/100`."""
 _NUMERAL = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?(?:[kKmMgGbBtT](?![A-Za-z]))?")
 _GROUPED = re.compile(r"\d{1,3}(?:[,_\s]\d{3})+")
 _POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
@@ -40,36 +40,21 @@ def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | 
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
+    if isinstance(value, str):
+        text = value.strip()
+        power = _POWERS.get(text[-1:], "")
+        digits = text[:-1] if power else text
+        value = _GROUPED.sub(lambda match: re.sub(r"[,_\s]", "", match[0]), digits) + power
     try:
-        result = _parsed(value.strip()) if isinstance(value, str) else float(value)
+        result = float(value)
     except (ValueError, OverflowError):
         return None
     return result if math.isfinite(result) and least <= result <= most else None
 
 
-def _parsed(text: str) -> float:
-    """Return a number without its groups of digits and its letter for a power. Raises ValueError."""
-    power = _POWERS.get(text[-1:], "")
-    digits = text[:-1] if power else text
-    return float(_GROUPED.sub(lambda match: re.sub(r"[,_\s]", "", match[0]), digits) + power)
-
-
-def printed_end(line: str, at: int) -> float | None:
-    """Return the end of a count that a line prints at `at`, right after the count: 100 in `12/100`; None without it."""
-    match = _END.match(line, at)
-    return None if match is None else number(match["end"])
-
-
 def is_rounded(text: str) -> bool:
     """Return whether a count is printed with so few digits that it may stand still for many steps: `1K` or `1.2M`."""
     return text[-1:] in _POWERS and sum(map(str.isdecimal, text)) < 3
-
-
-class _Bar(NamedTuple):
-    """A line of a progress bar: `printed` steps are done, and it ends at `end`."""
-
-    end: float
-    printed: float
 
 
 class EpochCounter:
@@ -108,8 +93,8 @@ class EpochCounter:
         """The last count of this epoch, as it is printed; None where it is not."""
         self._epoch: float | None = None
         """The number of this epoch, as it is printed; None where it is not."""
-        self._other_bar: _Bar | None = None
-        """Another bar, whose line came last; None after a line of the bar that counts."""
+        self._other_bar: tuple[float, float] | None = None
+        """The end and the count of another bar, whose line came last; None after a line of the bar that counts."""
 
     def __call__(self, printed: float, *, epoch: float | None = None, end: float | None = None) -> float | None:
         """Return the count over all epochs; None for a line of another bar, and for a late line of the epoch before.
@@ -147,15 +132,15 @@ class EpochCounter:
         if end is None or self._end is None or end == self._end:
             self._other_bar = None
             return True
-        line_before, self._other_bar = self._other_bar, _Bar(end=end, printed=printed)
-        if line_before is None or line_before.end != end or printed <= line_before.printed:
-            return False
-        has_moved = self._largest_step > 0.0
-        if has_moved and not self._is_complete:  # the bar that counts goes on
+        end_before, printed_before = self._other_bar or (None, 0.0)
+        self._other_bar = end, printed
+        if end_before != end or printed <= printed_before:
             return False
         if self._is_complete:
             self.doubt = self.doubt or f"bars of {self._end:.0f} and {end:.0f} steps, and none says it trains"
             self._begin_epoch(printed)
+        elif self._largest_step > 0.0:  # the bar that counts goes on
+            return False
         self._first = self._last = printed
         self._end = end
         return True
@@ -163,7 +148,7 @@ class EpochCounter:
     def _begin_epoch(self, printed: float) -> None:
         """Keep the length of the epoch that is over, and begin the next one with its first count."""
         one_more = self._largest_step if self._first == 0 else 0.0  # counted from 0, the last step of ten is 9
-        self.epoch_lengths.append(self._last + one_more if self._end is None else max(self._last, self._end))
+        self.epoch_lengths.append(max(self._last, self._end or self._last + one_more))
         self._last, self._last_epochs_largest_step, self._largest_step = printed, self._largest_step, 0.0
 
     def _starts_again(self, printed: float, epoch: float | None) -> bool:

@@ -4,6 +4,7 @@ A clue is a line that says something about a failure. When a process ends, other
 too: the first exception is the cause of a crash, and these are its consequences. Rules are those of `failures.toml`.
 """
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,11 +61,6 @@ class _Stream:
     cause: Clue | None = None
     """The last exception that no end of another process has caused."""
 
-    def begin(self) -> None:
-        """Begin a traceback. It belongs to the chain of the last one if a line has linked them."""
-        self.is_consequence = self.is_consequence and self.is_linked
-        self.is_open, self.is_linked, self.raised_at, self.expects_statement = True, False, "", False
-
     def note_frame(self, text: str) -> None:
         """Remember where the innermost frame stands, and its statement, which follows on the next line."""
         if frame := _FRAME.match(text):
@@ -99,7 +95,7 @@ class RootCauses:
         """A writer, by its prefix or rank → the key of the stream whose traceback it has written last."""
         self._named_children: dict[str, str] = {}
         """A writer → the child process that its line, such as `Process SpawnProcess-1:`, has named."""
-        self._consequence: Clue | None = None
+        self.consequence: Clue | None = None
         """The last exception that followed from the end of another process."""
 
     def feed(self, text: str, t_s: float = 0.0, rank: int | None = None) -> None:
@@ -119,7 +115,8 @@ class RootCauses:
             if not (stream and stream.is_linked):  # perhaps of a child process that shares the writer's prefix
                 self._current_keys[writer] = writer + self._named_children.pop(writer, "")
                 stream = self._stream(self._current_keys[writer])
-            stream.begin()
+            stream.is_consequence = stream.is_consequence and stream.is_linked  # then it goes on with the last chain
+            stream.is_open, stream.is_linked, stream.raised_at, stream.expects_statement = True, False, "", False
             stream.note_frame(line)
         elif stream and is_in_traceback and not self._RAISED.match(line):
             stream.note_frame(line)
@@ -135,8 +132,8 @@ class RootCauses:
         for stream in self._streams.values():
             if stream.cause and stream.cause.t_s < before_s:
                 stream.cause = None
-        if self._consequence and self._consequence.t_s < before_s:
-            self._consequence = None
+        if self.consequence and self.consequence.t_s < before_s:
+            self.consequence = None
 
     @property
     def root_cause(self) -> Clue | None:
@@ -152,11 +149,6 @@ class RootCauses:
             if earliest is None or earliest.t_s - cause.t_s <= self.SURVIVED_S:
                 earliest = cause
         return earliest
-
-    @property
-    def best_known(self) -> Clue | None:
-        """The root cause, or else the last exception that followed from the end of another process."""
-        return self.root_cause or self._consequence
 
     def _stream(self, key: str) -> _Stream:
         """Return the stream of a writer; `key` is its prefix or rank, and the child process that it has named."""
@@ -175,7 +167,7 @@ class RootCauses:
         is_of_nccl = any(rule.pattern.search(line) for rule in FailureKind.NCCL.rules)
         if stream.is_consequence or self._FOLLOWS.search(line) or is_of_nccl:
             stream.is_consequence = True  # and so are further exceptions of its chain
-            self._consequence = exception
+            self.consequence = exception
         else:
             stream.cause = exception
 
@@ -194,11 +186,11 @@ def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
         causes: The exceptions in the output.
         lines: The last lines of the output.
     """
-    best = causes.best_known
-    if best is None or "ChildFailedError" in best.text:
-        before = list(takewhile(lambda line: not _TORCHRUN_ENDS.search(line), lines))
-        if before and (best is None or len(before) < len(lines)):
-            return quoted(before[-1].strip())
+    best = causes.root_cause or causes.consequence
+    before = list(takewhile(lambda line: not _TORCHRUN_ENDS.search(line), lines))
+    torchrun_speaks = best is None or ("ChildFailedError" in best.text and len(before) < len(lines))
+    if before and torchrun_speaks:
+        return quoted(before[-1].strip())
     if best:
         return quoted(best.text)
     return quoted(lines[-1].strip()) if lines else NO_OUTPUT
@@ -311,36 +303,30 @@ class Evidence:
 
     def _printed_failure(self) -> Failure | None:
         """Return the failure of the first rule that matched lines other than consequences; None without such a rule."""
+        cause_s = self.cause.t_s if self.cause else math.inf
         for kind, rule in RULES:
-            if (clues := self._clues.get(rule.name)) and not self._is_consequence(kind, rule.name, clues):
-                lines = [clue.text for clue in clues]
-                # a line that says how much memory was requested tells most
-                detail = next((line for line in lines if _overshoot_mib(line) is not None), lines[0])
-                return Failure(
-                    kind=kind,
-                    rule=rule.name,
-                    detail=quoted(detail.strip()),
-                    rank=self._rank(clues),
-                    overshoot_mib=_overshoot_mib(detail) if kind is FailureKind.GPU_OOM else None,
-                )
+            if not (clues := self._clues.get(rule.name)):
+                continue
+            # when a rank ends for whatever reason, collectives break, and a launcher kills the ranks that are left; but
+            # a rank that was killed before the exception, and named a moment after it, is itself the cause
+            was_killed_later = rule.name == KILLED and cause_s < clues[0].t_s - self.KILL_SEEN_S
+            if was_killed_later or (kind is FailureKind.NCCL and self.cause):
+                continue
+            lines = [clue.text for clue in clues]
+            # a line that says how much memory was requested tells most
+            detail = next((line for line in lines if _overshoot_mib(line) is not None), lines[0])
+            return Failure(
+                kind=kind,
+                rule=rule.name,
+                detail=quoted(detail.strip()),
+                rank=self._rank(clues),
+                overshoot_mib=_overshoot_mib(detail) if kind is FailureKind.GPU_OOM else None,
+            )
         return None
-
-    def _is_consequence(self, kind: FailureKind, rule: str, clues: Sequence[Clue]) -> bool:
-        """Return whether an exception of another process has led to the lines that a rule has matched.
-
-        A collective breaks when a rank ends for whatever reason, and a launcher kills the ranks that are left.
-        """
-        cause = self.cause
-        if cause is None:
-            return False
-        # a rank that was killed before the exception, and named a moment after it, is itself the cause
-        was_killed_later = rule == KILLED and cause.t_s < clues[0].t_s - self.KILL_SEEN_S
-        return kind is FailureKind.NCCL or was_killed_later
 
     def _add(self, rule: str, clue: Clue) -> None:
         """Keep a line that a rule has matched, up to 20 for each rule."""
-        clues = self._clues.setdefault(rule, [])
-        if len(clues) < 20:
+        if len(clues := self._clues.setdefault(rule, [])) < 20:
             clues.append(clue)
 
     def _all_clues(self) -> Iterator[Clue]:
@@ -387,11 +373,7 @@ def _overshoot_mib(line: str) -> float | None:
     if match := re.search(r"Failed to allocate ([0-9]{1,18}) bytes", line):
         return int(match[1]) / BYTES_PER_MIB
     if match := _REQUEST.search(line):
-        size, unit, free, free_unit = match.groups()
-        return max(0.0, _size_mib(size, unit) - _size_mib(free or "0", free_unit))
+        size, unit, free, free_unit = match.groups("0")
+        in_mib = {"GiB": MIB_PER_GIB}
+        return max(0.0, float(size) * in_mib.get(unit, 1) - float(free) * in_mib.get(free_unit, 1))
     return None
-
-
-def _size_mib(number: str, unit: str | None) -> float:
-    """Return a size in MiB; `unit` is the unit of `number`, GiB or MiB."""
-    return float(number) * (MIB_PER_GIB if unit == "GiB" else 1)

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +20,7 @@ from tuner.probe.protocols import Clock, OutputLine
 from tuner.probe.units import BYTES_PER_MIB
 from tuner.study import open_anew, open_regular, without_keys
 
-_REMEDY = (
-    "check what stands in its way, and the free space, or choose another --runs folder; then run the command again"
-)
+_REMEDY = "check what stands in its way, and the free space, or choose another folder for the runs; then start again"
 
 
 @contextmanager
@@ -32,27 +31,21 @@ def reserved_out_dir(wanted: Path) -> Iterator[Path]:
     number once, so an existing folder belongs to another database. The folder is made in one step, so two tuners never
     get the same folder, even on two machines that share the disk. Raises OutputError when the folder cannot be made.
     """
-    folder = _make_folder(wanted)
+    folder = wanted
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
+        for number in count(2):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)  # what a trainer writes there may quote a key
+                break
+            folder = wanted.with_name(f"{wanted.name}-{number}")
+    except OSError as error:
+        raise OutputError(f"{error.filename} cannot be made: {error.strerror}; {_REMEDY}") from error
     try:
         yield folder
     finally:
         with suppress(OSError):
             folder.rmdir()
-
-
-def _make_folder(wanted: Path) -> Path:
-    """Make the folder `wanted`, or else the first of `wanted-2`, `wanted-3`, … that does not exist, and return it."""
-    folder, number = wanted, 1
-    try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)  # outside the loop: a broken link raises FileExistsError, too
-        while True:
-            with suppress(FileExistsError):
-                folder.mkdir(mode=0o700)  # what a trainer writes there may quote a key
-                return folder
-            number += 1
-            folder = wanted.with_name(f"{wanted.name}-{number}")
-    except OSError as error:
-        raise OutputError(f"{error.filename} cannot be made: {error.strerror}; {_REMEDY}") from error
 
 
 def folder_of(study: Path, out_dir: str | None) -> Path | None:
@@ -260,11 +253,11 @@ class Log:
 
     def __init__(self, path: Path, room_bytes: int = USUAL_BOUNDS.log_bytes) -> None:
         """Open the file. Raises OutputError when it cannot be opened."""
+        self._path, self._room_bytes = path, room_bytes
         try:
             self._file = open_anew(path)
         except OSError as error:
             raise unwritable(path, error) from error
-        self._path, self._room_bytes = path, room_bytes
         self._error: OSError | None = None
         """The first error."""
 
@@ -291,10 +284,8 @@ class Log:
     def close(self) -> None:
         """Close the file. Harmless to repeat."""
         self._room_bytes = 0
-        try:
+        with suppress(OSError):
             self._file.close()
-        except OSError as error:
-            self._error = error
 
 
 class _LineQueue:
@@ -333,16 +324,7 @@ class _LineQueue:
 class Console:
     """Reads a pipe in a thread of its own until the pipe ends, and then closes it."""
 
-    def __init__(
-        self,
-        pipe: int,
-        log: Log,
-        clock: Clock,
-        origin_s: float,
-        *,
-        bounds: Bounds = USUAL_BOUNDS,
-        mask: Mask = NO_MASK,
-    ) -> None:
+    def __init__(self, pipe: int, log: Log, clock: Clock, origin_s: float, *, bounds: Bounds, mask: Mask) -> None:
         """Begin to read a pipe.
 
         Args:
@@ -353,14 +335,11 @@ class Console:
             bounds: How much may wait, and how long the end may take.
             mask: Hides values in the lines and in the log.
         """
-        self._pipe = pipe
-        self._clock = clock
-        self._origin_s = origin_s
+        self._clock, self._origin_s = clock, origin_s
         self._queue = _LineQueue(bounds.waiting_bytes)
         self._log = log
-        self._bounds = bounds
-        self._mask = mask
-        self._thread = threading.Thread(target=self._read, name="console", daemon=True)
+        self._close_s = bounds.close_s
+        self._thread = threading.Thread(target=self._read, args=(pipe, mask), name="console", daemon=True)
         self._thread.start()
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
@@ -375,16 +354,16 @@ class Console:
     def close(self) -> None:
         """Wait for the end of the pipe, at most `Bounds.close_s` seconds; call this once every writer is gone."""
         self._queue.remove_limit()  # no more than a pipe's content is left, and the last lines name the failure
-        self._thread.join(self._bounds.close_s)
+        self._thread.join(self._close_s)
 
-    def _read(self) -> None:
+    def _read(self, pipe: int, mask: Mask) -> None:
         """Read the pipe to its end, and close it."""
-        splitter = LineSplitter(self._mask)
-        while chunk := os.read(self._pipe, 1 << 16):  # the usual size of a pipe (pipe(7))
+        splitter = LineSplitter(mask)
+        while chunk := os.read(pipe, 1 << 16):  # the usual size of a pipe (pipe(7))
             self._hand_on(splitter.feed(chunk))
         self._hand_on(splitter.close())
         self._log.close()
-        os.close(self._pipe)
+        os.close(pipe)
 
     def _hand_on(self, texts: list[str]) -> None:
         """Write lines to the log, and put them into the queue, where `lines` finds them."""

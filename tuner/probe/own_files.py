@@ -25,6 +25,8 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
 
+import psutil
+
 from tuner.probe import private_view
 from tuner.probe.units import BYTES_PER_MIB
 
@@ -78,7 +80,7 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
         out_dir: The folder of the probe.
         keeping: How files are kept; None for the means of this machine.
     """
-    keeping, folders = keeping or Keeping(), _not_inside(folders, out_dir)
+    keeping = keeping or Keeping()
     if not folders:
         return None
     try:
@@ -92,11 +94,6 @@ def warning(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = No
         f"no private view of {folders[0]} can be had here, so its files are copied before each probe and put back; "
         f"new files of a probe stay{unprotected}"
     )
-
-
-def _not_inside(folders: Sequence[Path], out_dir: Path) -> list[Path]:
-    """Return the folders that need protection: a probe may write into its own folder, and into all below it."""
-    return [folder for folder in folders if not folder.is_relative_to(out_dir.resolve())]
 
 
 class View:
@@ -118,14 +115,13 @@ class View:
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
         self._folders = folders
-        apart = [path for path in (out_dir.resolve(), *_mounts()) if path not in folders]
-        self._shown = [path for path in apart if any(path.is_relative_to(folder) for folder in folders)]
-        self._store = Store(parent, folders)
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
+        mounted = {Path(partition.mountpoint) for partition in psutil.disk_partitions(all=True)}
+        apart = {out_dir.resolve(), *mounted} - {*folders}
+        shown = [path for path in apart if any(path.is_relative_to(folder) for folder in folders)]
+        shown.sort(key=lambda path: len(path.parts))  # the innermost last
+        self._store = Store(parent)
+        self.prefix = _view_starter(self._store.path, folders, shown)
         """The words that go before a command's own words, so that the command starts in the view."""
-        return _view_starter(_layers(self._store.path, self._folders), self._shown)
 
     def close(self) -> None:
         """Remove all files that the command has written, except new files in caches. Harmless to repeat."""
@@ -154,7 +150,7 @@ class Copies:
             for number, (path, status) in enumerate(files.items()):
                 if path not in left_out:
                     with suppress(FileNotFoundError):  # another program may have taken it away
-                        _copy(path, self._store.path / f"{number}")
+                        shutil.copy2(path, self._store.path / f"{number}")
                         index[str(path)] = [number, *_state(status)]
             (self._store.path / "index").write_text(json.dumps(index))  # last: without it the copies are not complete
             self._date_index()
@@ -199,10 +195,9 @@ def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = 
 
     `out_dir` is the folder of the probe, which it may write into.
     """
-    keeping, folders = keeping or Keeping(), _not_inside(folders, out_dir)
     for way in (View, Copies) if folders else ():
         with suppress(OSError):
-            return way(folders, out_dir, keeping)
+            return way(folders, out_dir, keeping or Keeping())
     return None
 
 
@@ -268,18 +263,8 @@ def _state(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _copy(path: Path, copy: Path) -> None:
-    """Copy a file, at no cost where the file system can share its blocks (ioctl_ficlone(2))."""
-    with path.open("rb") as source, copy.open("wb") as target:
-        try:
-            fcntl.ioctl(target.fileno(), 0x40049409, source.fileno())  # FICLONE (linux/fs.h)
-        except OSError:
-            shutil.copyfileobj(source, target, 1 << 20)
-    shutil.copystat(path, copy)
-
-
-def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
-    """Return the folders into which a command may write.
+def folders_of(command: Sequence[str], cwd: Path, out_dir: Path) -> list[Path]:
+    """Return the folders into which a command may write, beside the folder of its probe, `out_dir`.
 
     These are its working folder, the folders that its flags name, and the folders to which links there lead; at most 16
     of them. Empty if the working folder does not exist, because then the command cannot start.
@@ -291,7 +276,7 @@ def folders_of(command: Sequence[str], cwd: Path) -> list[Path]:
     folders = dict.fromkeys((*direct, *linked))  # each once, in this order
     writable = [path for path in folders if not _is_shared(path) and os.access(path, os.W_OK)]
     outermost = [path for path in writable if not any(path != top and path.is_relative_to(top) for top in writable)]
-    return outermost[:16]  # chosen
+    return [path for path in outermost if not path.is_relative_to(out_dir.resolve())][:16]  # chosen
 
 
 def _is_shared(folder: Path) -> bool:
@@ -332,24 +317,18 @@ def _entries(folder: Path) -> Iterator[Path]:
     return islice(chain(folder.glob("*"), folder.glob("*/*")), 10_000)
 
 
-def _mounts() -> list[Path]:
-    """Return the folders at which file systems are mounted (proc(5), /proc/PID/mountinfo), the innermost last."""
-    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    # `\040` stands for a space
-    places = {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4]) for line in lines}
-    return sorted(map(Path, places), key=lambda path: len(path.parts))
+def _view_starter(store: Path, folders: Sequence[Path], shown: Sequence[Path]) -> tuple[str, ...]:
+    """Make the layers of a view in a store, and return the words that go before a command that starts in the view.
 
-
-def _layers(store: Path, folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Return folder → two folders in a store: `upper` gets what is written in the view, and the kernel needs `work`."""
-    return {
-        str(folder): [str(store / f"{number}" / name) for name in ("upper", "work")]
-        for number, folder in enumerate(folders)
-    }
-
-
-def _view_starter(layers: Mapping[str, Sequence[str]], shown: Sequence[Path]) -> tuple[str, ...]:
-    """Return the words that go before a command, so that it starts in a view; `private_view` explains the arguments."""
+    Of the two folders of a layer, `upper` gets what is written in the view, and the kernel needs `work`.
+    `private_view` explains what `folders` and `shown` are.
+    """
+    layers: dict[str, list[str]] = {}
+    for number, folder in enumerate(folders):
+        layer = [store / f"{number}" / name for name in ("upper", "work")]
+        for path in layer:
+            path.mkdir(parents=True)
+        layers[str(folder)] = list(map(str, layer))
     view = json.dumps({"layers": layers, "shown": list(map(str, shown))})
     return (sys.executable, "-I", "-S", private_view.__file__, view)
 
@@ -368,10 +347,9 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
         if any((status.st_uid, status.st_gid) != (keeping.user, keeping.group) for status in files):
             return None
     for parent in parents:
-        store = Store(parent, folders)
+        store = Store(parent)
         try:
-            starter = _view_starter(_layers(store.path, folders), ())
-            trial = subprocess.run([*starter, "true"], capture_output=True, check=False)
+            trial = subprocess.run([*_view_starter(store.path, folders, ()), "true"], capture_output=True, check=False)
         finally:
             store.close()
         if trial.returncode == 0:
@@ -382,15 +360,13 @@ def _parent_of_view(folders: tuple[Path, ...], keeping: Keeping) -> Path | None:
 class Store:
     """A temporary folder for layers or copies, which its process locks. Without a lock, it is of a killed tuner."""
 
-    def __init__(self, parent: Path, folders: Sequence[Path] = ()) -> None:
-        """Make a store below `parent`, with the layers for a view of `folders`. Raises OSError."""
+    def __init__(self, parent: Path) -> None:
+        """Make a store below `parent`. Raises OSError."""
         new = Path(tempfile.mkdtemp(prefix="tuner-new-", dir=parent))
         self._handle: int | None = os.open(new, os.O_RDONLY)
         fcntl.flock(self._handle, fcntl.LOCK_EX)  # the kernel frees it when the process ends in any way
         # named as a store only now: `clean_up` of another process removes stores without a lock
         self.path = new.rename(new.with_name(f"{_PREFIX}{os.getpid()}{new.name.removeprefix('tuner-new')}"))
-        for path in (path for paths in _layers(self.path, folders).values() for path in paths):
-            Path(path).mkdir(parents=True)
 
     def close(self) -> None:
         """Remove the store, as far as that is possible. Harmless to repeat."""

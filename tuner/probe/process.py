@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+
+import psutil
 
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
@@ -37,33 +38,14 @@ def end_orphans(within_s: float) -> list[int]:
     left alone, because nothing can be known of their guards. So are processes that have cleared their environment.
     """
     until_s = time.monotonic() + within_s
-    while left := [pid for pid in _processes() if _kill_orphan(pid)]:
+    while orphans := [process for process in psutil.process_iter() if _is_orphan(process.pid)]:
+        for process in orphans:
+            with suppress(psutil.Error):  # it has ended, also where another process has its id now
+                process.kill()
         if time.monotonic() >= until_s:
             break
         time.sleep(0.02)
-    return left
-
-
-def _processes() -> Iterator[int]:
-    """Return the ids of all processes."""
-    return (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit())
-
-
-def _kill_orphan(pid: int) -> bool:
-    """Kill a process if it is an orphan, and return whether it is one.
-
-    The process is looked at again once its handle is open. So no other process can get the signal, even if the process
-    has ended meanwhile and another one has its id.
-    """
-    if pid == os.getpid() or not _is_orphan(pid):
-        return False
-    with suppress(OSError), ExitStack() as stack:
-        handle = os.pidfd_open(pid)
-        stack.callback(os.close, handle)
-        if _is_orphan(pid):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-            return True
-    return False
+    return [process.pid for process in orphans]
 
 
 def _is_orphan(pid: int) -> bool:
@@ -71,7 +53,7 @@ def _is_orphan(pid: int) -> bool:
     mark = _mark(pid)  # `NAMESPACE/GUARD/START`, as `guard.identity` makes it
     namespace, _, guard_id = mark.rpartition("/")[0].rpartition("/")
     is_of_this_namespace = identity(os.getpid()).startswith(f"{namespace}/")
-    has_own_guard = mark == os.environ.get(MARK)  # this tuner itself runs below that guard
+    has_own_guard = mark == os.environ.get(MARK) or pid == os.getpid()  # this tuner itself runs below that guard
     if not guard_id.isdigit() or has_own_guard or not is_of_this_namespace:
         return False
     return identity(int(guard_id)) != mark
@@ -251,21 +233,18 @@ def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
     is_there = shutil.which(program, path=plan.environment({"PATH": path})["PATH"]) is not None
     if not plan.protects_files or not is_there:
         return None
-    return protected(folders_of(command, plan.cwd), plan.slot.out_dir)
+    return protected(folders_of(command, plan.cwd, plan.slot.out_dir), plan.slot.out_dir)
 
 
-class _Guard(NamedTuple):
-    """A guard process, which runs a command, and what connects it with this process."""
+def _start_guard(
+    plan: ProbePlan, command: Sequence[str], term_grace_s: float
+) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
+    """Start a guard with a command. Raises TrainerError where it cannot be started.
 
-    process: "subprocess.Popen[bytes]"
-    socket: socket.socket
-    """Carries the guard's messages; at its end the guard ends the command."""
-    console: int
-    """The pipe with the output of the command."""
-
-
-def _start_guard(plan: ProbePlan, command: Sequence[str], term_grace_s: float) -> _Guard:
-    """Return a guard that has been started with a command. Raises TrainerError where it cannot be started."""
+    Returns:
+        The guard's process; the socket with its messages, at whose end the guard ends the command; and the pipe with
+        the output of the command.
+    """
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()
     try:
@@ -287,4 +266,4 @@ def _start_guard(plan: ProbePlan, command: Sequence[str], term_grace_s: float) -
     finally:
         theirs.close()
         os.close(writing)
-    return _Guard(process, ours, reading)
+    return process, ours, reading

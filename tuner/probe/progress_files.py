@@ -22,51 +22,11 @@ from tuner.probe.output import USUAL_BOUNDS, Tail, plain, record
 from tuner.probe.probe_plan import ProgressFile
 
 
-class TextRows:
-    """Reads a row from each line, column → value: JSON, or CSV whose first line names the columns.
-
-    A line that is no JSON object is a row without values. CSV that is written anew with more columns is read anew.
-    """
-
-    def __init__(self, path: Path, most_bytes: int, *, is_csv: bool) -> None:
-        """Begin before the first row. At most `most_bytes` are read at once."""
-        self._tail = Tail(path, most_bytes)
-        self._is_csv = is_csv
-        self._starts = 0
-        """How often the file had been begun when it was read last; see `Tail.starts`."""
-        self.row_number = 0
-        """The place in the file of the row that was read last, from 1."""
-        self._columns: list[str] = []
-        """The names of the columns; empty for JSON, and before the first line of CSV."""
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the last call has left bytes unread."""
-        return self._tail.unread_bytes > 0
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows since the last call, at most a bounded number. Raises OSError."""
-        lines = self._tail.read()
-        if self._tail.starts != self._starts:  # the file was written anew
-            self._starts, self.row_number, self._columns = self._tail.starts, 0, []
-        for line in lines:
-            if self._is_csv and not self._columns:
-                self._columns = _cells(line)
-                continue
-            self.row_number += 1
-            yield dict(zip(self._columns, _cells(line), strict=False)) if self._is_csv else record(line)
-
-
-def _cells(line: str) -> list[str]:
-    """Return the cells of a line of CSV; empty for any other line."""
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
-        return []
-
-
 class ProgressFileReader:
     """Follows one progress file: from before it exists, to its last row.
+
+    A row is a line: JSON, or CSV whose first line names the columns. A line that is no JSON object is a row without
+    values. A file that is written anew, as CSV with more columns may be, is read anew.
 
     Of rows that appear together only the last one counts, because it is not known when each of them was written. A
     count that falls to its first value is continued, because a new epoch has begun. While more rows wait than are read
@@ -77,8 +37,14 @@ class ProgressFileReader:
         """Begin before the file has appeared. At most `most_bytes` are read at once."""
         self._file = file
         self._most_bytes = most_bytes
-        self._rows: TextRows | None = None
-        """The rows of the file; None before it has appeared."""
+        self._tail: Tail | None = None
+        """The lines of the file; None before it has appeared."""
+        self._starts = 0
+        """How often the file had been begun when it was read last; see `Tail.starts`."""
+        self._row_number = 0
+        """The place in the file of the row that was read last, from 1."""
+        self._columns: list[str] = []
+        """The names of the columns; empty for JSON, and before the first line of CSV."""
         self._name = file.pattern
         """How messages call the file: by its pattern before it has appeared."""
         self._counters: dict[str, EpochCounter] = {}
@@ -92,45 +58,48 @@ class ProgressFileReader:
         """Return the new messages as JSON texts: the newest iteration, and each reason why there are none once."""
         reports: list[dict[str, Any]] = []
         try:
-            if rows := self._open_rows():
-                reports = [report for row in rows.read() if (report := self._report(row, rows))]
-        except OSError as error:
+            if self._tail is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
+                self._name, self._tail = path.name, Tail(path, self._most_bytes)
+            if self._tail:
+                reports = [report for row in self._rows(self._tail) if (report := self._report(row, self._tail))]
+            else:
+                self._complain("missing", "it has not appeared")
+        except (OSError, csv.Error) as error:
             self._complain("broken", str(error))
         messages, self._messages = [*self._messages, *reports[-1:]], []
         return [json.dumps(message) for message in messages]
 
-    def _open_rows(self) -> TextRows | None:
-        """Return the rows of the first file that has appeared; None before that."""
-        if self._rows is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
-            self._name = path.name
-            self._rows = TextRows(path, self._most_bytes, is_csv=self._file.format == "csv")
-        if self._rows is None:
-            self._complain("missing", "it has not appeared")
-        return self._rows
-
-    def _report(self, row: dict[str, Any], rows: TextRows) -> dict[str, Any] | None:
-        """Return the message about the iteration of a row; None for a row without a number in each wanted column.
-
-        Args:
-            row: Column → what the row has there.
-            rows: The reader of the file, which knows the number of the row.
-        """
-        if rows.row_number == 1:  # the file is new, or written anew
+    def _rows(self, tail: Tail) -> Iterator[dict[str, Any]]:
+        """Yield the rows since the last call, column → value. Raises OSError, and csv.Error for what is no CSV."""
+        lines = tail.read()
+        if tail.starts != self._starts:  # the file is new, or written anew
+            self._starts, self._row_number, self._columns = tail.starts, 0, []
             self._counters = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
-        report: dict[str, Any] = {"type": "iteration", "iteration": rows.row_number}
+        is_csv = self._file.format == "csv"
+        for line in lines:
+            cells = next(csv.reader([line]), []) if is_csv else []
+            if is_csv and not self._columns:
+                self._columns = cells
+                continue
+            self._row_number += 1
+            yield dict(zip(self._columns, cells, strict=False)) if is_csv else record(line)
+
+    def _report(self, row: dict[str, Any], tail: Tail) -> dict[str, Any] | None:
+        """Return the message about the iteration of a row; None for a row without a number in each wanted column."""
+        report: dict[str, Any] = {"type": "iteration", "iteration": self._row_number}
         for field, column in self._file.columns.items():
             value = row.get(column)
             if (parsed := number(value)) is None:
                 if column not in row:
                     self._complain("column", f"it has no column {column!r}; found: {', '.join(row) or 'no columns'}")
                 elif value not in (None, ""):  # a row may leave a column empty
-                    self._complain("number", f"row {rows.row_number}: {value!r} in column {column!r} is no number")
+                    self._complain("number", f"row {self._row_number}: {value!r} in column {column!r} is no number")
                 return None
             report[field] = self._counters[field](parsed) if field in self._counters else parsed
         # the doubt about what speeds are computed from: samples, or else iterations
         counted = next((field for field in ("samples", "iteration") if field in self._file.columns), None)
-        doubt = self._counters[counted].doubt if counted in self._counters else None
-        if rows.is_behind:
+        doubt = self._counters[counted].doubt if counted else None
+        if tail.unread_bytes:
             doubt = "rows come faster than they are read"
         if doubt:
             report["doubt"] = f"{doubt} in progress_file {self._name}"
@@ -198,8 +167,6 @@ class MergedCounts:
         """The last reason that was told why nothing is counted."""
         self._has_begun = False
         """Whether it was told that the training has begun."""
-        self._is_paused = False
-        """Whether the newest lines tell of a pause."""
 
     @property
     def processes(self) -> list[ProcessCounts]:
@@ -208,16 +175,20 @@ class MergedCounts:
 
     def read(self) -> list[str]:
         """Return the new messages as JSON texts: iterations of all ranks, and facts about the training."""
+        if self._last_why == NOT_OURS:
+            return []
         try:
-            if self._last_why == NOT_OURS or not self._merge_new_lines():
-                return []
-            return self._new_messages()
+            records = [(name, message) for name, text in self._new_lines() if (message := record(text))]
+            for name, message in records:
+                self._merger.feed(name, message)
+            is_paused = any(message.get("type") == "pause" for _, message in records)
+            return self._new_messages(is_paused) if records else []
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever a record holds
             self._merger, self._last_why = Merger(), NOT_OURS
             return [json.dumps({"type": TRAINING, "why": NOT_OURS})]
 
-    def _new_messages(self) -> list[str]:
-        """Return the messages that follow from the newest lines.
+    def _new_messages(self, is_paused: bool) -> list[str]:
+        """Return the messages that follow from the newest lines; `is_paused`: whether one of them tells of a pause.
 
         They tell new ends of iterations, with the counts so far; once, that the training has begun; each pause, because
         a probe measures its silence from the newest; and why nothing is counted, where that has changed.
@@ -229,22 +200,12 @@ class MergedCounts:
         if not self._has_begun and self._merger.trainers:
             self._has_begun = True
             messages.append({"type": TRAINING, "begun": True})
-        if self._is_paused:
+        if is_paused:
             messages.append({"type": TRAINING, "paused": True})
         if self._merger.why != self._last_why:
             self._last_why = self._merger.why
             messages.append({"type": TRAINING, "why": self._last_why})
         return [json.dumps(message) for message in messages]
-
-    def _merge_new_lines(self) -> bool:
-        """Merge the new lines, and return whether there are any."""
-        has_new = self._is_paused = False
-        for name, text in self._new_lines():
-            if message := record(text):
-                self._merger.feed(name, message)
-                self._is_paused |= message.get("type") == "pause"
-                has_new = True
-        return has_new
 
 
 def read_processes(folder: Path) -> list[ProcessCounts]:

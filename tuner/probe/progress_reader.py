@@ -8,8 +8,9 @@ report, such as `iteration` or `samples`.
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from math import nan
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner.probe import counting
 from tuner.probe.counting import MOST, EpochCounter, number
@@ -19,6 +20,8 @@ from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
 from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
+
+_Number = TypeVar("_Number", int, float)
 
 FORMS = tuple(
     rf"(?i)\b(?:{words})s?\b[\s:=#\[(|]{{0,9}}(?P<iteration>\d[\d,_]*)"
@@ -67,7 +70,10 @@ class ProgressReader:
 
     def __init__(self, patterns: LinePatterns, origin_s: float) -> None:
         self.patterns = patterns
-        compiled = [re.compile(_with_any_score(pattern)) for pattern in patterns.patterns]
+        score = f"(?P<{SCORE_GROUP}>"
+        # a training that diverges prints `nan` and `inf`, too
+        any_score = rf"{score}(?i:[-+]?(?:nan|inf(?:inity)?)\b)|"
+        compiled = [re.compile(pattern.replace(score, any_score)) for pattern in patterns.patterns]
         # a pattern of a score alone completes no mark; a pattern of a mark may have a score, too
         self._mark_patterns = [pattern for pattern in compiled if pattern.groupindex.keys() != {SCORE_GROUP}]
         self._score_patterns = [pattern for pattern in compiled if SCORE_GROUP in pattern.groupindex]
@@ -109,8 +115,13 @@ class ProgressReader:
         if fields is None or self.counts_inside:  # no iteration, or one that is counted already: it may tell a pause
             self._note_pause(line.text)
             return None
-        if self._counts_lines:  # no pattern reads an iteration: each line that matches is one
-            fields["iteration"] = self._count_line(_count(fields.get("rank")), _count(fields.get("samples")))
+        if (
+            self._counts_lines
+        ):  # no pattern reads an iteration: each line that matches is one, unless it repeats samples
+            rank, samples = _count(fields.get("rank")), _count(fields.get("samples"))
+            if samples is None or samples > self._highest.get((rank, "samples"), -1):
+                self._lines_by_rank[rank] += 1
+            fields["iteration"] = self._lines_by_rank[rank]
         return self._report(fields, line)
 
     def _feed_message(self, message: dict[str, Any], line: OutputLine) -> Progress | None:
@@ -120,7 +131,7 @@ class ProgressReader:
         differ. With the first count from inside, all that was printed before is forgotten.
         """
         if message.get("doubt"):
-            self._suspect(str(message["doubt"]))
+            self.doubt = self.doubt or str(message["doubt"])
         begins_anew = False
         if not message.get(COUNTED):
             self._trainer_reports = self._trainer_reports or "iteration" in message
@@ -131,7 +142,8 @@ class ProgressReader:
             self.doubt = None
             self._highest.clear()
         if self.counts_inside:
-            self.pause = _pause(message.get("pause"))
+            pause = message.get("pause")
+            self.pause = Pause(str(pause.get("what")), number(pause.get("every"))) if isinstance(pause, dict) else None
         return self._report(message, line, begins_anew=begins_anew)
 
     def _report(self, fields: dict[str, Any], line: OutputLine, *, begins_anew: bool = False) -> Progress | None:
@@ -150,23 +162,25 @@ class ProgressReader:
         if iteration is None or iteration == iteration_before:
             return None
         pause, self.pause = self.pause, None  # it belongs to this report
+        samples, samples_before = _count(fields.get("samples")), self._highest.get((rank, "samples"), 0)
+        if samples is not None and samples < samples_before:
+            why = f"`samples` fell from {samples_before:.0f} to {samples}, so it is not the total since the start"
+            self.doubt = self.doubt or why
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
-        t_s = self._raised_time_s(rank, number(fields.get("t_s")), line)
+        t_s = self._highest[rank, "t_s"] = self._time_s(number(fields.get("t_s")), began_s, line)
+        thin_s, thin_by = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
+        thin = Thin(thin_s - self._origin_s, thin_by) if thin_s and thin_by and thin_by > 1 else None
         return Progress(
-            iteration=int(iteration),
+            iteration=iteration,
             rank=rank,
-            samples=self._raised_samples(rank, _count(fields.get("samples"))),
+            samples=self._raised(rank, "samples", samples),
             busy_s=self._raised(rank, "busy_s", number(fields.get("busy_s"))),
-            alloc_retries=_whole(self._raised(rank, "alloc_retries", _count(fields.get("alloc_retries")))),
+            alloc_retries=self._raised(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
             t_s=t_s,
-            thin=self._thin(number(fields.get("thin_from_s")), number(fields.get("thin_by")), began_s, t_s),
+            thin=thin if thin and began_s <= thin.from_s < t_s else None,
             pause=pause,
             begins_anew=begins_anew,
         )
-
-    def _suspect(self, why: str) -> None:
-        """Note why the samples may be wrong, unless an earlier reason is noted."""
-        self.doubt = self.doubt or why
 
     def _note_pause(self, text: str) -> None:
         """Note the pause that a line without an iteration tells of, unless one is noted since the last report."""
@@ -180,53 +194,21 @@ class ProgressReader:
         if (score := _score(printed)) is not None:
             self.score = Score(t_s, score)
 
-    def _count_line(self, rank: int | None, samples: int | None) -> int:
-        """Count a match as an iteration unless it repeats the samples of an earlier match, and return the count."""
-        if samples is None or samples > self._highest.get((rank, "samples"), -1):
-            self._lines_by_rank[rank] += 1
-        return self._lines_by_rank[rank]
-
-    def _raised(self, rank: int | None, field: str, value: float | None) -> float | None:
+    def _raised(self, rank: int | None, field: str, value: _Number | None) -> _Number | None:
         """Return a value of a rank's field, and note it as the highest so far; None if it is lower, or unknown."""
         if value is None or value < self._highest.get((rank, field), 0):
             return None
         self._highest[rank, field] = value
         return value
 
-    def _raised_samples(self, rank: int | None, samples: int | None) -> int | None:
-        """Return the samples of a rank, as `_raised` does; fewer than before raise a doubt that they are a total."""
-        before = self._highest.get((rank, "samples"), 0)
-        if samples is not None and samples < before:
-            self._suspect(f"`samples` fell from {before:.0f} to {samples}, so it is not the total since the start")
-        return _whole(self._raised(rank, "samples", samples))
+    def _time_s(self, stamp_s: float | None, began_s: float, line: OutputLine) -> float:
+        """Return when a rank ended an iteration that began at `began_s`, on the probe's clock.
 
-    def _raised_time_s(self, rank: int | None, stamp_s: float | None, line: OutputLine) -> float:
-        """Return when a rank ended an iteration, on the probe's clock: the time that it has put into its message.
-
-        If that time did not grow or lies in the future, the time at which the tuner read the line is taken instead.
+        It is the time that the rank has put into its message, or else when the tuner read the line. That one counts,
+        too, if the rank's time lies before the iteration or in the future.
         """
-        before_s = self._highest.get((rank, "t_s"), 0.0)
-        stamp_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
-        t_s = stamp_s if before_s < stamp_s <= line.t_s else line.t_s
-        self._highest[rank, "t_s"] = t_s
-        return t_s
-
-    def _thin(self, stamp_s: float | None, by: float | None, began_s: float, t_s: float) -> Thin | None:
-        """Return the part of an iteration that a session has shortened: see `Thin`.
-
-        Args:
-            stamp_s: The trainer's time stamp of the beginning of this part; None without one.
-            by: How many seconds of training each of its seconds stands for; None if that is unknown.
-            began_s: When the iteration began, on the probe's clock.
-            t_s: When it ended.
-
-        Returns:
-            None without such a part, and if it does not begin inside the iteration.
-        """
-        if stamp_s is None or by is None or by <= 1:
-            return None
-        from_s = stamp_s - self._origin_s
-        return Thin(from_s, by) if began_s <= from_s < t_s else None
+        end_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
+        return end_s if began_s < end_s <= line.t_s else line.t_s
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Replace counts that start again at each epoch by counts over all epochs, and return the fields.
@@ -249,9 +231,9 @@ class ProgressReader:
             is_left_out = is_iteration and (is_before_first_step or does_not_train)
             fields[count] = None if is_left_out else counter(printed, epoch=epoch, end=end)
             if counter.doubt:
-                self._suspect(counter.doubt if is_iteration else f"{counter.doubt}, where samples are counted")
+                self.doubt = self.doubt or counter.doubt + ("" if is_iteration else ", where samples are counted")
             if counting.is_rounded(text):
-                self._suspect(f"a count is rounded, as {text}, so that steps are lost")
+                self.doubt = self.doubt or f"a count is rounded, as {text}, so that steps are lost"
             if is_iteration and len(counter.epoch_lengths) > epochs_before:
                 self.pause = Pause("an epoch's end", counter.epoch_lengths[-1])
             elif is_iteration and fields[count] is None:  # the bar may be that of an evaluation
@@ -275,7 +257,8 @@ class ProgressReader:
                     begin, end = match.span(group)
                     self._partial[group] = counting.numeral(text, begin, end)
                     if group in self.COUNTS:
-                        self._partial[f"{group} end"] = counting.printed_end(text, begin + len(self._partial[group]))
+                        end_match = counting.END.match(text, begin + len(self._partial[group]))
+                        self._partial[f"{group} end"] = end_match and number(end_match["end"])
                     if group == "iteration":
                         self._partial |= {"name": text[:begin], "after": text[end:]}
                 if pattern is self._mark_patterns[-1]:
@@ -284,35 +267,17 @@ class ProgressReader:
         return None
 
 
-def _pause(message: object) -> Pause | None:
-    """Return the pause in a part of a message; None for anything else."""
-    return Pause(str(message.get("what")), number(message.get("every"))) if isinstance(message, dict) else None
-
-
-def _with_any_score(pattern: str) -> str:
-    """Return a pattern whose score may be `nan` and `inf`, too: a training that diverges prints them."""
-    group = f"(?P<{SCORE_GROUP}>"
-    return pattern.replace(group, rf"{group}(?i:[-+]?(?:nan|inf(?:inity)?)\b)|")
-
-
 def _score(value: object) -> float | None:
     """Return a printed score; NaN if it is not finite, or too large for a score; None if it is not a number."""
-    if (score := number(value, least=-MOST)) is not None or not isinstance(value, int | float | str):
-        return score
-    try:
-        float(value)
-    except ValueError:
-        return None
-    except OverflowError:  # an integer that no float can hold
-        pass
-    return nan
+    score = number(value, least=-MOST)
+    if score is None and isinstance(value, float | str):
+        with suppress(ValueError):
+            float(value)
+            return nan
+    return score
 
 
 def _count(value: object, most: float = MOST) -> int | None:
     """Return the whole part of a number that was printed or sent; None if it is none, or larger than `most`."""
-    return _whole(number(value, most))
-
-
-def _whole(value: float | None) -> int | None:
-    """Return the whole part of a number that may be unknown."""
-    return None if value is None else int(value)
+    whole = number(value, most)
+    return None if whole is None else int(whole)

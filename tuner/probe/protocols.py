@@ -88,7 +88,6 @@ class DeviceSource(Protocol):
 
     def attach(self, pid: int) -> None:
         """Set the root process of the probe that starts now; sources that measure whole cards ignore it."""
-        ...
 
     def sample(self, t_s: float) -> Sequence[DeviceSample]:
         """Return a sample of every device, taken now; `t_s` becomes the time of the samples.
@@ -134,7 +133,6 @@ class RunningTrainer(Protocol):
 
     def last_iteration(self, iteration: int) -> None:
         """Announce that no iteration after `iteration` is measured, so that the trainer need not begin another."""
-        ...
 
     def release(self) -> int:
         """Wait until the run of a healthy probe has ended, and return the exit code, 0 if its session stays open.
@@ -195,7 +193,6 @@ class Prober(Protocol):
 
     def close(self) -> None:
         """End the open session, if there is one, and wait for it. Harmless to repeat."""
-        ...
 
 
 class Recorder(Protocol):
@@ -208,7 +205,6 @@ class Recorder(Protocol):
 
     def start(self, pid: int, origin_s: float) -> None:
         """Begin a new recording whose time 0 is `origin_s` on the clock; `pid` is the probe's root process."""
-        ...
 
     def samples(self) -> list[DeviceSample]:
         """Return the samples so far; failed samples are left out."""
@@ -221,7 +217,6 @@ class Recorder(Protocol):
 
     def stop(self) -> None:
         """End the recording."""
-        ...
 
 
 class MonotonicClock:

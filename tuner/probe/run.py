@@ -6,18 +6,19 @@ The window is the iterations that the probe evaluates. Where a session serves pr
 import os
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult, other_training
+from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
 from tuner.probe.steady import Quantity, over
+from tuner.probe.units import HOUR_S
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
 
@@ -35,11 +36,10 @@ def kernel_oom_kills() -> int:
 
     Returns 0 if the file cannot be read.
     """
-    try:
+    with suppress(OSError):
         rows = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    except OSError:
-        return 0
-    return int(rows.get("oom_kill", 0))
+        return int(rows.get("oom_kill", 0))
+    return 0
 
 
 def run(
@@ -68,14 +68,6 @@ def run(
         OutputError, TrainerError: The tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop, oom_kills)
-
-
-class _Ending(NamedTuple):
-    """How a probe ended."""
-
-    end: ProbeEnd
-    why: str | None = None
-    """Why it was given up; None if it was not."""
 
 
 class _Probe:
@@ -158,8 +150,8 @@ class _Probe:
         """Return the seconds since the probe began."""
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
-        """Read the trainer's lines until the probe is over, and return how it ended."""
+    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> tuple[ProbeEnd, str | None]:
+        """Read the lines of the trainer until the probe is over; return how it ended, and why if it was given up."""
         next_result_s = 0.0  # the seconds of training at which an iteration gives the next result
         wants_more = False
         while True:
@@ -180,17 +172,17 @@ class _Probe:
 
             # the first reason to end counts
             if end := _END_OF_ANSWER.get(answer.next):
-                return _Ending(end, answer.why)
+                return end, answer.why
             if advanced and self._watch.has_enough and not wants_more:
-                return _Ending(ProbeEnd.ENOUGH)
+                return ProbeEnd.ENOUGH, None
             if end := self._watch.end(now_s):
-                return _Ending(end)
+                return end, None
             if self._recorder.lost is not None:
-                return _Ending(ProbeEnd.LOST)
+                return ProbeEnd.LOST, None
             if is_last or (advanced and self._watch.next_is_last(more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
-                return _Ending(ProbeEnd.EXITED)
+                return ProbeEnd.EXITED, None
 
     def _result(self, *, ran_out: bool, is_over: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it; without a window, only what needs none.
@@ -209,7 +201,8 @@ class _Probe:
         steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
-        per_price = summaries.samples_per_price(speed, self._plan.slot.price_per_hour)
+        hour_costs = self._plan.slot.price_per_hour
+        per_price = speed.times(HOUR_S / hour_costs) if speed and hour_costs is not None else None
         return replace(
             blank,
             window_s=window.seconds,
@@ -225,7 +218,7 @@ class _Probe:
             samples_per_price=per_price and per_price.value,
             samples_per_price_se=per_price and per_price.error,
             step_share=summaries.step_share(window),
-            busy_spread_pct=over(spread, [share and share.value for share in shares or ()]),
+            busy_spread_pct=over(spread, [share and share.value for share in shares]),
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,
@@ -259,19 +252,23 @@ class _Probe:
         )
         return window and replace(window, is_counted=self._reader.counts_inside)
 
-    def _summaries(self, window: Window, shares: Sequence[Quantity | None] | None) -> tuple[DeviceSummary, ...]:
+    def _summaries(self, window: Window, shares: Sequence[Quantity | None]) -> tuple[DeviceSummary, ...]:
         """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""
         source, last_s = self._recorder.source, self._watch.marks[-1].t_s
-        measured = summaries.summarise(self._recorder.samples(), window, source.devices, source.label, until_s=last_s)
+        by_device: list[list[DeviceSample]] = [[] for _ in source.devices]
+        for sample in self._recorder.samples():
+            by_device[sample.device].append(sample)
+        measured = tuple(
+            summaries.summarise(samples, window, device, source.label, until_s=last_s)
+            for device, samples in zip(source.devices, by_device, strict=True)
+        )
         is_reported = any(report.busy_s is not None for report in self._watch.progress)
         is_cpu = not any(device.is_gpu for device in source.devices)
         return summaries.with_busy_shares(measured, shares) if is_reported and is_cpu else measured
 
     def _alloc_retries(self) -> int | None:
         """Return the allocator retries of all ranks so far, as they report them or else as they were counted inside."""
-        newest: dict[int | None, int] = {}
-        for report in self._watch.progress:
-            if report.alloc_retries is not None:
-                newest[report.rank] = report.alloc_retries
+        told = [report for report in self._watch.progress if report.alloc_retries is not None]
+        newest = {report.rank: report.alloc_retries or 0 for report in told}  # of several, the last one stays
         counted = self._watch.training.alloc_retries if self._watch.training else None
         return sum(newest.values()) if newest else counted

@@ -3,16 +3,16 @@
 import csv
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import pairwise
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
@@ -195,18 +195,30 @@ def write_series(
 ) -> None:
     """Write the samples of a probe, sorted by time, to `SERIES_FILE` in the probe's folder.
 
-    A trainer may have put a link there; it is replaced. If the file cannot be written, there is none: the result of the
-    probe counts more.
+    A device has at most `MOST_ROWS` rows, so neighbours are averaged. A trainer may have put a link there; it is
+    replaced. If the file cannot be written, there is none: the result of the probe counts more.
+
+    Args:
+        folder: The probe's folder.
+        samples: The samples of all devices, sorted by time.
+        devices: In the order of `DeviceSample.device`.
+        marks: The ends of the iterations.
+        window: The window that was evaluated; None without one.
     """
-    rows = sorted(_averaged_rows(samples, devices, marks, window), key=attrgetter("t_s"))
+    iteration_ends_s = sorted(mark.t_s for mark in marks)
+    rows: list[list[Any]] = []
+    for position, device in enumerate(devices):
+        for neighbours in _parts([sample for sample in samples if sample.device == position], MOST_ROWS):
+            t_s = neighbours[-1].t_s
+            in_window = window is not None and window.first.t_s < t_s <= window.last.t_s
+            means = (_mean(neighbours, name) for name in MEASURED)
+            rows.append([round(t_s, 2), device.name, bisect_right(iteration_ends_s, t_s), int(in_window), *means])
     if not rows:
         return
+    rows.sort(key=itemgetter(0))
     with suppress(OSError), TextIOWrapper(open_anew(folder / SERIES_FILE), encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["t_s", "device", "iterations", "window", *MEASURED])
-        for row in rows:
-            measured = (row.measured.get(name, "") for name in MEASURED)
-            table.writerow([row.t_s, row.device, row.iterations, int(row.in_window), *measured])
+        table.writerows([["t_s", "device", "iterations", "window", *MEASURED], *rows])
 
 
 def read_series(folder: Path) -> DeviceSeries | None:
@@ -216,54 +228,19 @@ def read_series(folder: Path) -> DeviceSeries | None:
             text = file.read().decode(errors="replace")
     except OSError:
         return None
-    readings = tuple(_parsed_rows(csv.DictReader(text.replace("\0", "").splitlines())))
-    return DeviceSeries(readings=readings) if readings else None
-
-
-def _parsed_rows(rows: Iterable[dict[str, str]]) -> Iterator[SeriesRow]:
-    """Yield the rows of the file, parsed: column → text. A row that is not whole is left out."""
-    for row in rows:
-        with suppress(KeyError, TypeError, ValueError, AttributeError):
-            yield SeriesRow(
-                t_s=_finite(row["t_s"]),
+    readings: list[SeriesRow] = []
+    for row in csv.DictReader(text.replace("\0", "").splitlines()):
+        with suppress(KeyError, TypeError, ValueError):
+            reading = SeriesRow(
+                t_s=float(row["t_s"]),
                 device=row["device"],
                 iterations=int(row["iterations"]),
                 in_window=row["window"] == "1",
-                measured={name: _finite(row[name]) for name in MEASURED if row[name]},
+                measured={name: float(row[name]) for name in MEASURED if row[name]},
             )
-
-
-def _finite(text: str) -> float:
-    """Return the number in a text. Raises ValueError if it is not a finite number."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
-
-
-def _averaged_rows(
-    samples: Sequence[DeviceSample], devices: Sequence[Device], marks: Sequence[Mark], window: Window | None
-) -> Iterator[SeriesRow]:
-    """Yield the rows of the file, one device after another: at most `MOST_ROWS` each, so neighbours are averaged.
-
-    Args:
-        samples: The samples of all devices, sorted by time.
-        devices: In the order of `DeviceSample.device`.
-        marks: The ends of the iterations.
-        window: The window that was evaluated; None without one.
-    """
-    iteration_ends_s = sorted(mark.t_s for mark in marks)
-    for position, device in enumerate(devices):
-        for neighbours in _parts([sample for sample in samples if sample.device == position], MOST_ROWS):
-            t_s = neighbours[-1].t_s
-            means = {name: _mean(neighbours, name) for name in MEASURED}
-            yield SeriesRow(
-                t_s=round(t_s, 2),
-                device=device.name,
-                iterations=bisect_right(iteration_ends_s, t_s),
-                in_window=window is not None and window.first.t_s < t_s <= window.last.t_s,
-                measured={name: mean for name, mean in means.items() if mean is not None},
-            )
+            if all(map(math.isfinite, (reading.t_s, *reading.measured.values()))):
+                readings.append(reading)
+    return DeviceSeries(readings=tuple(readings)) if readings else None
 
 
 def _mean(samples: Sequence[DeviceSample], name: str) -> float | None:

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, stdev
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample, DeviceSummary, Progress
+from tuner.probe.result import DeviceSample, DeviceSummary, Pause, Progress
 from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Quantity, Usual, over
 from tuner.probe.window import Mark, Piece, Window
 
@@ -90,58 +91,29 @@ PARTS_OF_RUN = 12
 
 
 def summarise(
-    samples: Sequence[DeviceSample],
-    window: Window,
-    devices: Sequence[Device],
-    source: str,
-    *,
-    until_s: float | None = None,
-) -> tuple[DeviceSummary, ...]:
-    """Return a summary of each device over the window. Peaks of memory and power cover the whole probe.
+    samples: Sequence[DeviceSample], window: Window, device: Device, source: str, *, until_s: float | None = None
+) -> DeviceSummary:
+    """Return a summary of a device over the window. Peaks of memory and power cover the whole probe.
 
     Args:
-        samples: the samples of all devices, sorted by time.
+        samples: the samples of the device, sorted by time.
         window: the iterations that count.
-        devices: in the order of `DeviceSample.device`.
+        device: the device.
         source: the name of what measures utilisation.
         until_s: the probe's last mark; None for the last mark of the window.
     """
-    until_s = window.last.t_s if until_s is None else until_s
-    by_device: list[list[DeviceSample]] = [[] for _ in devices]
-    for sample in samples:
-        by_device[sample.device].append(sample)
-    spans = window.spans()
-    return tuple(
-        _summary(device_samples, window, spans, device=device, source=source, until_s=until_s)
-        for device, device_samples in zip(devices, by_device, strict=True)
-    )
-
-
-def _summary(
-    samples: Sequence[DeviceSample],
-    window: Window,
-    spans: Sequence[Window],
-    *,
-    device: Device,
-    source: str,
-    until_s: float,
-) -> DeviceSummary:
-    """Return the summary of one device over a window, by the device's own samples, which are sorted by time.
-
-    The means over the `spans` of the window show how much a quantity scatters, and so the error of its mean. Memory is
-    that of the whole probe up to `until_s`, the time of its last mark. For the other arguments see `summarise`.
-    """
+    spans = window.spans()  # whose means show how much a quantity scatters, and so the error of its mean
     inside = _between(samples, window.first.t_s, window.last.t_s)
     # with the readings shortly before the window, one of which may be the only one that reaches into it
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
     from_s = (window.origin or window.first).t_s  # the probe's first mark
 
-    def mean(field: str, past_s: float | None = None, part: Window = window) -> float | None:
-        """Return the mean of a field of the samples over a part of the window; None if nothing measured it.
+    def mean(field: str, past_s: float | None = None) -> float | None:
+        """Return the mean of a field of the samples over the window; None if nothing measured it.
 
         A reading is itself a mean over the time before it: over `past_s` seconds, or else since the reading before.
         """
-        return _value(_window_mean(samples, part, attrgetter(field), past_s))
+        return _value(_window_mean(samples, window, attrgetter(field), past_s))
 
     def share(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Quantity | None:
         """Return the mean of a field in percent, with its error; None if nothing measured it.
@@ -151,18 +123,19 @@ def _summary(
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return None
-        return _share(lambda part: _window_mean(samples, part, read, past_s), window, spans, varies)
+        mean_of = partial(_window_mean, samples, read=read, past_s=past_s)
+        return _with_error(mean_of, window, _share_error(mean_of, spans, varies))
 
     util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
     sm = share("sm_pct", varies=steady.OF_SM)
     util_max_pct = over(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
-    memory = memory_parts(samples, from_s, until_s)
+    memory = memory_parts(samples, from_s, window.last.t_s if until_s is None else until_s)
 
     # energy is power over time: by the device's counter, or else by sampled power
     counted_w = counted_power(samples)
-    power_w = counted_w or (lambda part: _known(mean("power_w", NVML_PAST_S, part)))
+    power_w = counted_w or partial(_window_mean, samples, read=attrgetter("power_w"), past_s=NVML_PAST_S)
     counter = "counter" if device.is_gpu else "rapl"
-    power = _with_error(power_w, window, _blocks(power_w, spans))
+    power = _with_error(power_w, window, steady.standard_error(_blocks(power_w, spans)))
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -253,7 +226,7 @@ def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float)
     return parts if all(parts) else []
 
 
-def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Quantity | None] | None:
+def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> list[Quantity | None]:
     """Return each rank's busy share over the window in percent, by the busy seconds that the ranks themselves report.
 
     The busy share is the share of the training in which the rank's device did tensor work. Each rank's share is taken
@@ -265,7 +238,7 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         ranks: The number of ranks.
 
     Returns:
-        None unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A share
+        Empty unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A share
         above 100 % is None, because the reported seconds cannot be right.
     """
     shares: list[Quantity | None] = []
@@ -274,7 +247,7 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
     for rank in range(ranks):
         reports = [report for report in inside if report.rank == rank]
         if len(reports) < 2 or reports[-1].t_s <= reports[0].t_s:
-            return None
+            return []
         busy_s = {report.iteration: report.busy_s for report in reports if report.busy_s is not None}
         # the same window by this rank's own times
         level_from = next((place for place, report in enumerate(reports) if report.iteration == level_iteration), 0)
@@ -282,7 +255,7 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         rank_window = Window(tuple(marks), level_from)
         ends_of_spans = {rank_window.first.iteration, *(span.last.iteration for span in rank_window.spans())}
         if not ends_of_spans <= busy_s.keys():
-            return None
+            return []
         shares.append(_busy_share(busy_s, rank_window))
     return shares
 
@@ -305,14 +278,14 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
             return None
         return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _share(busy_pct, rank_window, rank_window.spans())
+    share = _with_error(busy_pct, rank_window, _share_error(busy_pct, rank_window.spans()))
     if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return None
     return replace(share, value=min(share.value, FULL_PCT))
 
 
 def with_busy_shares(
-    summaries: Sequence[DeviceSummary], shares: Sequence[Quantity | None] | None
+    summaries: Sequence[DeviceSummary], shares: Sequence[Quantity | None]
 ) -> tuple[DeviceSummary, ...]:
     """Return summaries whose utilisation is the busy share that each rank reports.
 
@@ -350,19 +323,11 @@ def _speed(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], 
         mean_of: Returns the number over a part of the window; None if it is unknown.
     """
     varies = steady.OF_BURSTS if window.round > 1 else OF_UTILISATION
-    return _with_error(lambda part: _known(mean_of(part)), window, blocks, varies=varies)
+    return _with_error(lambda part: _known(mean_of(part)), window, steady.standard_error(blocks, varies=varies))
 
 
 MeanOf = Callable[[Window], Quantity | None]
 """Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
-
-
-def _share(mean_of: MeanOf, window: Window, spans: Sequence[Window], varies: Usual = OF_UTILISATION) -> Quantity | None:
-    """Return the mean of a share in percent over the window, with its error from its means over the spans.
-
-    `varies` says how much such a share usually varies.
-    """
-    return _with_error(mean_of, window, _blocks(mean_of, spans), full=FULL_PCT, varies=varies)
 
 
 def _blocks(mean_of: MeanOf, spans: Sequence[Window]) -> list[Block]:
@@ -371,14 +336,12 @@ def _blocks(mean_of: MeanOf, spans: Sequence[Window]) -> list[Block]:
     return [Block(span_s, mean.value) for span_s, mean in means if mean]
 
 
-def _with_error(
-    mean_of: MeanOf,
-    window: Window,
-    blocks: Sequence[Block],
-    *,
-    full: float = math.inf,
-    varies: Usual = OF_UTILISATION,
-) -> Quantity | None:
+def _share_error(mean_of: MeanOf, spans: Sequence[Window], varies: Usual = OF_UTILISATION) -> float | None:
+    """Return the standard error of a share in percent, by its means over spans; `varies` as in `share`."""
+    return steady.standard_error(_blocks(mean_of, spans), full=FULL_PCT, varies=varies)
+
+
+def _with_error(mean_of: MeanOf, window: Window, error: float | None) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
     The error also holds two differences that no further iteration averages out: the edge error, which is alike in each
@@ -388,12 +351,9 @@ def _with_error(
     Args:
         mean_of: Returns the mean over a part of the window.
         window: The window.
-        blocks: The means over the spans of the window, whose scatter gives the error: see `steady.standard_error`.
-        full: The largest possible value of the quantity.
-        varies: How much the quantity usually varies from iteration to iteration.
+        error: The error that the scatter within the window shows: see `steady.standard_error`.
     """
     mean = mean_of(window)
-    error = steady.standard_error(blocks, full=full, varies=varies)
     if error is None or mean is None:
         return mean
     change = 0.0
@@ -473,19 +433,17 @@ def doubt(window: Window) -> str | None:
 
 
 def notes(
-    window: Window,
-    shares: Sequence[Quantity | None] | None,
-    devices: Sequence[DeviceSummary],
-    doubt: str | None = None,
+    window: Window, shares: Sequence[Quantity | None], devices: Sequence[DeviceSummary], doubt: str | None
 ) -> Iterator[str]:
     """Yield notes for a reader of the window's numbers; `doubt` says why its samples may be wrong."""
     if (last_level := window.last_level) is not None:
-        before_s, after_s = (part.trained_s / part.iterations for part in (window.before_change, last_level))
+        before = Window(window.marks[: window.level_from + 1])
+        before_s, after_s = (part.trained_s / part.iterations for part in (before, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
     if doubt:
         yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"
     yield from _pause_costs(window)
-    if shares and None in shares:
+    if None in shares:
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
         yield "energy is integrated from sampled power, because a card has no counter of its own"
@@ -520,18 +478,16 @@ class _PauseKind(NamedTuple):
 
 def _pause_kinds(window: Window) -> list[_PauseKind]:
     """Return the kinds of pauses in a window, with their mean lengths and periods."""
-    by_kind: dict[str, list[Mark]] = {}
-    periods: dict[str, float | None] = {}
+    by_kind: dict[str, list[tuple[Mark, Pause]]] = {}
     for mark in window.marks[1:]:
         if mark.pause and mark.pause_s:
-            by_kind.setdefault(mark.pause.what, []).append(mark)
-            periods[mark.pause.what] = mark.pause.every  # the newest count: an epoch may get longer
+            by_kind.setdefault(mark.pause.what, []).append((mark, mark.pause))
     kinds: list[_PauseKind] = []
-    for what, marks in by_kind.items():
-        every = periods[what]
-        if not every and len(marks) > 1:  # the trainer does not say it: the mean distance of those in the window
-            every = (marks[-1].iteration - marks[0].iteration) / (len(marks) - 1)
-        kinds.append(_PauseKind(what, fmean(mark.pause_s for mark in marks), every))
+    for what, pauses in by_kind.items():
+        (first, _), (last, newest) = pauses[0], pauses[-1]
+        # the newest count, because an epoch may get longer; or else the mean distance of those in the window
+        every = newest.every or (last.iteration - first.iteration) / max(1, len(pauses) - 1) or None
+        kinds.append(_PauseKind(what, fmean(mark.pause_s for mark, _ in pauses), every))
     return kinds
 
 
@@ -604,11 +560,3 @@ def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], 
         return None
     error_j = sum(device.energy_se_j or 0.0 for device in devices)  # all cards err alike
     return speed.times(trained_s).over(Quantity(joules, error_j))
-
-
-def samples_per_price(speed: Quantity | None, per_hour: float | None) -> Quantity | None:
-    """Return the samples for one unit of the currency; None if the speed or the price is unknown.
-
-    `speed`: the samples per second. `per_hour`: the price of all devices for an hour.
-    """
-    return speed.times(3600.0 / per_hour) if speed and per_hour is not None else None

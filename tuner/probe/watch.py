@@ -21,7 +21,6 @@ from tuner.probe.progress_files import counts
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
-from tuner.probe.units import number_of
 from tuner.probe.window import Mark, Marks, first_mark
 from tuner.study import ProbeSpec
 
@@ -312,24 +311,14 @@ class Watch:
         return Failure(kind=kind, rule=rule, detail=detail, rank=rank)
 
     def _rank_behind(self) -> Failure | None:
-        """Return the failure of a rank that is more than one iteration behind another; None if all are in step.
-
-        If a rank of the plan is silent, and a rank reports that the plan does not have (a stray rank, as where ranks
-        are numbered from 1), the failure is that of the stray rank: the plan's rank can never report.
-        """
+        """Return the failure of a rank that is more than one iteration behind another; None if all are in step."""
         reported = {report.rank: report.iteration for report in self.progress if report.rank is not None}
-        reached = {rank: reported.get(rank, -1) for rank in range(self._ranks)}  # -1: nothing
-        slowest = min(reached, key=reached.__getitem__)
-        is_silent = reached[slowest] < 0
-        stray = max(reported.keys() - reached.keys(), default=None)
-        if is_silent and stray is not None:
-            devices = number_of(self._ranks, "device")
-            detail = f"rank {stray} reports iterations, but the ranks of {devices} are counted from 0"
-            return Failure(kind=FailureKind.CRASH, rule="ranks", detail=detail, rank=stray)
-        if reached[slowest] >= max(reached.values()) - 1:
+        reached = [reported.get(rank, -1) for rank in range(self._ranks)]  # -1: nothing
+        slowest = reached.index(min(reached))
+        if not reported or (slowest in reported and reached[slowest] >= max(reached) - 1):
             return None
-        why = "has reported no iteration; leave `rank` out if one rank reports for all ranks"
-        detail = f"rank {slowest} {why if is_silent else 'fell behind'}"
+        why = "has reported no iteration; ranks are numbered from 0, and a report for all ranks has no `rank`"
+        detail = f"rank {slowest} {'fell behind' if slowest in reported else why}"
         return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=slowest)
 
     def _has_time_for(self, more: int) -> bool:
@@ -406,13 +395,6 @@ A GPU is idle at 0 alone, because a launcher takes nothing of it.
 """
 
 
-def _did_nothing(device: Device, util_pct: float | None) -> bool:
-    """Return whether a device was idle with this mean utilisation; an unknown one says nothing."""
-    if util_pct is None:
-        return False
-    return util_pct <= 0.0 if device.is_gpu else util_pct < IDLE_PCT
-
-
 def idle_device(result: ProbeResult, devices: Sequence[Device]) -> Failure | None:
     """Return the failure of a probe that advanced while a device did nothing; None if every device worked.
 
@@ -421,7 +403,10 @@ def idle_device(result: ProbeResult, devices: Sequence[Device]) -> Failure | Non
     """
     if len(devices) < 2 or (result.window_s or 0.0) < 1.0:
         return None
-    pairs = zip(devices, result.devices, strict=False)  # a result without a window has no devices
-    idle = [device.name for device, summary in pairs if _did_nothing(device, summary.util_mean_pct)]
+    idle: list[str] = []
+    for device, summary in zip(devices, result.devices, strict=False):  # a result without a window has no devices
+        util_pct = summary.util_mean_pct
+        if util_pct is not None and (util_pct <= 0.0 if device.is_gpu else util_pct < IDLE_PCT):
+            idle.append(device.name)
     detail = f"{', '.join(idle)} did nothing while iterations advanced"
     return Failure(kind=FailureKind.IDLE_DEVICE, rule="idle", detail=detail) if idle else None

@@ -150,11 +150,6 @@ class Window:
         return Window(self.marks[self.level_from :], origin=self.origin) if self.level_from else None
 
     @property
-    def before_change(self) -> "Window":
-        """The part up to the last change of level, or the whole window without a change."""
-        return Window(self.marks[: self.level_from + 1], origin=self.origin) if self.level_from else self
-
-    @property
     def first(self) -> Mark:
         """The mark at which the window begins."""
         return self.marks[0]
@@ -187,9 +182,19 @@ class Window:
 
     @property
     def samples_per_s(self) -> float | None:
-        """The samples of all ranks per second of training; None unless their total since the start is known."""
+        """The samples of all ranks per second of training; None unless their total since the start is known.
+
+        A total after N iterations is about N times the growth in an iteration. A number that is told anew for each
+        iteration, such as 512, 512, 510, grows hardly at all. The factor leaves room, because a trainer may number its
+        iterations from 0 or from 1, and its first iteration may have more samples than others.
+        """
         part = self._part_with_samples
-        return (part._samples or 0) / part.trained_s if part._has_total_samples else None
+        if not part._samples:
+            return None
+        begin = self.origin if self.origin and self.origin.samples is not None else part.first
+        growth = part._samples / max(part.last.iteration - part.first.iteration, 1)
+        is_total = (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth  # 2.25 is chosen
+        return part._samples / part.trained_s if is_total else None
 
     @property
     def counts_samples(self) -> bool:
@@ -220,20 +225,6 @@ class Window:
         """The samples of all ranks in the window; None if its ends tell none."""
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before
-
-    @property
-    def _has_total_samples(self) -> bool:
-        """Whether the samples are the total since the start, not the number of each iteration.
-
-        A total after N iterations is about N times the growth in an iteration. A number that is told anew for each
-        iteration, such as 512, 512, 510, grows hardly at all. The factor leaves room, because a trainer may number its
-        iterations from 0 or from 1, and its first iteration may have more samples than others.
-        """
-        if not self._samples:
-            return False
-        begin = self.origin if self.origin and self.origin.samples is not None else self.first
-        growth = self._samples / max(self.last.iteration - self.first.iteration, 1)
-        return (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth  # 2.25 is chosen
 
     def pieces(self) -> list[Piece]:
         """Return the pieces of the window, cut where a thin part or a pause begins or ends; one piece without any."""
@@ -417,14 +408,9 @@ def find_window(
     in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)
     if not in_bursts:
         return window
-    rounds = _whole_rounds(window.marks, queue)
-    return replace(window, marks=rounds if is_long(rounds) else window.marks, round=queue)
-
-
-def _whole_rounds(marks: tuple[Mark, ...], queue: int) -> tuple[Mark, ...]:
-    """Return the marks up to the end of the last whole round, which has as many iterations as the loader's `queue`."""
-    end = 0
-    for place, mark in enumerate(marks):
-        if mark.iteration - marks[end].iteration >= queue:
+    end = 0  # of the last whole round, which has as many iterations as the queue
+    for place, mark in enumerate(window.marks):
+        if mark.iteration - window.marks[end].iteration >= queue:
             end = place
-    return marks[: end + 1]
+    rounds = window.marks[: end + 1]
+    return replace(window, marks=rounds if is_long(rounds) else window.marks, round=queue)

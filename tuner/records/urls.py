@@ -122,5 +122,5 @@ def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str
         return storage or URL.create("sqlite", database=str(folder / file)).render_as_string()
     except UnicodeEncodeError as error:
         raise StoreError(
-            f"{str(folder)!r} is not UTF-8, which a database's URL needs; name another --runs folder"
+            f"{str(folder)!r} is not UTF-8, which a database's URL needs; name another folder for the runs"
         ) from error

@@ -14,7 +14,7 @@ from tuner.probe import FULL_PCT, METRICS, number_of
 from tuner.report.facts import PERCENT, CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
-from tuner.study import DEFAULT, VARIANT, Value, launched, rung_of, value_text
+from tuner.study import launched, rung_of
 
 # Each colour has a contrast of at least 3 to 1 against the light and the dark background (WCAG 2.2, 1.4.11).
 BEST = "#cf4358"
@@ -234,9 +234,7 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     rungs = [rung for point in points if (rung := rung_of(point.config, ladder)) is not None]
     if ladder is None or len({*rungs}) < 2:
         return None
-    # the changed networks and updates that some configs train with
-    other_agents = {point.config[VARIANT] for point in points if point.config.get(VARIANT, DEFAULT) != DEFAULT}
-    rows = _rows_along(rungs, case, points, other_agents)
+    rows = _rows_along(rungs, case, points)
     share = 1.0 / len(rows)  # of the height, for each row
     layout: dict[str, Any] = {"showlegend": False}
     data: list[Trace] = []
@@ -249,37 +247,24 @@ def along_ladder(case: CaseFacts) -> Picture | None:
     ticks = _ticks({*rungs})
     labels = [f"{rung:,}" for rung in ticks]
     layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")  # below the last
-    names = ", ".join(map(value_text, sorted(other_agents, key=str)))
-    filled = f" Filled: {VARIANT}={names}; hollow: {DEFAULT}." if other_agents else ""
-    caption = f"Each dot is a config.{filled} {memory_end(case)}".strip()
+    caption = f"Each dot is a config. {memory_end(case)}".strip()
     height = 120 + 120 * len(rows)
     return Picture(name="ladder", title="Along the ladder", caption=caption, data=data, layout=layout, height=height)
 
 
-def _rows_along(
-    rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing], other_agents: Collection[Value]
-) -> dict[str, list[Trace]]:
+def _rows_along(rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing]) -> dict[str, list[Trace]]:
     """Return the rows of the picture along the ladder, the top one first: the title of the axis → its series.
 
-    `rungs` are those of the `points`. The best has a star; configs of the default agent are hollow where there are
-    `other_agents`. A row without a value is left out.
+    `rungs` are those of the `points`. The best has a star. A row without a value is left out.
     """
     words = [text(in_words(point.config)) for point in points]
 
     def series(name: str, values: list[float | None], colour: str, symbol: str) -> list[Trace]:
-        """Return the values of all `points` against their rungs as a list of one series; empty where none is known.
-
-        The best config has a star. Where some configs train with `other_agents` (a changed network or update), the
-        configs of the default agent have hollow symbols, which plotly calls `-open`.
-        """
+        """Return the values of all `points` against their rungs as a list of one series; empty where none is known."""
         if all(value is None for value in values):
             return []
-        colours, symbols = [colour] * len(points), [symbol] * len(points)
-        for place, point in enumerate(points):
-            if case.is_best(point):
-                colours[place], symbols[place] = BEST, "star"
-            elif other_agents and point.config.get(VARIANT) not in other_agents:
-                symbols[place] = f"{symbol}-open"
+        symbols = ["star" if case.is_best(point) else symbol for point in points]
+        colours = [BEST if mark == "star" else colour for mark in symbols]
         marker = {**dots(colours, symbol=symbols), "size": [STAR if mark == "star" else 7 for mark in symbols]}
         return [trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)]
 
@@ -289,8 +274,12 @@ def _rows_along(
         of_objective(objective): series(objective, [point.value for point in points], FRONT, "square"),
         "SM active, %": series("SM active", [point.sm_pct for point in points], OTHER, "circle"),
         "samples/s": series("samples/s", [point.samples_per_s for point in points], THIRD, "diamond"),
-        "memory, %": [*series("memory in use", memory, FRONT, "triangle-up"), *_out_of_memory(case)],
+        "memory, %": series("memory in use", memory, FRONT, "triangle-up"),
     }
+    if too_large := case.out_of_memory:  # crosses at full memory
+        full, marker = [FULL_PCT] * len(too_large), dots(BEST, size=9, symbol="x")
+        hover = "%{x}: out of memory"
+        rows["memory, %"].append(trace(too_large, full, "ran out of memory", hover=hover, marker=marker))
     return {title: lines for title, lines in rows.items() if lines}
 
 
@@ -305,14 +294,6 @@ def _ticks(rungs: Collection[int]) -> list[int]:
         if not chosen or chosen[-1] >= least_ratio * rung:
             chosen.append(rung)
     return chosen
-
-
-def _out_of_memory(case: CaseFacts) -> list[Trace]:
-    """Return crosses at full memory for the rungs that ran out of it; an empty list where none did."""
-    if not (rungs := case.out_of_memory):
-        return []
-    full, marker = [FULL_PCT] * len(rungs), dots(BEST, size=9, symbol="x")
-    return [trace(rungs, full, "ran out of memory", hover="%{x}: out of memory", marker=marker)]
 
 
 def over_time(case: CaseFacts) -> Picture | None:

@@ -96,10 +96,6 @@ class CaseFacts:
 
     view: export.CaseView
     summary: export.CaseSummary
-    headroom_pct: float | None
-    """The share of memory that the best leaves free, in percent."""
-    mem_peak_mib: float | None
-    """The largest memory of a device that the best used."""
     points: tuple[Standing, ...]
     """The measured configs, the best objective first."""
     front: frozenset[str]
@@ -184,7 +180,7 @@ def _case(view: export.CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
     trials, best = view.trials, view.best
     devices = max(1, len(view.record.devices))
-    newest = pooled(best.trials) if best else None  # the newest trial of the best, with the means of all of them
+    newest = best.trials[-1] if best else None
     measured = tuple(sorted(view.configs, key=lambda point: -point.value))
     search_steps = steps(trials, devices)
     too_large = {view.rung(trial.config) for trial in trials if trial.status == FailureKind.GPU_OOM}
@@ -194,8 +190,6 @@ def _case(view: export.CaseView, folder: Path) -> CaseFacts:
     return CaseFacts(
         view=view,
         summary=export.summary(view),
-        headroom_pct=newest.metrics.get("headroom_pct") if newest else None,
-        mem_peak_mib=newest.metrics.get("mem_peak_mib") if newest else None,
         points=measured,
         front=frozenset(point.launch for point in of_both(measured)),
         steps=search_steps,
@@ -260,11 +254,12 @@ def result(case: CaseFacts) -> Headline:
         return Headline(value, export.sentences([f"{name} was not measured", *of_best]))
     if default.launch == best.launch:  # the same config
         return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
-    if case.summary.gain is None:  # the two were measured in different ways, or the values are in doubt
-        why = export.measured_otherwise(case.summary) or "; ".join(export.doubts(case.view, default, name))
+    sessions = export.measured_otherwise(case.summary)  # a sentence where they have measured best or default alone
+    if case.summary.gain is None:
+        why = sessions or "; ".join(export.doubts(case.view, default, name))
         return Headline(value, export.sentences([why, *of_best] if why else of_best))
-    gained = _gained(objective, case.summary.gain, name)
-    return Headline(gained.text, export.sentences([gained.below, *of_best] if gained.below else of_best))
+    text, below = _gained(objective, case.summary.gain, name)
+    return Headline(text, export.sentences(filter(None, [below, sessions, *of_best])))
 
 
 def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
@@ -273,23 +268,16 @@ def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
     A gain in speed is a factor. For another objective, both values are shown, or their difference where only sessions
     have measured both.
     """
-    below: list[str] = []
     if objective in export.SPEEDS and gain.times:
         speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)} {export.SPEEDS[objective]}"
         of_what = f" over the whole training; its steps: {speeds}" if gain.overall else f": {speeds}"
         text = f"{gain.times:.3g} times as fast{'' if gain.in_sessions else of_what}"
-        below.append(f"{export.with_error(gain.times, gain.error, 2)} times {name}")
-    else:
-        unit = " %" if objective in PERCENT else ""
-        text = f"{PERCENT.get(objective, objective)} {gain.before:.1f} → {gain.after:.1f}{unit}"
-        if gain.in_sessions:  # the plain command's value of the best is another one
-            text = f"{PERCENT.get(objective, objective)} {gain.after - gain.before:+.1f}{' points' if unit else ''}"
-        if gain.times:
-            below.append(f"it makes {gain.times:.2g} times the samples/s of {name}")
-    if gain.in_sessions:
-        speeds = f"{export.figure(gain.before)} → {export.figure(gain.after)}"
-        below.append(f"as sessions have measured both ({speeds}); the plain command has measured only the best")
-    return Headline(text, ", ".join(below))
+        return Headline(text, f"{export.with_error(gain.times, gain.error, 2)} times {name}")
+    metric, is_percent = PERCENT.get(objective, objective), objective in PERCENT
+    text = f"{metric} {gain.before:.1f} → {gain.after:.1f}{' %' if is_percent else ''}"
+    if gain.in_sessions:  # the plain command's value of the best is another one
+        text = f"{metric} {gain.after - gain.before:+.1f}{' points' if is_percent else ''}"
+    return Headline(text, f"it makes {gain.times:.2g} times the samples/s of {name}" if gain.times else "")
 
 
 def default_name(case: CaseFacts) -> str:
@@ -301,19 +289,9 @@ PERCENT = {"min_avg_util": "Utilisation", "min_avg_sm": "SM activity"}
 """The objectives in percent → how a headline names them."""
 
 
-def headline(study: StudyFacts) -> list[str]:
-    """Return the first sentences of a report: how many trainable cases have a best, the highest and the lowest."""
-    values = {case.summary.case: case.summary.best.value for case in study.cases if case.summary.best}
-    ranked = sorted(values, key=lambda name: -values[name])
-    texts = [f"{name} {values[name]:.1f}" for name in ranked]
-    lines = [_success(study, len(values))]
-    if len(values) > 6:  # of fewer, these would be all, which the first table shows
-        lines += [f"Highest: {', '.join(texts[:3])}.", f"Lowest: {', '.join(texts[-3:])}."]
-    return lines
-
-
-def _success(study: StudyFacts, with_best: int) -> str:
+def headline(study: StudyFacts) -> str:
     """Return how many of the trainable cases have a best, how many have none, and how many have not begun."""
+    with_best = sum(case.summary.best is not None for case in study.cases)
     begun, waiting = len(study.cases), study.waiting
     total = begun + len(waiting or ())
     kind = "begun" if waiting is None else "trainable"  # None: which cases the trainer has is unknown
@@ -376,10 +354,10 @@ def cost(case: CaseFacts) -> str:
 
 def memory(case: CaseFacts) -> str:
     """Return the memory that the best uses and leaves free; empty where it is unknown."""
-    if case.mem_peak_mib is None:
-        return ""
-    free = f", {case.headroom_pct:.0f}\u00a0%\u00a0free" if case.headroom_pct is not None else ""
-    return f"{case.mem_peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
+    metrics = pooled(case.view.best.trials).metrics if case.view.best else {}
+    peak_mib, headroom_pct = metrics.get("mem_peak_mib"), metrics.get("headroom_pct")
+    free = "" if headroom_pct is None else f", {headroom_pct:.0f}\u00a0%\u00a0free"
+    return "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}\u00a0GiB{free}"
 
 
 def count(number: float | None) -> str:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.errors import TunerError
-from tuner.export import StudyReader, code, fenced, gain_text, in_words, markdown, trials, with_error
+from tuner.export import StudyReader, fenced, gain_text, in_words, markdown, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
@@ -32,7 +32,6 @@ _FILTERS = {
     "when_found": facts.when_found,
     "memory_end": facts.memory_end,
     "pictures": pictures,
-    "code": lambda text: Markup(code(text)),  # noqa: S704 - of Markdown, and escaped
     "fenced": lambda text: Markup(fenced(text)),  # noqa: S704 - of Markdown, and escaped
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuner.errors import option
 from tuner.export import figure, in_words, with_error
 from tuner.probe import HOUR_S, LOADED, WITHOUT_PAUSE, duration, number_of
 from tuner.records.trial import OK, PRUNED
@@ -39,15 +40,15 @@ def ladder_line(case: str, rungs: Iterable[int]) -> str:
     return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
 
 
-def out_of_time(budget: "Budget", option: str = "--hours") -> str:
-    """Return a line that says that the time of `option` is over, or that the rest is too short for a probe."""
-    limit = duration(budget.total_s)
+def out_of_time(budget: "Budget", limit_option: str = "hours") -> str:
+    """Return a line that says that the time of an option is over, or that the rest is too short for a probe."""
+    limit, name = duration(budget.total_s), option(limit_option)
     if budget.shortage is None:
-        return f"the {limit} of {option} are over; rerun to resume"
+        return f"the {limit} of {name} are over; rerun to resume"
     probe, left = map(duration, budget.shortage)
     if (probe_s := budget.shortage.probe_s) > budget.total_s:
         hours = math.ceil(100 * 1.1 * probe_s / HOUR_S) / 100  # a tenth more, because probes differ
-        return f"the next probe takes about {probe}, more than the {limit} of {option}; rerun with {option} {hours:g}"
+        return f"the next probe takes about {probe}, more than the {limit} of {name}; rerun with {name} {hours:g}"
     return f"the next probe takes about {probe}, but only {left} of {limit} are left; rerun to resume"
 
 

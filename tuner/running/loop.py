@@ -90,7 +90,7 @@ class CaseWork:
         if is_of_another(facts_before, self._job.bench.facts):
             raise StudyError(
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
-                f"{facts_before[FOLDER]}; give this one another name: --name for a command, `name` in a study file"
+                f"{facts_before[FOLDER]}; give this one another `name`"
             )
         taken_back = self.study.take_back(self._probing.folder)
         history = self.study.history()
@@ -125,7 +125,7 @@ class CaseWork:
         is_reached = target is not None and self.study.history().finished >= target
         if target is not None and is_reached:
             budget = number_of(target, "trial")
-            self._store_ending(f"the search stopped at its budget of {budget}; a larger `--n-trials` resumes it")
+            self._store_ending(f"the search stopped at its budget of {budget}; a larger number of trials resumes it")
         if self.study.awaited:  # other workers still run probes
             ending = events.Ending.ELSEWHERE
         elif not probed:

@@ -116,7 +116,8 @@ class RealProber:
         """Say once how the person's files are kept, if no private view of them can be had."""
         if plan.protects_files and not self._has_warned:
             self._has_warned = True
-            if text := own_files.warning(own_files.folders_of(plan.argv, plan.cwd), plan.slot.out_dir, self._keeping):
+            folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
+            if text := own_files.warning(folders, plan.slot.out_dir, self._keeping):
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:

@@ -117,7 +117,7 @@ class Workbench:
         refusal = self._refusal_of(rules)
         if rules or self.trainer.has_rules:
             searched = study.Space(
-                tuple(self._without_refused_values(parameter, rules) for parameter in searched.parameters),
+                tuple(self._without_refused_values(spec, parameter) for parameter in searched.parameters),
                 holds=lambda config: self.holds(config) and refusal(config) is None,
             )
         if not searched.parameters:
@@ -149,20 +149,13 @@ class Workbench:
 
         return refusal
 
-    def _without_refused_values(self, parameter: study.Parameter, rules: Sequence[study.Rule]) -> study.Parameter:
-        """Return a parameter without the values that a rule refuses whatever the others are.
-
-        Such a value is a degree of parallelism above the number of cards. Raises StudyError if no value is left.
-        """
-        ranks = len(self.devices)
-
-        def can_run(value: study.Value) -> bool:
-            return all(rule.holds({parameter.name: value, study.RANKS: ranks}) for rule in rules)
-
-        values = tuple(filter(can_run, parameter.values))
+    def _without_refused_values(self, spec: study.StudySpec, parameter: study.Parameter) -> study.Parameter:
+        """Return a parameter with its possible values on these devices. Raises StudyError if no value is left."""
+        name, ranks = parameter.name, len(self.devices)
+        values = spec.possible(name, parameter.values, ranks)
         if not values:
-            raise StudyError(f"the rules leave no value of {parameter.name} on {number_of(ranks, 'device')}")
-        return replace(parameter, values=values, grown=tuple(filter(can_run, parameter.grown)))
+            raise StudyError(f"the rules leave no value of {name} on {number_of(ranks, 'device')}")
+        return replace(parameter, values=values, grown=spec.possible(name, parameter.grown, ranks))
 
     def cut_for(self, case: study.Case) -> LadderEnd | None:
         """Return the largest rung that the trainer can run, with the reason; None if all rungs of the study can run.

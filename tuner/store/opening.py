@@ -145,8 +145,8 @@ def _check_identity(database: Database, study: str, stored: dict[str, Any], now:
         raise StoreError(
             f"study {study} in {database.shown_url} was started with other settings:\n"
             + "\n".join(changed)
-            + "\nrestore these settings to resume the study; to start anew, give it another name (`--name`, or "
-            "`name:` in the study file), or choose another --runs folder (and another --storage if you use it)"
+            + "\nrestore these settings to resume the study; to start anew, give it another `name`, or "
+            "choose another folder for the runs (and another storage if you use it)"
         )
 
 

@@ -3,7 +3,16 @@
 from tuner.study.batch import REASON, BatchFit, Tried, first_size, fit, next_size
 from tuner.study.cases import FILES, Case, globs_of, lending_order, most_similar, select
 from tuner.study.changed_run import changed_study
-from tuner.study.config_values import FORMS, as_yaml, config_content, config_text, is_config, round_trip, values_in
+from tuner.study.config_values import (
+    FORMS,
+    as_yaml,
+    config_content,
+    config_text,
+    is_config,
+    round_trip,
+    values_in,
+    values_or_null_in,
+)
 from tuner.study.expression import Expression, Rule
 from tuner.study.keys import literal_keys, masked_trainer, without_keys
 from tuner.study.launches import launches, shown_launch, with_launches

@@ -26,6 +26,11 @@ def is_config(path: str) -> bool:
 
 def values_in(path: Path) -> dict[str, Value]:
     """Return the settings in a file: the keys to a value, joined by dots → the value; empty for an unreadable file."""
+    return {keys: value for keys, value in values_or_null_in(path).items() if value is not None}
+
+
+def values_or_null_in(path: Path) -> dict[str, Value | None]:
+    """Return the settings in a file as `values_in`, and also those that the file sets to null."""
     try:
         return dict(_leaves(config_content(path, config_text(path)), ""))
     except TrainerError:
@@ -69,7 +74,7 @@ def config_content(path: Path, text: str) -> Any:
         raise TrainerError(f"{path} is not {path.suffix[1:]}: {error}") from error
 
 
-def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
+def _leaves(content: object, before: str) -> Iterator[tuple[str, Value | None]]:
     """Yield the single values of a content, each after the keys to it: `before` and the keys, joined by dots.
 
     Lists are left out, because no setting is a part of a list.
@@ -79,8 +84,8 @@ def _leaves(content: object, before: str) -> Iterator[tuple[str, Value]]:
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{before}{key}.")
-        elif isinstance(value, bool | int | float | str):
-            yield f"{before}{key}", _plain(value)
+        elif isinstance(value, bool | int | float | str | None):
+            yield f"{before}{key}", None if value is None else _plain(value)
 
 
 def _plain(value: bool | int | float | str) -> Value:

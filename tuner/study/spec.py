@@ -29,7 +29,7 @@ from tuner.study.parameter import (
     ladder_name,
 )
 from tuner.study.shell import shell_split
-from tuner.study.space import DEFAULT, NODES, VARIANT, Space
+from tuner.study.space import DEFAULT, NODES, VARIANT, Space, Value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -581,6 +581,14 @@ class StudySpec(Strict):
     def build_rules(self) -> tuple[Rule, ...]:
         """Return the rules that each config must keep; in them, `RANKS` stands for the number of devices."""
         return tuple(map(Rule, self.rules))
+
+    def possible(self, parameter: str, values: Iterable[Value], ranks: int) -> tuple[Value, ...]:
+        """Return those of a parameter's `values` that some config may have on `ranks` devices.
+
+        A rule may refuse a value whatever the others are, such as a degree of parallelism above the number of devices.
+        """
+        rules = self.build_rules()
+        return tuple(value for value in values if all(rule.holds({parameter: value, RANKS: ranks}) for rule in rules))
 
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""

@@ -93,15 +93,10 @@ def check_named_trainer(spec: StudySpec, ranks: int | None = None) -> Iterator[F
     if ranks and ranks > 1 and not trainer.heeds_devices:
         text = f"it names neither {{ranks}} nor {{devices}}; see that it starts one rank on each of {ranks} devices"
         yield warning("command", text)
-    yield from check_samples(trainer, spec)
-    yield from check_parameters(trainer, spec, cases)
-
-
-def check_samples(trainer: Trainer, spec: StudySpec) -> Iterator[Finding]:
-    """Yield a problem if a study needs samples and nothing counts those of its trainer."""
     if SAMPLES_PER_S in {*spec.objectives, *spec.constraints} and trainer.counts_samples is False:
         text = f"{SAMPLES_PER_S} cannot be measured: no pattern of `progress` has the group (?P<samples>…)"
         yield problem("samples", f"{text}; add the group or `samples_per_iteration`, or name another metric")
+    yield from check_parameters(trainer, spec, cases)
 
 
 def check_parameters(trainer: Trainer, spec: StudySpec, cases: Iterable[Case]) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Checks the devices of a study: who else uses them, how fast they run, and how they are connected."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.devices.cards import Cards, Clocks, Occupancy, obstacles, occupant_text
@@ -136,18 +136,16 @@ def check_links(links: Sequence[Link]) -> Iterator[Finding]:
     """Yield how each pair of cards is connected. Pairs with the same connection share one finding."""
     pairs = grouped(links, _reach)
     for reach, alike in pairs.items():
-        which = "every pair" if len(pairs) == 1 else ", ".join(map(_pair, alike))
-        text = f"{reach}: {which}"
-        yield warning("links", text) if alike[0].p2p is False else fine("links", text)
+        which = "every pair" if len(pairs) == 1 else _names(alike)
+        yield (warning if alike[0].p2p is False else fine)("links", f"{reach}: {which}")
 
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
     """Yield which NCCL variables probes get, and why. `inherited` is the environment of the tuner itself."""
     chosen = nccl_variables(environment.nccl_p2p, links)
     settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
-    without_p2p = [link for link in links if link.p2p is False]
     if environment.nccl_p2p == "auto":
-        pairs = ", ".join(map(_pair, without_p2p))
+        pairs = _names(link for link in links if link.p2p is False)
         why = f"{pairs} without P2P" if pairs else "no pair of cards is known to lack P2P"
         yield fine("NCCL", f"{settings}: {why}")
     else:
@@ -168,6 +166,6 @@ def _reach(link: Link) -> str:
     return "P2P over NVLink" if link.nvlink else "P2P over PCIe"
 
 
-def _pair(link: Link) -> str:
-    """Return the names of the two cards."""
-    return f"cuda:{link.first}-cuda:{link.second}"
+def _names(links: Iterable[Link]) -> str:
+    """Return the names of the linked cards."""
+    return ", ".join(f"cuda:{link.first}-cuda:{link.second}" for link in links)

@@ -20,7 +20,7 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine, and_, func, select
 
 from tuner.errors import EmptyStoreError
-from tuner.export import CaseView, StudyReader, reading
+from tuner.export import StudyReader, reading
 from tuner.probe import MIB_PER_GIB, over
 from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, moment, of_study
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
@@ -60,10 +60,14 @@ def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Set
         counts = select(STEPS.c.trial_id, func.count().label("reports")).where(is_of_study).group_by(STEPS.c.trial_id)
         reports: dict[int, int] = {row.trial_id: row.reports for row in connection.execute(counts)}
     trials = [
-        _ended(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
+        (row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
         for row in rows
     ]
-    return _record(study, [row.state for row in rows], trials, setup)
+    return _record(study, trials, setup)
+
+
+StoredTrial = tuple[str, datetime | None, datetime | None, int]
+"""A trial of Optuna: its state, its start and its end, and the number of intermediate values that it reported."""
 
 
 def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> study_times.TrialTimes | None:
@@ -73,20 +77,12 @@ def _ended(state: str, began: datetime | None, ended: datetime | None, reports: 
     return study_times.TrialTimes(end=ENDS[state], began_s=seconds(began), ended_s=seconds(ended), reports=reports)
 
 
-def _record(
-    study: str, states: Sequence[str], trials: Iterable[study_times.TrialTimes | None], setup: study_times.Setup
-) -> study_times.StudyRecord:
-    """Return the record of a study of another program.
-
-    Args:
-        study: The name of the study.
-        states: The states of all trials, as Optuna names them.
-        trials: How each trial ended; None for a trial that has not ended.
-        setup: What is known of the machine and the options of its trials.
-    """
+def _record(study: str, trials: Sequence[StoredTrial], setup: study_times.Setup) -> study_times.StudyRecord:
+    """Return the record of a study of another program; `setup` is what is known of its machine and its options."""
+    states = [state for state, *_ in trials]
     return study_times.StudyRecord(
         study=study,
-        trials=tuple(trial for trial in trials if trial),
+        trials=tuple(filter(None, (_ended(*trial) for trial in trials))),
         running=states.count(RUNNING),
         waiting=states.count("WAITING"),
         setup=setup,
@@ -133,6 +129,7 @@ def read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyR
     trials = [trial for view in cases for trial in view.trials]
     ended = [trial for trial in trials if trial.state in FINISHED]
     cards = [device for trial in ended for device in trial.devices if device.is_gpu]
+    most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
         trials=tuple(map(_times, ended)),
@@ -140,7 +137,7 @@ def read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyR
         setup=study_times.Setup(
             duty_pct=_duty(ended),
             cores=_cores(ended),
-            gpus_per_trial=_gpus_per_trial(cases),
+            gpus_per_trial=study_times.known(most_cards or None, DATABASE),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             data_wait=_data_wait(ended),
@@ -192,12 +189,6 @@ def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | 
     ]
     all_s = sum(window_s for _, window_s in counted)
     return study_times.known(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
-
-
-def _gpus_per_trial(cases: Iterable[CaseView]) -> study_times.KnownFact[int] | None:
-    """Return how many GPUs a probe uses, the most of all cases; None where probes run on the CPU."""
-    most = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
-    return study_times.known(most or None, DATABASE)
 
 
 def _cores(trials: Iterable[TrialRecord]) -> study_times.KnownFact[int] | None:
@@ -255,20 +246,19 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
         for name, value in trial.params.items()
         if _WORKERS.search(name.lower()) and isinstance(value, int | float) and 0.0 <= value < math.inf
     ]
-    states = [trial.state.name for trial in journal.trials]
-    trials = [
-        _ended(trial.state.name, trial.datetime_start, trial.datetime_complete, len(trial.intermediate_values))
+    trials: list[StoredTrial] = [
+        (trial.state.name, trial.datetime_start, trial.datetime_complete, len(trial.intermediate_values))
         for trial in journal.trials
     ]
     by_process: dict[object, list[study_times.Interval]] = {}
     for process, trial in zip(journal.processes, trials, strict=False):
-        if trial and trial.running:
-            by_process.setdefault(process, []).append(trial.running)
+        if (ended := _ended(*trial)) and ended.running:
+            by_process.setdefault(process, []).append(ended.running)
     n_jobs = max((study_times.Timeline(intervals).most for intervals in by_process.values()), default=None)
     setup = study_times.Setup(
         loader_workers=study_times.spread(workers, "journal"), n_jobs=study_times.known(n_jobs, "journal")
     )
-    return _record(study, states, trials, setup)
+    return _record(study, trials, setup)
 
 
 def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | None) -> Diagnosis:

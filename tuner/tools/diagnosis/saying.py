@@ -103,14 +103,10 @@ def lacking(facts: Facts) -> dict[str, list[str]]:
         "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
         "how much more the GPUs can do": () if facts.on_cpu else ("duty_pct",),
     }
-    lacks = {what: [name for name in names if _is_open(facts, name)] for what, names in needed_facts.items()}
+    known = {field: getattr(facts.setup, field) for field in OPTIONS}
+    is_sure = {field for field, fact in known.items() if fact and fact.source != GUESS}
+    lacks = {what: [name for name in names if name not in is_sure] for what, names in needed_facts.items()}
     return {what: names for what, names in lacks.items() if names}
-
-
-def _is_open(facts: Facts, name: str) -> bool:
-    """Return whether a fact of the setup is unknown, or only a guess."""
-    fact: KnownFact[float] | None = getattr(facts.setup, name)
-    return fact is None or fact.source == GUESS
 
 
 def unknown(facts: Facts) -> list[str]:

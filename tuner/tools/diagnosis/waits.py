@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 from tuner.probe import duration, number_of
 from tuner.tools.diagnosis.study_times import GUESS, Facts, KnownFact, TrialEnd
@@ -47,11 +46,6 @@ class IdleCause:
     """The arithmetic of `gain`."""
     undo: str
     """What it costs to take the change back."""
-
-    @property
-    def safety(self) -> int:
-        """The place of the change in the order of safety; 0 is the safest."""
-        return list(Kind).index(self.kind)
 
 
 def _cause(
@@ -101,7 +95,7 @@ def causes(facts: Facts) -> list[IdleCause]:
         candidates += _idle(facts)
     # a change that gains less than a tenth is not worth another study (chosen)
     worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= 1.1]
-    return sorted(worth, key=lambda kept: (-(kept.factor or 0.0), kept.safety))
+    return sorted(worth, key=lambda kept: (-(kept.factor or 0.0), list(Kind).index(kept.kind)))
 
 
 _ONE_RESTART = "one restart; all trials stay comparable"
@@ -238,23 +232,11 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
         Kind.PRUNING,
         facts,
         why=f"{pruned.trials} of {len(facts.trials)} trials were pruned. They took {duration(pruned.mean_s or 0.0)} in "
-        f"the mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time."
-        f"{_seldom_training(facts)}",
+        f"the mean, {duration(startup_s)} of it start-up. Start-ups take {facts.startup_share:.0%} of all trial time.",
         change=f"prune later: let a trial train for at least {duration(train_s)} before the pruner may end it",
         how=f"start-ups are {starting_s / facts.trial_s:.0%} of {duration(facts.trial_s)} now, and would be "
         f"{starting_s / longer_s:.0%} of {duration(longer_s)}; {share_then:.0%} / {share_now:.0%}",
         ratio=(share_then, share_now),
-    )
-
-
-def _seldom_training(facts: Facts) -> str:
-    """Return how many of the trials at once train, as a sentence; empty where that is unknown."""
-    running, training = facts.running_at_once, facts.training_at_once
-    if running is None or training is None:
-        return ""
-    return (
-        f" Of {running.mean:.1f} trials at once {training.mean:.1f} train in the mean, "
-        f"and none trains for {training.none_share:.0%} of the time."
     )
 
 
@@ -324,8 +306,7 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     if facts.running_at_once is None or (facts.is_ours and facts.setup.gpus is None):
         return
     at_once = max(facts.running_at_once.usual, 1)
-    room = _room(facts)
-    most, how = room.trials, room.how
+    most, why, how = _room(facts)
     workers, cores = facts.setup.loader_workers, facts.setup.cores
     if workers and cores:
         each = max(workers.value, 1.0)  # a trial without workers loads its data itself
@@ -334,38 +315,21 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
         most = min(most, by_cores)
     if most <= at_once:
         return
-    yield _cause(
-        Kind.PARALLEL,
-        facts,
-        why=room.why,
-        change=_more_at_once(facts, most, at_once),
-        how=f"{how}; {most} / {at_once}",
-        ratio=(most, at_once),
-    )
-
-
-def _more_at_once(facts: Facts, most: int, at_once: int) -> str:
-    """Return how to run `most` trials at once instead of `at_once`."""
-    each, n_jobs = facts.setup.gpus_per_trial, facts.setup.n_jobs
-    if facts.is_ours:
-        return f"`tuner optimize --gpus-per-trial {each.value if each else 1}` probes {most} configs at once"
+    n_jobs, per_trial = facts.setup.n_jobs, facts.setup.gpus_per_trial
     as_processes = ", as processes instead of threads (n_jobs)" if n_jobs and n_jobs.value > 1 else ""
-    return f"run {most} trials at once instead of {at_once}{as_processes}, and watch the GPUs' memory"
+    change = f"run {most} trials at once instead of {at_once}{as_processes}, and watch the GPUs' memory"
+    if facts.is_ours:
+        cards = per_trial.value if per_trial else 1
+        change = f"`tuner optimize --gpus-per-trial {cards}` probes {most} configs at once"
+    how += f"; {most} / {at_once}"
+    yield _cause(Kind.PARALLEL, facts, why=why, change=change, how=how, ratio=(most, at_once))
 
 
-class _Room(NamedTuple):
-    """How many trials fit on the GPUs."""
+def _room(facts: Facts) -> tuple[int, str, str]:
+    """Return how many trials fit on the GPUs, what shows it, and the arithmetic.
 
-    trials: int = 0
-    """0 where that is unknown."""
-    why: str = ""
-    """What shows it."""
-    how: str = ""
-    """The arithmetic."""
-
-
-def _room(facts: Facts) -> _Room:
-    """Return how many trials fit on the GPUs: by the GPUs of a trial, else by memory, else one trial on each GPU."""
+    It goes by the GPUs of a trial, else by memory, else one trial on each GPU. The number is 0 where it is unknown.
+    """
     at_once = max(facts.running_at_once.usual, 1) if facts.running_at_once else 1
     running = number_of(at_once, "trial")
     gpus, per_trial = facts.setup.gpus, facts.setup.gpus_per_trial
@@ -373,18 +337,18 @@ def _room(facts: Facts) -> _Room:
         fits = gpus.value // per_trial.value
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}, and each uses {per_trial.value}."
         how = f"{number_of(gpus.value, 'GPU')} / {per_trial.value} of a trial = {number_of(fits, 'trial')}"
-        return _Room(fits, why, how)
+        return fits, why, how
     used, memory = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib
     if used and memory:
         usable = 0.9  # of the memory, because the peaks of trials differ
         fits = math.floor(usable * memory.value / (used.value / at_once))
         why = f"The study uses {used.value:g} of {memory.value:g} GiB of a GPU, with {running} at once."
         how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {number_of(fits, 'trial')}"
-        return _Room(fits, why, how)
+        return fits, why, how
     if gpus:
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}."
-        return _Room(gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}")
-    return _Room()
+        return gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}"
+    return 0, "", ""
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:

@@ -98,7 +98,11 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
     taken = {launch_digest(config) for _, config in chosen}
     if fastest and (between := _between(case.configs, taken)):
         chosen.append(("between", between.config))
-    chosen += [(f"trial #{number}", _config_of(case, number)) for number in also]
+    configs_of_trials = {trial.number: trial.config for trial in case.trials if trial.config}
+    for number in also:
+        if number not in configs_of_trials:
+            raise StoreError(f"--trial {number}: {case.name} has no measured trial of this number; see trials.tsv")
+        chosen.append((f"trial #{number}", configs_of_trials[number]))
     # a config that was chosen twice takes part once, with both kinds
     configs = {launch_digest(config): launched(config) for _, config in chosen}
     kinds = {digest: tuple(kind for kind, config in chosen if launch_digest(config) == digest) for digest in configs}
@@ -125,14 +129,6 @@ def _measured(case: CaseView) -> dict[str, dict[str, float]]:
             speed = {} if standing.samples_per_s is None else {SAMPLES_PER_S: standing.samples_per_s}
             measured[launch_digest(standing.config)] = {case.objectives[0]: standing.value, **speed}
     return measured
-
-
-def _config_of(case: CaseView, number: int) -> Config:
-    """Return the config of the trial of this number. Raises StoreError where it has none."""
-    config = next((trial.config for trial in case.trials if trial.number == number), None)
-    if not config:
-        raise StoreError(f"--trial {number}: {case.name} has no measured trial of this number; trials.tsv lists them")
-    return config
 
 
 def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:

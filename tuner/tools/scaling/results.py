@@ -126,13 +126,9 @@ def read(path: Path) -> Results:
     except (ValueError, RecursionError) as error:
         raise TunerError(f"{path} is no JSON file: {error}; {remedy}") from error
     version = body.get(FORMAT) if isinstance(body, dict) else None
-    if version is None:
-        raise TunerError(f"{path} is no result of `tuner scale`: it has no key {FORMAT!r}")
     if version != VERSION:
-        raise TunerError(
-            f"{path} has version {version} of the results, and this tuner reads version {VERSION}; measure again, or "
-            "use the tuner that wrote the file"
-        )
+        found = f"its {FORMAT!r} is {version}, and this tuner reads {VERSION}; measure again"
+        raise TunerError(f"{path} is no result of `tuner scale`: {found}")
     try:
         return _ADAPTER.validate_python(body)
     except ValidationError as error:

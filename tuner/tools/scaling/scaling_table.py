@@ -177,31 +177,20 @@ def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[st
     )
 
 
-class Ceiling(NamedTuple):
-    """The most that several GPUs could gain with the same whole batch."""
-
-    single: ScalingRow
-    """The baseline, with that batch."""
-    gpus: int
-    speed_up: Quantity
-
-
-def ceilings(rows: Sequence[ScalingRow]) -> list[Ceiling]:
-    """Return the ceilings of strong scaling on as many GPUs as were not measured.
+def ceilings(rows: Sequence[ScalingRow]) -> Iterator[tuple[ScalingRow, int, Quantity]]:
+    """Yield a baseline, a number of GPUs that was not measured, and the most that these could gain by strong scaling.
 
     n GPUs need at least the time in which one GPU does the n-th part of the batch. Everything else only adds to it. So
     measurements on one GPU alone show what n GPUs can gain at most.
     """
     singles = {(row.workload, row.size): row for row in rows if row.scaling == "single"}
     measured = {(row.workload, row.size, row.gpus) for row in rows if row.scaling == "strong"}
-    unmeasured: list[Ceiling] = []
     for (workload, size), single in singles.items():
         for count in COUNTS[1:]:  # without 1
             if not size or size % count or (workload, size, count) in measured:
                 continue
             if part := singles.get((workload, size // count)):
-                unmeasured.append(Ceiling(single, count, single.step_ms.over(part.step_ms)))
-    return unmeasured
+                yield single, count, single.step_ms.over(part.step_ms)
 
 
 def link_table(results: Results) -> list[LinkRow]:

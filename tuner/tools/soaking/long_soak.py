@@ -8,7 +8,6 @@ are the rungs. A study also learns here that a real training has run out of memo
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -111,7 +110,7 @@ def soak_purpose(
         limited=False,
         competing=False,
         stores_ending=False,
-        ineligible=partial(_ineligibility, training=training),
+        ineligible=training.ineligibility,
         next_answer=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),
         limits=lambda limits: limits.timed(60.0 * minutes),
         trainer=_provoking_trainer(bench),
@@ -129,12 +128,6 @@ def _provoking_trainer(bench: Workbench) -> Trainer | None:
     line = usual if isinstance(usual, str) else " ".join(map(quoted, usual))
     changed = {**options, "command": soak.command or f"{line} {soak.flags}"}
     return open_trainer(bench.spec.trainer.model_copy(update={"options": changed}))
-
-
-def _ineligibility(result: probe.ProbeResult, *, training: WholeTraining) -> str | None:
-    """Return why a config that was soaked may not be the best; None where it may."""
-    lasting = training.lasts(result.devices, result)
-    return None if lasting is None or lasting.chance >= SURE else training.in_short(lasting)
 
 
 class SoakFollower:
@@ -209,20 +202,11 @@ class Soak(NamedTuple):
         settings = self.trial.soak
         if settings is None or asked.minutes > settings.minutes:
             return False
-        ended_early = self.trained_s < 0.9 * 60.0 * settings.minutes
-        return not ended_early or not _trains_longer(asked, settings)
-
-
-def _trains_longer(asked: SoakSettings, before: SoakSettings) -> bool:
-    """Return whether the training of the `asked` settings is longer than that of a soak `before`.
-
-    True also where one length is in hours and the other in iterations, which cannot be compared.
-    """
-    if asked.iterations is None and before.iterations is None:
-        return asked.hours > before.hours
-    if asked.iterations is None or before.iterations is None:
-        return True
-    return asked.iterations > before.iterations
+        if self.trained_s >= 0.9 * 60.0 * settings.minutes:
+            return True
+        if (asked.iterations is None) != (settings.iterations is None):  # hours and iterations cannot be compared
+            return False
+        return (asked.iterations or asked.hours) <= (settings.iterations or settings.hours)
 
 
 def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapping[str, Soak]:
@@ -429,12 +413,10 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         lasting = f"no config's memory lasts with {100 * SURE:.0f} % probability"
         yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
-    if was_refused and (keeper := training.keeper):  # its variable makes it give memory back, maybe at a cost in speed
-        variable, slower = f"{keeper.variables[0]}: {keeper.value}", ", and be slower" if keeper.at_a_cost else ""
-        yield (
-            f"{view.name}: freed memory that {keeper.name} keeps for later counts as used; in a study with another "
-            f"name, and `environment: {{variables: {{{variable}}}}}`, larger values may last{slower}"
-        )
+    if was_refused and (keeper := training.keeper):
+        setting = f"`environment: {{variables: {{{keeper.variables[0]}: {keeper.value}}}}}`"
+        kept = f"freed memory that {keeper.name} keeps for later counts as used"
+        yield f"{view.name}: {kept}; in a study with another name, and {setting}, larger values may last"
 
 
 def _outcome(soak: Soak, training: WholeTraining) -> str:

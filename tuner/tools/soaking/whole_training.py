@@ -22,28 +22,13 @@ class Keeper(NamedTuple):
     variables: tuple[str, ...]
     """The environment variables that change this, the most usual first."""
     value: str
-    """The value with which freed memory is given back, as in YAML."""
-    at_a_cost: bool
-    """Whether that makes a training slower."""
+    """The value with which freed memory is given back, as in YAML; the training may then be slower."""
 
 
 KEEPERS: Mapping[DeviceKind, Keeper] = {
-    "gpu": Keeper("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True", False),
-    "cpu": Keeper("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"', True),
+    "gpu": Keeper("torch", ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"), "expandable_segments:True"),
+    "cpu": Keeper("the C library", ("MALLOC_MMAP_THRESHOLD_",), '"65536"'),
 }
-
-
-def keeper_of_freed_memory(kind: DeviceKind, variables: Mapping[str, str]) -> Keeper | None:
-    """Return which allocator keeps freed memory in a training on this kind of device.
-
-    None where one of the training's environment `variables` changes how its allocator works.
-
-    With `Keeper.value`, which gives the memory back, batches that lasted on an H100 with a limit of 2.5 GB were 1.5 to
-    2.4 times as large. On the CPU, twice as many environments of the reference trainer lasted
-    (`benchmarks/results/memory.md`).
-    """
-    usual = KEEPERS[kind]
-    return None if any(name in variables for name in usual.variables) else usual
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +57,15 @@ class WholeTraining:
             hours: the length of the training; None for the study's `search.training_hours`.
             iterations: the length in iterations, which replaces the hours; None where only hours are known.
         """
+        # With `Keeper.value`, batches that lasted on an H100 with a limit of 2.5 GB were 1.5 to 2.4 times as large.
+        # On the CPU, twice as many environments of the reference trainer lasted (`benchmarks/results/memory.md`).
+        keeper = KEEPERS[bench.kind]
+        is_changed = any(name in os.environ or name in bench.variables for name in keeper.variables)
         return cls(
             hours=hours or bench.spec.search.training_hours,
             iterations=iterations,
             provoked=bench.spec.soak.provokes or not bench.spec.soak.worse,
-            keeper=keeper_of_freed_memory(bench.kind, {**os.environ, **bench.variables}),
+            keeper=None if is_changed else keeper,
             soak=SoakSettings(
                 flags=bench.spec.soak.flags,
                 command=bench.spec.soak.command,
@@ -97,6 +86,11 @@ class WholeTraining:
             return None
         iteration_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)  # the first is the start-up
         return lasts(devices, self.iterations * iteration_s / HOUR_S, self._prior)
+
+    def ineligibility(self, result: ProbeResult) -> str | None:
+        """Return why a config that was soaked may not be the best; None where it may."""
+        lasting = self.lasts(result.devices, result)
+        return None if lasting is None or lasting.chance >= SURE else self.in_short(lasting)
 
     @property
     def _prior(self) -> RecordPrior:

@@ -263,7 +263,7 @@ def report(findings: Findings) -> Iterator[str]:
         base = findings.subjects[0]
         gain_in_study = best.study_speed.value / base.study_speed.value
         yield (
-            f"the best makes {with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
+            f"pauses left out, the best makes {with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
             f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
         )
     slowdown_of_best = findings.slowdown(best)
