@@ -113,6 +113,16 @@ class Terms:
         return _logarithm(value) - self._middle[name]
 
 
+class _Part(NamedTuple):
+    """What is expected of a part before any measurement."""
+
+    level: float
+    powers: Sequence[float]
+    """The power of each size; none where no size changes the part."""
+    deviations: Sequence[float]
+    """The standard deviations of the powers."""
+
+
 class Growth:
     """The most probable parts of an amount, and how sure they are, after some measurements.
 
@@ -153,7 +163,7 @@ class Growth:
             prior: The model of a similar case.
         """
         self._terms, self._bend, self._shared = Terms(space, ignored, shared=shared), bend, shared
-        known, beyond = self._terms.columns(configs), self._terms.columns(over)
+        known = self._terms.columns(configs)
         self._split = known.fixed.shape[1]
         """The number of parameters of the fixed part. Those of the growing part follow them."""
         wanted = np.log(np.asarray(amounts, dtype=float))
@@ -163,12 +173,11 @@ class Growth:
         self._error = error
         self._learn(known, wanted, np.zeros(0))
         if over:
-            means, slopes = self._logarithms(self._fitted, beyond)
+            means, slopes = self._logarithms(self._fitted, self._terms.columns(over))
             covariance = slopes @ self._covariance @ slopes.T + self._error**2 * np.eye(len(over))
             needs, errors = _as_measured(math.log(OVER), means, covariance)
             self._error = error  # the first fit may have widened it
-            both = Columns(np.vstack([known.fixed, beyond.fixed]), np.vstack([known.growing, beyond.growing]))
-            self._learn(both, np.concatenate([wanted, needs]), errors)
+            self._learn(self._terms.columns([*configs, *over]), np.concatenate([wanted, needs]), errors)
 
     def _learn(self, known: Columns, wanted: Floats, errors_of_over: Floats) -> None:
         """Fit the parameters, widen the error by the misfit, and compute the covariance at the fit.
@@ -213,43 +222,35 @@ class Growth:
 
         The order of the parameters: level and choices of the fixed part, level and choices of the growing part, and the
         power of each size. Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly
-        differs from 1.
+        differs from 1. Where sizes share the amount, each of three parts has a level, choices and powers.
 
-        1. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
+        1. Without a prior, the levels follow from the mean of the measured amounts, of which `grown` grows.
+        2. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
            the pi_plus cases of two methods differed in memory by 1.5. Besides, each parameter may differ by half of
            its usual deviation.
-        2. Without a prior, both levels follow from the mean of the measured amounts, of which `grown` grows.
         """
-        sizes, choice_count = self._terms.sizes, self._split - 1
-        no_choice = [0.0] * choice_count
-        if self._shared and prior is None:
-            return self._prior_of_shared(wanted, choices)
-        powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
-        power_deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
-        of_choices = [choices] * choice_count
-        deviations = np.maximum([0.8, *of_choices, 0.8, *of_choices, *power_deviations], 1e-3)  # 0 has no inverse
-        # 1
-        if prior is not None:
-            no_power = [0.0] * len(sizes)
-            part = [1.0, *no_choice, *no_power]
-            levels = np.array(3 * part if self._shared else [1.0, *no_choice, *part])
-            common_factor = 0.4**2 * np.outer(levels, levels)
-            return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
-        # 2
+        sizes, no_choice = self._terms.sizes, [0.0] * (self._split - 1)
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
-        growth_by_sizes = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
-        mean = np.array([level, *no_choice, level - float(growth_by_sizes.mean()), *no_choice, *powers])
-        mean[0] += math.log(1.0 - grown) / self._bend
-        mean[self._split] += math.log(grown) / self._bend
-        return mean, np.diag(deviations**2)
-
-    def _prior_of_shared(self, wanted: Floats, choices: float) -> tuple[Floats, Floats]:
-        """Return mean and covariance of the parameters of three parts: one shrinks with the sizes, and one grows."""
-        sizes, choice_count = len(self._terms.sizes), self._split - 1
-        level = (float(wanted.mean()) if len(wanted) else math.log(0.5)) - math.log(len(POWERS))
-        mean = [number for power in POWERS for number in (level, *[0.0] * choice_count, *[power] * sizes)]
-        deviations = [0.8, *[choices] * choice_count, *[0.8] * sizes] * len(POWERS)
-        return np.array(mean), np.diag(np.square(deviations))
+        if self._shared:
+            each = level - math.log(len(POWERS))
+            parts = [_Part(each, [power] * len(sizes), [0.8] * len(sizes)) for power in POWERS]
+        else:
+            powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
+            deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
+            growth = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
+            growing_level = level - float(growth.mean()) + math.log(grown) / self._bend
+            parts = [
+                _Part(level + math.log(1.0 - grown) / self._bend, [], []),
+                _Part(growing_level, powers, deviations),
+            ]
+        usual = [number for part in parts for number in (0.8, *[choices] * len(no_choice), *part.deviations)]
+        deviations = np.maximum(usual, 1e-3)  # 0 has no inverse
+        if prior is None:
+            mean = [number for part in parts for number in (part.level, *no_choice, *part.powers)]
+            return np.array(mean), np.diag(deviations**2)
+        is_level = np.array([number for part in parts for number in (1.0, *no_choice, *[0.0] * len(part.powers))])
+        common_factor = 0.4**2 * np.outer(is_level, is_level)
+        return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
 
     def linearised_at(self, codes: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Return what a model linear in its parameters expects of configs before any measurement.

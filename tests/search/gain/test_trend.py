@@ -9,7 +9,7 @@ from tuner.search.gain.readings import in_logarithms, mean_readings
 from tuner.search.gain.surrogate import Surrogate
 from tuner.search.gain.trend import Trend
 from tuner.search.observed import Measured, MeasuredValue
-from tuner.search.resource_model import Growth, shares_sizes
+from tuner.search.resource_model import Growth, inherited, shares_sizes
 from tuner.study.space import Config, Parameter, Space
 
 DEGREES = Space(
@@ -91,3 +91,14 @@ def test_a_ladder_or_a_single_size_shares_nothing() -> None:
     switch, batch = DEGREES.parameters[3], Parameter(name="batch_size", values=(4, 8, 16, 32))
     assert not shares_sizes(Space((DEGREES.parameters[0], switch)))
     assert not shares_sizes(Space((*DEGREES.parameters, batch)))
+
+
+def test_memory_begins_with_that_of_a_similar_case() -> None:
+    known = random.Random(0).sample(CONFIGS, 24)
+    heavier = [1.5 * memory(config) for config in known]
+    alike = inherited(
+        DEGREES, [(known, heavier), (known[:1], [memory(known[0])])], error=0.03, choices=0.25, shared=True
+    )
+    assert alike is not None
+    errors = alike.logarithms_at(ALL).mean - np.log([memory(config) for config in CONFIGS])
+    assert np.abs(errors).mean() < 0.2

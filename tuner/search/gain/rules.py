@@ -262,7 +262,7 @@ class Rules:
                 is_shared[column] = False
                 differs = (codes[:, is_shared] != failures[0, is_shared]).all(axis=1) & is_shared.any()
                 rare += (codes[:, column] == value) & differs
-        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY) & (outlook.runs > 0.0)
+        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY)
         mean, deviation = outlook.predictions
         promise = mean + deviation + np.log(np.maximum(outlook.costs.runs, LEAST_CHANCE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
