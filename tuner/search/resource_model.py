@@ -22,13 +22,6 @@ class Prediction(NamedTuple):
     """The standard deviations."""
 
 
-class Columns(NamedTuple):
-    """The numbers that the two parts of an amount depend on: a row per config."""
-
-    fixed: Floats
-    growing: Floats
-
-
 Amounts = tuple[Sequence[Config], Sequence[float]]
 """Configs of one case, and the amount that was measured for each."""
 
@@ -82,45 +75,34 @@ class Terms:
         self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
         """Name → the column of the parameter among the space's, and its values."""
 
-    def columns(self, configs: Sequence[Config]) -> Columns:
+    def columns(self, configs: Sequence[Config]) -> Floats:
         """Return the columns of configs.
 
-        The fixed part has a 1, and for each choice 1 or 0: whether the config has it. The growing part also has the
-        logarithm of each size as a multiple of the middle size; 0 for a size that the config does not use.
+        There is a 1, and for each choice 1 or 0: whether the config has it. The logarithm of each size as a multiple of
+        the middle size follows; 0 for a size that the config does not use. A fixed part does not depend on sizes.
         """
         chosen, sizes = np.zeros((len(configs), len(self.choices))), np.zeros((len(configs), len(self.sizes)))
         for row, config in enumerate(configs):
             chosen[row] = [config.get(name) == value for name, value in self.choices]
             sizes[row] = [self._relative_size(name, config[name]) if name in config else 0.0 for name in self.sizes]
-        fixed = np.column_stack([np.ones(len(configs)), chosen])
-        return Columns(fixed, np.column_stack([fixed, sizes]))
+        return np.column_stack([np.ones(len(configs)), chosen, sizes])
 
-    def columns_at(self, codes: NDArray[np.intp]) -> Columns:
+    def columns_at(self, codes: NDArray[np.intp]) -> Floats:
         """Return the same as `columns` for configs given by the places of their values: see `gain.pool.Levels`."""
-        fixed = np.ones((len(codes), 1 + len(self.choices)))
-        for column, (name, value) in enumerate(self.choices, start=1):
+        chosen = np.zeros((len(codes), len(self.choices)))
+        for column, (name, value) in enumerate(self.choices):
             at, values = self._parameters[name]
-            fixed[:, column] = codes[:, at] == values.index(value)
+            chosen[:, column] = codes[:, at] == values.index(value)
         sizes = np.zeros((len(codes), len(self.sizes)))
         for column, name in enumerate(self.sizes):
             at, values = self._parameters[name]
             of_code = [*(self._relative_size(name, value) for value in values), 0.0]  # 0: the size is not used
             sizes[:, column] = np.array(of_code)[codes[:, at]]
-        return Columns(fixed, np.column_stack([fixed, sizes]))
+        return np.column_stack([np.ones(len(codes)), chosen, sizes])
 
     def _relative_size(self, name: str, value: Value) -> float:
         """Return the logarithm of a size as a multiple of the parameter's middle size."""
         return _logarithm(value) - self._middle[name]
-
-
-class _Part(NamedTuple):
-    """What is expected of a part before any measurement."""
-
-    level: float
-    powers: Sequence[float]
-    """The power of each size; none where no size changes the part."""
-    deviations: Sequence[float]
-    """The standard deviations of the powers."""
 
 
 class Growth:
@@ -164,10 +146,10 @@ class Growth:
         """
         self._terms, self._bend, self._shared = Terms(space, ignored, shared=shared), bend, shared
         known = self._terms.columns(configs)
-        self._split = known.fixed.shape[1]
+        self._split = 1 + len(self._terms.choices)
         """The number of parameters of the fixed part. Those of the growing part follow them."""
         wanted = np.log(np.asarray(amounts, dtype=float))
-        self._expected, covariance = self._prior_of(prior, wanted, known.growing, choices, grown)
+        self._expected, covariance = self._prior_of(prior, wanted, known, choices, grown)
         self._precision = np.linalg.inv(covariance)
         # First without the configs that are over: this fit says how much they are likely to need.
         self._error = error
@@ -179,7 +161,7 @@ class Growth:
             self._error = error  # the first fit may have widened it
             self._learn(self._terms.columns([*configs, *over]), np.concatenate([wanted, needs]), errors)
 
-    def _learn(self, known: Columns, wanted: Floats, errors_of_over: Floats) -> None:
+    def _learn(self, known: Floats, wanted: Floats, errors_of_over: Floats) -> None:
         """Fit the parameters, widen the error by the misfit, and compute the covariance at the fit.
 
         Args:
@@ -209,20 +191,21 @@ class Growth:
         means, deviations = self.logarithms(configs)
         return Prediction(np.exp(means), np.exp(means) * deviations)
 
-    def _predict(self, columns: Columns) -> Prediction:
+    def _predict(self, columns: Floats) -> Prediction:
         """Return what is expected of the logarithm of each amount, the error of a measurement included."""
         means, slopes = self._logarithms(self._fitted, columns)
         variances = np.square(slopes @ np.linalg.cholesky(self._covariance)).sum(axis=1)  # slope · covariance · slope
         return Prediction(means, np.sqrt(variances + self._error**2))
 
     def _prior_of(
-        self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float
+        self, prior: "Growth | None", wanted: Floats, known: Floats, choices: float, grown: float
     ) -> tuple[Floats, Floats]:
         """Return mean and covariance of the parameters before the fit.
 
         The order of the parameters: level and choices of the fixed part, level and choices of the growing part, and the
         power of each size. Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly
         differs from 1. Where sizes share the amount, each of three parts has a level, choices and powers.
+        Each item of `parts` has a level, the powers of the sizes, and the deviations of these powers.
 
         1. Without a prior, the levels follow from the mean of the measured amounts, of which `grown` grows.
         2. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
@@ -233,22 +216,19 @@ class Growth:
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
         if self._shared:
             each = level - math.log(len(POWERS))
-            parts = [_Part(each, [power] * len(sizes), [0.8] * len(sizes)) for power in POWERS]
+            parts = [(each, [power] * len(sizes), [0.8] * len(sizes)) for power in POWERS]
         else:
             powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
             deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
-            growth = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
+            growth = known[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
             growing_level = level - float(growth.mean()) + math.log(grown) / self._bend
-            parts = [
-                _Part(level + math.log(1.0 - grown) / self._bend, [], []),
-                _Part(growing_level, powers, deviations),
-            ]
-        usual = [number for part in parts for number in (0.8, *[choices] * len(no_choice), *part.deviations)]
+            parts = [(level + math.log(1.0 - grown) / self._bend, [], []), (growing_level, powers, deviations)]
+        usual = [number for *_, powers in parts for number in (0.8, *[choices] * len(no_choice), *powers)]
         deviations = np.maximum(usual, 1e-3)  # 0 has no inverse
         if prior is None:
-            mean = [number for part in parts for number in (part.level, *no_choice, *part.powers)]
+            mean = [number for part in parts for number in (part[0], *no_choice, *part[1])]
             return np.array(mean), np.diag(deviations**2)
-        is_level = np.array([number for part in parts for number in (1.0, *no_choice, *[0.0] * len(part.powers))])
+        is_level = np.array([number for part in parts for number in (1.0, *no_choice, *[0.0] * len(part[1]))])
         common_factor = 0.4**2 * np.outer(is_level, is_level)
         return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
 
@@ -265,7 +245,7 @@ class Growth:
         deviations = 1.0 / np.sqrt(self._precision.diagonal())
         return total - slopes @ (self._fitted - self._expected), slopes * deviations
 
-    def _fit(self, known: Columns, wanted: Floats, errors: Floats) -> Floats:
+    def _fit(self, known: Floats, wanted: Floats, errors: Floats) -> Floats:
         """Return the most probable parameters, by at most 40 steps of Levenberg and Marquardt."""
         parameters, damping = self._expected.copy(), 1e-3
         local = self._quadratic_model(parameters, known, wanted, errors)
@@ -283,7 +263,7 @@ class Growth:
                 break
         return parameters
 
-    def _quadratic_model(self, parameters: Floats, known: Columns, wanted: Floats, errors: Floats) -> "_QuadraticModel":
+    def _quadratic_model(self, parameters: Floats, known: Floats, wanted: Floats, errors: Floats) -> "_QuadraticModel":
         """Return how badly some parameters fit, with the gradient and the curvature there, for a step of the fit.
 
         Args:
@@ -300,10 +280,9 @@ class Growth:
         curvature = slopes.T @ slopes + self._precision
         return _QuadraticModel(cost, gradient, curvature)
 
-    def _logarithms(self, parameters: Floats, configs: Columns) -> tuple[Floats, Floats]:
+    def _logarithms(self, parameters: Floats, configs: Floats) -> tuple[Floats, Floats]:
         """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
-        fixed, growing = configs
-        columns = [growing] * len(POWERS) if self._shared else [fixed, growing]
+        columns = [configs] * len(POWERS) if self._shared else [configs[:, : self._split], configs]
         ends = np.cumsum([part.shape[1] for part in columns])[:-1]
         parts = [part @ of_part for part, of_part in zip(columns, np.split(parameters, ends), strict=True)]
         total = np.logaddexp.reduce(self._bend * np.array(parts)) / self._bend
