@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSummary
 from tuner.records.trial import COMPLETE, ProbeRecord, TrialRecord
-from tuner.search.foreseen import foresee
+from tuner.search.resource_model import foresee
 from tuner.study.space import Parameter, Space
 
 RUNGS = (16, 32, 64, 128, 256)

@@ -25,7 +25,7 @@ from tuner.records.urls import DATABASE, database_url
 from tuner.running.event_lines import batch_to_come, rungs_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.search.calibration import calibrated_at
-from tuner.search.foreseen import foresee
+from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
 from tuner.tools.foretelling import LARGEST_SHARE, LEAST_SHARE, foretold_mib

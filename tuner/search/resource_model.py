@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Collection, Sequence
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.search.frontier import is_number
-from tuner.study import PATIENCE, Config, Parameter, Space, Value, ladder_of
+from tuner.records.trial import COMPLETE, TrialRecord
+from tuner.search.frontier import MEMORYLESS, is_number
+from tuner.study import PATIENCE, Config, Parameter, Space, Value, ladder_of, launched
 
 Floats = NDArray[np.float64]
 
@@ -22,22 +22,15 @@ class Prediction(NamedTuple):
     """The standard deviations."""
 
 
+class Columns(NamedTuple):
+    """The numbers that the two parts of an amount depend on: a row per config."""
+
+    fixed: Floats
+    growing: Floats
+
+
 Amounts = tuple[Sequence[Config], Sequence[float]]
 """Configs of one case, and the amount that was measured for each."""
-
-
-OVER = 1.05
-"""What a config that ran out needs at least: 5 % more than there is."""
-POWERS = (-0.5, 0.0, 0.5)
-"""The power with which a size is expected to act on each of the three parts of a shared amount."""
-
-
-def shares_sizes(space: Space) -> bool:
-    """Return whether several sizes share and multiply amounts, as degrees of parallelism and a micro-batch do.
-
-    They may where at least two parameters have positive numbers alone, and none is the ladder.
-    """
-    return ladder_of(space) is None and sum(map(_is_positive, space.parameters)) > 1
 
 
 class Terms:
@@ -46,59 +39,54 @@ class Terms:
     An amount is such as the memory or the seconds that a config needs.
     """
 
-    def __init__(self, space: Space, ignored: Collection[str] = (), *, shared: bool = False) -> None:
+    def __init__(self, space: Space, ignored: Collection[str] = ()) -> None:
         """Sort the parameters of a space into sizes, which scale the growing part of an amount, and choices.
 
-        Where sizes share the amount, two positive numbers are a size too, and no value of a choice is the usual one.
-
-        Args:
-            space: The parameters.
-            ignored: The parameters that do not change the amount.
-            shared: Whether sizes share the amount: see `shares_sizes`.
+        `ignored`: the parameters that do not change the amount.
         """
         self.ladder = ladder_of(space)
         self.sizes: list[str] = []
         """The parameters whose numbers scale the growing part."""
         self.choices: list[tuple[str, Value]] = []
-        """Parameter and value, for each value of all other parameters but the usual one, which is the first."""
+        """Parameter and value, for each value but the first of all other parameters."""
         self._middle: dict[str, float] = {}
-        """Size → the logarithm of its middle value, or of its geometric mean where sizes share the amount."""
+        """Size → the logarithm of its middle value."""
         for parameter in space.parameters:
             if parameter.name in ignored or parameter.name == PATIENCE:
                 continue
-            if _is_size(parameter) or (shared and _is_positive(parameter)):
+            if _is_size(parameter):
                 self.sizes.append(parameter.name)
-                logarithms = list(map(_logarithm, parameter.values))
-                self._middle[parameter.name] = fmean(logarithms) if shared else logarithms[len(logarithms) // 2]
+                self._middle[parameter.name] = _logarithm(parameter.values[len(parameter.values) // 2])
             else:
-                self.choices += [(parameter.name, value) for value in parameter.values[0 if shared else 1 :]]
+                self.choices += [(parameter.name, value) for value in parameter.values[1:]]
         self._parameters = {parameter.name: (at, parameter.values) for at, parameter in enumerate(space.parameters)}
         """Name → the column of the parameter among the space's, and its values."""
 
-    def columns(self, configs: Sequence[Config]) -> Floats:
+    def columns(self, configs: Sequence[Config]) -> Columns:
         """Return the columns of configs.
 
-        There is a 1, and for each choice 1 or 0: whether the config has it. The logarithm of each size as a multiple of
-        the middle size follows; 0 for a size that the config does not use. A fixed part does not depend on sizes.
+        The fixed part has a 1, and for each choice 1 or 0: whether the config has it. The growing part also has the
+        logarithm of each size as a multiple of the middle size; 0 for a size that the config does not use.
         """
         chosen, sizes = np.zeros((len(configs), len(self.choices))), np.zeros((len(configs), len(self.sizes)))
         for row, config in enumerate(configs):
             chosen[row] = [config.get(name) == value for name, value in self.choices]
             sizes[row] = [self._relative_size(name, config[name]) if name in config else 0.0 for name in self.sizes]
-        return np.column_stack([np.ones(len(configs)), chosen, sizes])
+        fixed = np.column_stack([np.ones(len(configs)), chosen])
+        return Columns(fixed, np.column_stack([fixed, sizes]))
 
-    def columns_at(self, codes: NDArray[np.intp]) -> Floats:
+    def columns_at(self, codes: NDArray[np.intp]) -> Columns:
         """Return the same as `columns` for configs given by the places of their values: see `gain.pool.Levels`."""
-        chosen = np.zeros((len(codes), len(self.choices)))
-        for column, (name, value) in enumerate(self.choices):
+        fixed = np.ones((len(codes), 1 + len(self.choices)))
+        for column, (name, value) in enumerate(self.choices, start=1):
             at, values = self._parameters[name]
-            chosen[:, column] = codes[:, at] == values.index(value)
+            fixed[:, column] = codes[:, at] == values.index(value)
         sizes = np.zeros((len(codes), len(self.sizes)))
         for column, name in enumerate(self.sizes):
             at, values = self._parameters[name]
             of_code = [*(self._relative_size(name, value) for value in values), 0.0]  # 0: the size is not used
             sizes[:, column] = np.array(of_code)[codes[:, at]]
-        return np.column_stack([np.ones(len(codes)), chosen, sizes])
+        return Columns(fixed, np.column_stack([fixed, sizes]))
 
     def _relative_size(self, name: str, value: Value) -> float:
         """Return the logarithm of a size as a multiple of the parameter's middle size."""
@@ -123,7 +111,6 @@ class Growth:
         choices: float,
         grown: float = 0.5,
         bend: float = 1.0,
-        shared: bool = False,
         ignored: Collection[str] = (),
         over: Sequence[Config] = (),
         prior: "Growth | None" = None,
@@ -138,45 +125,38 @@ class Growth:
             choices: How far a choice usually changes a part, as a logarithm.
             grown: The share of the first amount that is expected to grow with the sizes.
             bend: With 1 the two parts add up; the larger it is, the more the smaller part hides behind the larger one.
-            shared: Whether several sizes share the amount: see `shares_sizes`. Each of three parts then may grow and
-                shrink with each size, such as weights with the degrees of parallelism. `grown` says nothing then.
             ignored: The parameters that do not change the amount.
             over: Configs that need more than 1.0, such as more than all memory.
             prior: The model of a similar case.
         """
-        self._terms, self._bend, self._shared = Terms(space, ignored, shared=shared), bend, shared
-        known = self._terms.columns(configs)
-        self._split = 1 + len(self._terms.choices)
+        self._terms, self._bend = Terms(space, ignored), bend
+        known, beyond = self._terms.columns(configs), self._terms.columns(over)
+        self._split = known.fixed.shape[1]
         """The number of parameters of the fixed part. Those of the growing part follow them."""
         wanted = np.log(np.asarray(amounts, dtype=float))
-        self._expected, covariance = self._prior_of(prior, wanted, known, choices, grown)
+        self._expected, covariance = self._prior_of(prior, wanted, known.growing, choices, grown)
         self._precision = np.linalg.inv(covariance)
         # First without the configs that are over: this fit says how much they are likely to need.
-        self._error = error
-        self._learn(known, wanted, np.zeros(0))
+        self._error, self._needs_of_over = error, np.zeros(0)
+        self._learn(known, wanted, self._terms.columns(()))
         if over:
-            means, slopes = self._logarithms(self._fitted, self._terms.columns(over))
-            covariance = slopes @ self._covariance @ slopes.T + self._error**2 * np.eye(len(over))
-            needs, errors = _as_measured(math.log(OVER), means, covariance)
+            self._needs_of_over = _means_above(math.log(1.05), self._predict(beyond))  # 5 % more than there is
             self._error = error  # the first fit may have widened it
-            self._learn(self._terms.columns([*configs, *over]), np.concatenate([wanted, needs]), errors)
+            self._learn(known, wanted, beyond)
 
-    def _learn(self, known: Floats, wanted: Floats, errors_of_over: Floats) -> None:
+    def _learn(self, known: Columns, wanted: Floats, over: Columns) -> None:
         """Fit the parameters, widen the error by the misfit, and compute the covariance at the fit.
 
         Args:
-            known: The configs that were measured, then those that are over.
+            known: The configs that were measured.
             wanted: The logarithm of the amount of each of them.
-            errors_of_over: How exactly the amount of each config that is over is known.
+            over: The configs that need more than 1.0.
         """
-        count = len(wanted) - len(errors_of_over)
-        errors = np.concatenate([np.full(count, self._error), errors_of_over])
-        self._fitted = self._fit(known, wanted, errors)
+        self._fitted = self._fit(known, wanted, over)
         means, slopes = self._logarithms(self._fitted, known)
-        misfit = float(np.square((means - wanted) / errors)[:count].sum()) / max(count, 1)
+        misfit = float(np.square((means - wanted) / self._error).sum()) / max(len(wanted), 1)
         self._error *= max(1.0, math.sqrt(misfit))
-        errors[:count] = self._error
-        self._covariance = np.linalg.inv((slopes / errors[:, None] ** 2).T @ slopes + self._precision)
+        self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._precision)
 
     def logarithms(self, configs: Sequence[Config]) -> Prediction:
         """Return what is expected of the logarithm of the amount that a probe of each config will show."""
@@ -191,68 +171,53 @@ class Growth:
         means, deviations = self.logarithms(configs)
         return Prediction(np.exp(means), np.exp(means) * deviations)
 
-    def _predict(self, columns: Floats) -> Prediction:
+    def _predict(self, columns: Columns) -> Prediction:
         """Return what is expected of the logarithm of each amount, the error of a measurement included."""
         means, slopes = self._logarithms(self._fitted, columns)
         variances = np.square(slopes @ np.linalg.cholesky(self._covariance)).sum(axis=1)  # slope · covariance · slope
         return Prediction(means, np.sqrt(variances + self._error**2))
 
     def _prior_of(
-        self, prior: "Growth | None", wanted: Floats, known: Floats, choices: float, grown: float
+        self, prior: "Growth | None", wanted: Floats, growing: Floats, choices: float, grown: float
     ) -> tuple[Floats, Floats]:
         """Return mean and covariance of the parameters before the fit.
 
         The order of the parameters: level and choices of the fixed part, level and choices of the growing part, and the
         power of each size. Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly
-        differs from 1. Where sizes share the amount, each of three parts has a level, choices and powers.
-        Each item of `parts` has a level, the powers of the sizes, and the deviations of these powers.
+        differs from 1.
 
-        1. Without a prior, the levels follow from the mean of the measured amounts, of which `grown` grows.
-        2. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
+        1. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
            the pi_plus cases of two methods differed in memory by 1.5. Besides, each parameter may differ by half of
            its usual deviation.
+        2. Without a prior, both levels follow from the mean of the measured amounts, of which `grown` grows.
         """
-        sizes, no_choice = self._terms.sizes, [0.0] * (self._split - 1)
+        sizes, choice_count = self._terms.sizes, self._split - 1
+        no_choice = [0.0] * choice_count
+        powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
+        power_deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
+        of_choices = [choices] * choice_count
+        deviations = np.maximum([0.8, *of_choices, 0.8, *of_choices, *power_deviations], 1e-3)  # 0 has no inverse
+        # 1
+        if prior is not None:
+            levels = np.array([1.0, *no_choice, 1.0, *no_choice, *[0.0] * len(sizes)])
+            common_factor = 0.4**2 * np.outer(levels, levels)
+            return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
+        # 2
         level = float(wanted.mean()) if len(wanted) else math.log(0.5)
-        if self._shared:
-            each = level - math.log(len(POWERS))
-            parts = [(each, [power] * len(sizes), [0.8] * len(sizes)) for power in POWERS]
-        else:
-            powers = [1.0 if name == self._terms.ladder else 0.3 for name in sizes]
-            deviations = [0.02 if name == self._terms.ladder else 0.4 for name in sizes]
-            growth = known[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
-            growing_level = level - float(growth.mean()) + math.log(grown) / self._bend
-            parts = [(level + math.log(1.0 - grown) / self._bend, [], []), (growing_level, powers, deviations)]
-        usual = [number for *_, powers in parts for number in (0.8, *[choices] * len(no_choice), *powers)]
-        deviations = np.maximum(usual, 1e-3)  # 0 has no inverse
-        if prior is None:
-            mean = [number for part in parts for number in (part[0], *no_choice, *part[1])]
-            return np.array(mean), np.diag(deviations**2)
-        is_level = np.array([number for part in parts for number in (1.0, *no_choice, *[0.0] * len(part[1]))])
-        common_factor = 0.4**2 * np.outer(is_level, is_level)
-        return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
+        growth_by_sizes = growing[:, self._split :] @ np.array(powers) if len(sizes) and len(wanted) else np.zeros(1)
+        mean = np.array([level, *no_choice, level - float(growth_by_sizes.mean()), *no_choice, *powers])
+        mean[0] += math.log(1.0 - grown) / self._bend
+        mean[self._split] += math.log(grown) / self._bend
+        return mean, np.diag(deviations**2)
 
-    def linearised_at(self, codes: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Return what a model linear in its parameters expects of configs before any measurement.
-
-        The model is the tangent at the fit, without a `prior`.
-
-        Returns:
-            The logarithm of each amount, and how far each parameter moves it by one of its deviations: config by
-            parameter.
-        """
-        total, slopes = self._logarithms(self._fitted, self._terms.columns_at(codes))
-        deviations = 1.0 / np.sqrt(self._precision.diagonal())
-        return total - slopes @ (self._fitted - self._expected), slopes * deviations
-
-    def _fit(self, known: Floats, wanted: Floats, errors: Floats) -> Floats:
+    def _fit(self, known: Columns, wanted: Floats, over: Columns) -> Floats:
         """Return the most probable parameters, by at most 40 steps of Levenberg and Marquardt."""
         parameters, damping = self._expected.copy(), 1e-3
-        local = self._quadratic_model(parameters, known, wanted, errors)
+        local = self._quadratic_model(parameters, known, wanted, over)
         for _ in range(40):
             damped = local.curvature + damping * np.diag(np.diag(local.curvature))
             moved = parameters + np.linalg.solve(damped, -local.gradient)
-            moved_local = self._quadratic_model(moved, known, wanted, errors)
+            moved_local = self._quadratic_model(moved, known, wanted, over)
             if moved_local.cost < local.cost:  # a step that helps: take it, and dare a longer step
                 has_converged = local.cost - moved_local.cost < 1e-6 * (1.0 + local.cost)
                 parameters, local, damping = moved, moved_local, damping / 10.0
@@ -263,31 +228,41 @@ class Growth:
                 break
         return parameters
 
-    def _quadratic_model(self, parameters: Floats, known: Floats, wanted: Floats, errors: Floats) -> "_QuadraticModel":
+    def _quadratic_model(self, parameters: Floats, known: Columns, wanted: Floats, over: Columns) -> "_QuadraticModel":
         """Return how badly some parameters fit, with the gradient and the curvature there, for a step of the fit.
+
+        A config of `over` should need at least `_needs_of_over`. To expect even more of it costs nothing.
 
         Args:
             parameters: The parameters, in the order of `_prior_of`.
-            known: The configs whose amount is known.
+            known: The configs that were measured.
             wanted: The logarithm of the amount of each of them.
-            errors: The standard error of each of these.
+            over: The configs that need more than 1.0.
         """
+        # The measured amounts, and the prior.
         means, slopes = self._logarithms(parameters, known)
-        residuals, departure = (wanted - means) / errors, parameters - self._expected
-        slopes = slopes / errors[:, None]
+        residuals, departure = (wanted - means) / self._error, parameters - self._expected
         cost = float(residuals @ residuals + departure @ self._precision @ departure) / 2.0
-        gradient = self._precision @ departure - slopes.T @ residuals
-        curvature = slopes.T @ slopes + self._precision
+        gradient = self._precision @ departure - slopes.T @ residuals / self._error
+        curvature = slopes.T @ slopes / self._error**2 + self._precision
+        # The configs that are over.
+        if len(over.fixed):
+            means, slopes = self._logarithms(parameters, over)
+            error = 0.05  # how exactly the amount of such a config is known, as a logarithm
+            residuals = np.maximum(0.0, self._needs_of_over - means) / error
+            slopes = slopes * (residuals > 0.0)[:, None]
+            cost += float(residuals @ residuals) / 2.0
+            gradient = gradient - slopes.T @ residuals / error
+            curvature = curvature + slopes.T @ slopes / error**2
         return _QuadraticModel(cost, gradient, curvature)
 
-    def _logarithms(self, parameters: Floats, configs: Floats) -> tuple[Floats, Floats]:
+    def _logarithms(self, parameters: Floats, configs: Columns) -> tuple[Floats, Floats]:
         """Return the logarithm of each amount, and its derivatives by the parameters: config by parameter."""
-        columns = [configs] * len(POWERS) if self._shared else [configs[:, : self._split], configs]
-        ends = np.cumsum([part.shape[1] for part in columns])[:-1]
-        parts = [part @ of_part for part, of_part in zip(columns, np.split(parameters, ends), strict=True)]
-        total = np.logaddexp.reduce(self._bend * np.array(parts)) / self._bend
-        shares = [np.exp(self._bend * (part - total))[:, None] for part in parts]
-        return total, np.column_stack([share * part for share, part in zip(shares, columns, strict=True)])
+        fixed = configs.fixed @ parameters[: self._split]
+        growing = configs.growing @ parameters[self._split :]
+        total = np.logaddexp(self._bend * fixed, self._bend * growing) / self._bend
+        growing_share = np.exp(self._bend * (growing - total))[:, None]
+        return total, np.column_stack([(1.0 - growing_share) * configs.fixed, growing_share * configs.growing])
 
 
 class _QuadraticModel(NamedTuple):
@@ -301,32 +276,21 @@ class _QuadraticModel(NamedTuple):
     """The second derivatives, by Gauss and Newton's approximation."""
 
 
-def _as_measured(least: float, means: Floats, covariance: Floats) -> tuple[Floats, Floats]:
-    """Return measurements that say as much as to know that jointly normal variables are above `least`.
+def _means_above(least: float, normal: Prediction) -> Floats:
+    """Return the means of normal variables that are known to be above `least`.
 
-    Each variable in turn is a normal distribution that is truncated from below. The measurement that would give the
-    same mean and variance is assumed, and the others learn from it (assumed density filtering: Minka, "A family of
-    algorithms for approximate Bayesian inference", 2001).
+    These are the means of normal distributions that are truncated from below.
 
-    Returns:
-        The values that are assumed to be measured, and their standard errors.
+    Args:
+        least: The bound that each variable is above.
+        normal: Mean and standard deviation of each variable without this knowledge.
     """
-    means, covariance = means.copy(), covariance.copy()
-    values, errors = np.zeros(len(means)), np.zeros(len(means))
-    for at in range(len(means)):
-        variance = covariance[at, at]
-        below = (least - means[at]) / math.sqrt(variance)
-        # The ratio of density and tail, which has a simple form far out.
-        tail = math.sqrt(math.pi / 2.0) * math.erfc(below / math.sqrt(2.0))
-        ratio = math.exp(-0.5 * below**2) / tail if below < 5.0 else below + 1.0 / below - 2.0 / below**3
-        narrowed = max(ratio * (ratio - below), 1e-9)  # the share of the variance that is lost
-        error = variance * (1.0 / narrowed - 1.0)  # of the measurement
-        values[at] = means[at] + math.sqrt(variance) * ratio / narrowed
-        errors[at] = math.sqrt(error)
-        gain = covariance[:, at] / (variance + error)
-        means = means + gain * (values[at] - means[at])
-        covariance = covariance - np.outer(gain, covariance[at])
-    return values, errors
+    deviations_below = (least - normal.mean) / normal.deviation
+    tail = np.array([0.5 * math.erfc(distance / math.sqrt(2.0)) for distance in deviations_below])
+    density = np.exp(-0.5 * deviations_below**2) / math.sqrt(2.0 * math.pi)
+    ratio = density / np.maximum(tail, 1e-12)
+    # Beyond 5 deviations the ratio is inexact, and the mean is hardly above `least`.
+    return np.where(deviations_below < 5.0, normal.mean + normal.deviation * ratio, least)
 
 
 def inherited(space: Space, known: Sequence[Amounts], *, over: Sequence[Config] = (), **settings: Any) -> Growth | None:
@@ -355,14 +319,75 @@ def _is_size(parameter: Parameter) -> bool:
 
     A size has positive numbers alone. Two numbers are a choice, like a switch, unless they are the rungs.
     """
-    return _is_positive(parameter) and (parameter.is_ladder or len(parameter.values) > 2)
-
-
-def _is_positive(parameter: Parameter) -> bool:
-    """Return whether a parameter has several values, all of them positive numbers."""
-    return len(parameter.values) > 1 and all(is_number(value) and value > 0 for value in parameter.values)
+    numbers = list(filter(is_number, parameter.values))
+    if len(numbers) < len(parameter.values) or any(number <= 0 for number in numbers):
+        return False
+    return parameter.is_ladder or len(numbers) > 2
 
 
 def _logarithm(value: object) -> float:
     """Return the logarithm of a positive number; 0 for anything else, which has no effect as a size."""
     return math.log(float(value)) if isinstance(value, int | float) and value > 0 else 0.0
+
+
+class Interval(NamedTuple):
+    """An expected value, and the interval that holds the true value with 90 % probability."""
+
+    mean: float
+    low: float
+    high: float
+
+    def quotient_of(self, amount: float) -> "Interval":
+        """Return the interval of an amount divided by this value."""
+        return Interval(mean=amount / self.mean, low=amount / self.high, high=amount / self.low)
+
+
+class Foreseen(NamedTuple):
+    """What a config will need and make; each is None where nothing like it was measured."""
+
+    memory_share: Interval | None
+    """The share of a device's memory at its peak."""
+    samples_per_s: Interval | None
+
+
+def foresee(space: Space, trials: Sequence[TrialRecord], configs: Sequence[Config]) -> list[Foreseen]:
+    """Return what each config will need and make, from the trials that ran.
+
+    An iteration takes a fixed time and a time for each unit of the ladder; memory likewise. Both follow `Growth`.
+    """
+    ran = [trial for trial in trials if trial.state == COMPLETE and not trial.soaks]
+    ladder = ladder_of(space)
+
+    def rung(config: Config) -> float:
+        """Return the rung of a config; 1 without a ladder."""
+        return float(config.get(ladder, 1)) if ladder else 1.0
+
+    shares = [(launched(trial.config), trial.memory_share_pct / 100.0) for trial in ran if trial.memory_share_pct]
+    # The time of an iteration, up to a constant factor: its samples are proportional to the rung.
+    times = [(launched(trial.config), rung(trial.config) / trial.samples_per_s) for trial in ran if trial.samples_per_s]
+    expected_shares = _expected(space, shares, configs, ignored=MEMORYLESS, error=0.004, choices=0.25)
+    expected_times = _expected(space, times, configs, error=0.15, choices=0.5, bend=1.5)
+    foreseen: list[Foreseen] = []
+    for config, share, time in zip(configs, expected_shares, expected_times, strict=True):
+        samples_per_s = time.quotient_of(rung(config)) if time else None
+        foreseen.append(Foreseen(memory_share=share, samples_per_s=samples_per_s))
+    return foreseen
+
+
+def _expected(
+    space: Space, measured: Sequence[tuple[Config, float]], configs: Sequence[Config], **settings: Any
+) -> Sequence[Interval | None]:
+    """Return the amount that each config is expected to need, as an interval; None for each where nothing was measured.
+
+    Args:
+        space: See `Growth`.
+        measured: Each config that was measured, and its amount.
+        configs: The configs of which an amount is expected.
+        **settings: See `Growth`.
+    """
+    if not measured:
+        return [None] * len(configs)
+    tried, amounts = zip(*measured, strict=True)
+    means, deviations = Growth(space, tried, amounts, **settings).logarithms(configs)
+    ends = np.exp(means + 1.645 * np.outer([0.0, -1.0, 1.0], deviations))  # 90 % of a normal distribution
+    return [Interval(mean=mean, low=low, high=high) for mean, low, high in ends.T.tolist()]

@@ -14,7 +14,7 @@ from tuner.search.gain.expected_gain import below
 from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
 from tuner.search.gain.pool import Codes, Levels, Pool
 from tuner.search.observed import Observed
-from tuner.search.resource_model import Floats, Growth, inherited, shares_sizes
+from tuner.search.resource_model import Floats, Growth, inherited
 from tuner.study import Config, ProbeSpec, Value
 
 GROWN_S = 0.25
@@ -73,8 +73,7 @@ class Costs:
         memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
         if not memoryless:
             return None
-        shared = shares_sizes(self._pool.space)
-        return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, shared=shared, ignored=memoryless, over=ran_out)
+        return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=memoryless, over=ran_out)
 
     @cached_property
     def fits(self) -> Floats:

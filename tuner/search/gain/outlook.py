@@ -11,9 +11,8 @@ from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
-from tuner.search.gain.trend import Trend
 from tuner.search.observed import Observed
-from tuner.search.resource_model import Floats, Prediction, shares_sizes
+from tuner.search.resource_model import Floats, Prediction
 from tuner.study import Config, ProbeSpec
 
 LIKELY = 0.7
@@ -145,15 +144,8 @@ class Outlook:
 
     @cached_property
     def alone(self) -> Surrogate:
-        """What the measurements of this case alone say.
-
-        Speeds have a trend where the probes tell memory, as those of trainings do. Recorded kernels tell none, and have
-        no such trend.
-        """
-        is_training = bool(self.observed.memoryless and self.measured)
-        has_trend = is_training and self.in_logarithms and shares_sizes(self.pool.space)
-        trend = Trend(self.pool.space, self.measured) if has_trend else None
-        return Surrogate(self.pool.levels, self.readings, trend)
+        """What the measurements of this case alone say."""
+        return Surrogate(self.pool.levels, self.readings)
 
     @cached_property
     def readings(self) -> Readings:

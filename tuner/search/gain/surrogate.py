@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from tuner.search.gain.kernels import Cache, Nearness, common_effect, equal, jumping_kernel, single_effects
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.gain.readings import Readings
-from tuner.search.gain.trend import Trend
 from tuner.search.resource_model import Floats, Prediction
 
 
@@ -148,11 +147,10 @@ class Surrogate:
     (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
-    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | Trend | None" = None) -> None:
+    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None) -> None:
         """Fit the model to the measurements of a case.
 
-        `source`: the model of a similar case, or a trend. The values are then its values times a factor, plus a
-        difference. The factor of logarithms is 1.
+        `source`: the model of a similar case. The values are then its values times a factor, plus a difference.
 
         This is Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
         available", 2000, equation 1.
@@ -176,8 +174,7 @@ class Surrogate:
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
         from_source = source.predict(codes).mean if source else np.zeros(len(codes))
-        factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
-        self._factor = 1.0 if readings.logarithmic else factor
+        self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
         self._mean = 0.0 if source else mean
         self._differences = values - self._factor * from_source - self._mean
 
