@@ -13,7 +13,6 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.records.schema import CALIBRATES
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import RECOVER, Job
 from tuner.running.loop import optimize
@@ -93,13 +92,12 @@ def told(folder: Path) -> list[tuple[object, str | None]]:
 def test_two_probes_make_the_rungs_and_count_as_trials(tmp_path: Path) -> None:
     outcome, watcher = optimized(tmp_path)
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 4)
-    assert (watcher.calibrated_at, watcher.fixed) == ([[16, 128]], [RUNGS])
+    assert (watcher.calibrated, watcher.fixed) == (["num_envs"], [RUNGS])
     assert launched_at(watcher) == [16, 128, RUNGS[-1], RUNGS[-1]]
     assert watcher.launched[:2] == [{"num_envs": rung, "agent_variant": "default"} for rung in (16, 128)]
     assert len(told(tmp_path)) == 4
     assert fixed(tmp_path) == RUNGS
     study = optuna.load_study(study_name=f"demo/{CASE.name}", storage=f"sqlite:///{tmp_path}/study.db")
-    assert [CALIBRATES in trial.user_attrs for trial in study.trials] == [True, True, False, False]
     assert study.metric_names == ["min_avg_util"]
 
 
@@ -123,7 +121,7 @@ def test_recovery_leaves_it_open_whether_a_case_has_ended(tmp_path: Path) -> Non
 def test_rungs_stay_whatever_a_new_calibration_would_say(tmp_path: Path) -> None:
     optimized(tmp_path)
     outcome, watcher = optimized(tmp_path, lambda plan, stop: card(plan, stop, total_mib=2000.0), trials=6)
-    assert (outcome.ending, watcher.calibrated_at, watcher.fixed) == (Ending.TARGET, [], [RUNGS])
+    assert (outcome.ending, watcher.calibrated, watcher.fixed) == (Ending.TARGET, [], [RUNGS])
     assert {*launched_at(watcher)} <= {*RUNGS}
     _, again = optimized(tmp_path, trials=6)
     assert (again.launched, again.fixed) == ([], [RUNGS])
@@ -131,7 +129,7 @@ def test_rungs_stay_whatever_a_new_calibration_would_say(tmp_path: Path) -> None
 
 def test_a_written_ladder_is_used_as_it_is(tmp_path: Path) -> None:
     _, watcher = optimized(tmp_path, study=spec(), trials=100)
-    assert (watcher.calibrated_at, watcher.fixed, fixed(tmp_path)) == ([], [], None)
+    assert (watcher.calibrated, watcher.fixed, fixed(tmp_path)) == ([], [], None)
     assert {*launched_at(watcher)} == {8, 16, 32, 64}
 
 
@@ -156,7 +154,7 @@ def test_a_kill_while_calibrating_loses_nothing(tmp_path: Path, at: int) -> None
         optimized(tmp_path, dies)
     before = told(tmp_path)
     _, watcher = optimized(tmp_path)
-    assert watcher.calibrated_at == ([[16, 128]] if at < 3 else [])
+    assert watcher.calibrated == (["num_envs"] if at < 3 else [])
     assert fixed(tmp_path) == RUNGS
     assert [one for one in before if one[1] == "ok"] == [(16, "ok"), (128, "ok")][: at - 1]
     assert told(tmp_path)[: at - 1] == before[: at - 1]
@@ -172,7 +170,7 @@ def test_an_interrupted_calibration_goes_on_later(tmp_path: Path) -> None:
 
     outcome, watcher = optimized(tmp_path, interrupted=interrupted)
     assert (outcome.ending, watcher.fixed) == (Ending.INTERRUPTED, [])
-    assert fixed(tmp_path) is None
+    assert (fixed(tmp_path), view(tmp_path).stopped) == (None, "the search was stopped early; rerun to resume")
     again, _ = optimized(tmp_path)
     assert again.ending is Ending.TARGET
     assert fixed(tmp_path) == RUNGS
@@ -286,7 +284,7 @@ def test_where_the_trainer_does_not_vary_num_envs_nothing_is_calibrated(tmp_path
     options = {"command": "train {agent_variant}", "cases": ["walk"]}
     study = spec(space={"num_envs": LADDER, "agent_variant": VARIANTS}, trainer={"name": "command", "options": options})
     _, watcher = optimized(tmp_path, lambda plan, stop: measured(plan, 50.0), study=study, trials=100)
-    assert (watcher.calibrated_at, len(watcher.launched)) == ([], 2)
+    assert (watcher.calibrated, len(watcher.launched)) == ([], 2)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "gain"])

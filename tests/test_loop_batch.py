@@ -12,7 +12,7 @@ from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.running.events import BatchFitStarted, CaseOutcome, Ending
+from tuner.running.events import AutoFixed, CaseOutcome, Ending
 from tuner.running.job import Job, Probe
 from tuner.running.loop import optimize
 from tuner.study.spec import StudySpec
@@ -55,7 +55,7 @@ def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> 
     fitted = view(tmp_path).facts.batch
     assert fitted is not None
     assert (fitted.size, fitted.per_sample_mib, fitted.free_mib) == (1024, pytest.approx(4.0), pytest.approx(9000.0))
-    assert [(told.size, told.why) for told in watcher.fitted] == [(1024, str(fitted))]
+    assert [(told.values, told.why) for told in watcher.of(AutoFixed)] == [((1024,), str(fitted))]
     shown = {trial.config["batch"]: trial.probe.ineligible for trial in reader(tmp_path).trials()}
     assert shown == {48: shown[384], 384: "it only shows how much memory a batch takes", 1024: None}
 
@@ -63,7 +63,7 @@ def test_two_probes_work_the_size_out_and_the_search_uses_it(tmp_path: Path) -> 
 def test_a_size_stays_whatever_new_probes_would_say(tmp_path: Path) -> None:
     optimized(tmp_path)
     _, again = optimized(tmp_path, lambda plan, stop: failed(plan, FailureKind.GPU_OOM))
-    assert (again.of(BatchFitStarted), again.launched, again.fitted[0].size) == ([], [], 1024)
+    assert (again.calibrated, again.launched, again.fixed) == ([], [], [(1024,)])
 
 
 @pytest.mark.parametrize("at", [1, 2])
@@ -79,7 +79,7 @@ def test_a_kill_loses_nothing(tmp_path: Path, at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         optimized(tmp_path, dies)
     _, watcher = optimized(tmp_path)
-    assert watcher.fitted[0].size == 1024
+    assert watcher.fixed == [(1024,)]
     assert len(watcher.launched) == 5 - at
 
 
@@ -98,12 +98,12 @@ def test_a_size_that_is_too_slow_does_not_make_the_batch_small(tmp_path: Path) -
 
     _, watcher = optimized(tmp_path, slow, study=batched({"batch": "auto", "max": 4096}))
     assert [config["batch"] for config in watcher.launched[:3]] == [48, 384, 3072]
-    assert watcher.fitted[0].size == 1024
+    assert watcher.fixed == [(1024,)]
 
 
 def test_the_study_may_name_the_samples_and_the_most(tmp_path: Path) -> None:
-    assert optimized(tmp_path / "a", study=batched({"batch": "auto", "samples": 600}))[1].fitted[0].size == 512
-    assert optimized(tmp_path / "b", study=batched({"batch": "auto", "max": 100}))[1].fitted[0].size == 64
+    assert optimized(tmp_path / "a", study=batched({"batch": "auto", "samples": 600}))[1].fixed == [(512,)]
+    assert optimized(tmp_path / "b", study=batched({"batch": "auto", "max": 100}))[1].fixed == [(64,)]
 
 
 @pytest.mark.parametrize(

@@ -270,5 +270,3 @@ def test_a_search_that_would_go_on_for_longer_tells_no_more_time_than_its_trials
     assert told
     assert watcher.of(ProbeEnded)[0].left_s is None  # nothing is known yet of where it ends
     assert all(left_s == pytest.approx(rest_s) for left_s, rest_s in told)
-    is_short = budget_s < trials * PROBE_S
-    assert {event.left_of_hours for event in watcher.of(ProbeEnded) if event.left_s} == {is_short}

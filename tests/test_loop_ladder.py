@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec
 
-from tuner.cli.hints import safe_rungs
+from tuner.cli.record import safe_rungs
 from tuner.export.tables import method_summary
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
@@ -66,7 +66,7 @@ def test_two_small_batches_make_the_rungs(tmp_path: Path, name: str) -> None:
     outcome, watcher = optimized(tmp_path, batches("auto", name), name, trials=4)
     assert outcome.ending is Ending.TARGET
     assert [config[name] for config in watcher.launched] == [16, 128, RUNGS[-1], RUNGS[0]]
-    assert (watcher.calibrated_at, watcher.fixed) == ([[16, 128]], [RUNGS])
+    assert (watcher.calibrated, watcher.fixed) == ([name], [RUNGS])
 
 
 @pytest.mark.parametrize("name", ["batch_size", "n"])

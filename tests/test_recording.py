@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests_loop import CASE, bounded, opened
+from tests_loop import CASE, bounded
 from tests_replays import FakeClock
 from tests_table import FITS, SPACE, TRAINER, MadeUp, readings, recorded, study, workbench
 
@@ -14,7 +14,6 @@ from tuner.export.recorded_table import Table
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
 from tuner.probe.result import ProbeResult
-from tuner.records.schema import IDENTITY
 from tuner.running.events import Ending, ProbeEnded
 from tuner.running.job import Budget
 from tuner.running.recording import plan_recording, recording_bench
@@ -121,14 +120,9 @@ def test_the_pruner_is_off_and_its_patience_no_part_of_the_space(tmp_path: Path)
     assert len(plan_recording(bench, CASE, None).configs) == 5 * 3 * 2
 
 
-def test_a_recording_goes_on_whatever_the_study_s_pruner_is_or_was(tmp_path: Path) -> None:
+def test_a_recording_goes_on_whatever_the_study_s_pruner_is(tmp_path: Path) -> None:
     prober = MadeUp()
     recorded(tmp_path, prober, count=3)
-    with opened(tmp_path) as database:
-        (kept,) = database.storage.get_all_studies()
-        assert "pruner" not in kept.user_attrs[IDENTITY]
-        older = kept.user_attrs[IDENTITY] | {"pruner": {"name": "none", "min_resource": 2, "patience": 3}}
-        database.storage.set_study_user_attr(kept._study_id, IDENTITY, older)
     done = len(prober.results)
     recorded(tmp_path, prober, chosen=study(pruner={"name": "median", "patience": 7}), count=3)
     assert len(prober.results) == done > 0
@@ -208,7 +202,7 @@ def test_a_sample_of_an_auto_ladder_comes_on_top_of_its_calibration(tmp_path: Pa
     prober = MadeUp()
     outcome, watcher = recorded(tmp_path, prober, chosen=chosen, count=3)
     assert outcome.ending is Ending.EXHAUSTED
-    assert (watcher.calibrated_at, len(watcher.fixed)) == ([[16, 128]], 1)
+    assert (watcher.calibrated, len(watcher.fixed)) == (["num_envs"], 1)
     assert rungs([result.config for result in prober.results])[:3] == [16, 128, 64]
     table = Table.load(tmp_path / "walk.parquet")
     assert {16, 64, 128} <= {*rungs(table.configs)} <= {*table.space.values("num_envs")} == {*watcher.fixed[0]}

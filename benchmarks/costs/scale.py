@@ -41,7 +41,7 @@ from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.strategies import by_drawing
 from tuner.search.trials import distribution
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.study.space import LADDER, Config, Parameter, Space, described, launch_digest
@@ -139,7 +139,7 @@ def _asked(sampler: str, url: str, asks: int) -> tuple[Measured, Measured]:
         if asked is None:
             raise SystemExit("nothing is left to ask")
         record = ProbeRecord(status="ok", config=asked.config, digest=launch_digest(asked.config))
-        opened[0].tell(asked, Verdict(state=State.COMPLETE, status="ok", value=value(asked.config, draw)), record)
+        opened[0].tell(asked, Verdict(state=TrialState.COMPLETE, status="ok", value=value(asked.config, draw)), record)
 
     def begin() -> None:
         opened.append(case_study(Database(url), space))

@@ -10,7 +10,7 @@ from optuna.trial import Trial
 
 from benchmarks.search.searching import Probing, Step
 from tuner.probe.metrics import full
-from tuner.records.schema import COST, ERROR, FAILURE, WARM
+from tuner.records.schema import COST, ERROR, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
@@ -67,10 +67,8 @@ def tpe(probing: Probing) -> None:
 
 def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
     verdict, result = step.row.verdict, step.row.result
-    facts = {ERROR: verdict.error, WARM: step.warm}
-    if result.failure:
-        facts[FAILURE] = result.failure.kind
-    else:
+    facts = {ERROR: verdict.error, PROBE: {"status": verdict.status, "warm": step.warm}}
+    if not result.failure:
         facts[COST] = took(step, step.gpu_s / probing.ground.devices - step.row.run_s)
     for name, fact in facts.items():
         if fact:

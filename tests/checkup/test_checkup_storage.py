@@ -2,8 +2,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy.dialects import registry
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from tuner.errors import StoreError
 from tuner.store.database import Database
@@ -26,18 +24,6 @@ def test_a_database_that_was_opened_before_answers(tmp_path: Path) -> None:
 def test_an_empty_database_will_do(tmp_path: Path) -> None:
     (tmp_path / "study.db").touch()
     assert "is empty" in check_storage(f"sqlite:///{tmp_path / 'study.db'}").text
-
-
-class Unguarded(SQLiteDialect_pysqlite):
-    """A database of a kind for which the tuner has no lock."""
-
-
-def test_a_database_without_a_lock_answers_with_a_warning(tmp_path: Path) -> None:
-    registry.register("unguarded", __name__, "Unguarded")
-    (tmp_path / "study.db").touch()
-    found = check_storage(f"unguarded:///{tmp_path / 'study.db'}")
-    assert (found.level, "is empty" in found.text) == (Severity.WARNING, True)
-    assert "unguarded has no lock" in found.text
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem() -> None:

@@ -14,11 +14,11 @@ from tuner.cli.hints import (
     at_the_top,
     command_for_larger,
     notes,
-    safe_rungs,
     script_of_best,
     what_to_repair,
 )
 from tuner.cli.options import RUNS, print_written
+from tuner.cli.record import safe_rungs
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import ConfigRow
 from tuner.probe.kinds import FailureKind
@@ -86,7 +86,7 @@ def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() 
     )
     assert "97.63 ± 0.39 against 97.60 ± 0.32" in given_up[0]
     assert "for 1.9 times the samples/s" in given_up[0]
-    assert "unconfirmed: only sessions have measured it" in unconfirmed[0]
+    assert "in sessions, and the plain command has not measured it" in unconfirmed[0]
     assert "replay of walk.parquet of 2026-11-22" in replayed[0]
 
 

@@ -57,8 +57,11 @@ def test_a_command_is_made_faster_and_the_library_resumes_it(
     code, out, err = tuner("plan", "--study", "train", "--best")
     assert (code, err) == (0, "")
     folder, started = (text for text in out.splitlines() if text and text[0] != "#")
-    assert (folder, started.endswith(f" {line}")) == (f"cd {tmp_path}", True)
-    assert "OMP_NUM_THREADS=" in started  # as a probe had it
+    assert (folder, started) == (f"cd {tmp_path}", line)
+    code, out, _ = tuner("plan", "--study", "train", "--best", "--devices", "cpu:2")
+    *_, remark, started = filter(None, out.splitlines())
+    assert remark.startswith("# OMP_NUM_THREADS is")  # as a probe of two ranks has it
+    assert re.fullmatch(rf"OMP_NUM_THREADS=\d+ {re.escape(line)}", started)
     with monkeypatch.context() as patch:
         patch.setattr("sys.executable", "/bin/true")  # what workers do that find nothing left, without their imports
         code, out, _ = tuner("optimize", "--n-trials", "4", "--workers", "2", "--", *train)

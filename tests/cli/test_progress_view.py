@@ -34,7 +34,6 @@ def told(
     finished: int = 1,
     target: int | None = None,
     left_s: float | None = None,
-    left_of_hours: bool = False,
 ) -> str:
     """Return the line of a trial."""
     choice = Choice(config=result.config, why=Why.CONFIRM if confirms else Why.SEARCH, cold=True, origin=origin)
@@ -50,7 +49,6 @@ def told(
         finished=finished,
         target=target,
         left_s=left_s,
-        left_of_hours=left_of_hours,
     )
     text, _ = line(event) or ("", "")
     return text.strip()
@@ -73,7 +71,7 @@ def test_the_place_in_the_search_and_the_time_left_are_told(plan: ProbePlan) -> 
     assert line.endswith("(20.0 s; about 3 min 30 s left)")
     assert told(result, finished=24, target=24, left_s=0.0).endswith("samples/s (20.0 s)")
     assert told(result, finished=3).endswith("samples/s (20.0 s)")
-    assert told(result, left_s=19.0, left_of_hours=True).endswith("about 19 s left of the time limit)")
+    assert told(result, left_s=19.0).endswith("about 19 s left)")
 
 
 def test_another_reading_of_the_best_has_its_mean_and_is_not_called_the_best_so_far(plan: ProbePlan) -> None:

@@ -14,12 +14,10 @@ from tests_docs import of
 from tuner.cli.screen import JsonScreen, LineScreen, LiveScreen, open_screen
 from tuner.running.events import (
     KINDS,
-    BatchFitStarted,
-    BatchFitted,
-    CalibrationStarted,
+    AutoFixed,
+    AutoStarted,
     CaseEnded,
     Event,
-    LadderFixed,
     ProbeStarted,
     StudyEnded,
     from_json,
@@ -29,10 +27,9 @@ from tuner.running.events import (
 EVENTS: list[Event] = [
     study(),
     begun(),
-    CalibrationStarted(case="walk", rungs=(64, 512)),
-    LadderFixed(case="walk", rungs=(64, 128)),
-    BatchFitStarted(case="walk", parameter="batch_size"),
-    BatchFitted(case="walk", parameter="batch_size", size=64, why="64, the largest"),
+    AutoStarted(case="walk", parameter="num_envs"),
+    AutoFixed(case="walk", parameter="num_envs", values=(64, 128), why=None),
+    AutoFixed(case="walk", parameter="batch_size", values=(64,), why="64, the largest"),
     probe(left_s=60.0),
     running(utilisation=(50.0, 100.0)),
     ended(),
@@ -70,7 +67,6 @@ def test_json_lines_name_event_and_worker() -> None:
         "config": {"num_envs": 4096},
         "left": None,
         "left_s": 60.0,
-        "left_of_hours": False,
     }
 
 
@@ -93,7 +89,7 @@ def test_lines_of_a_team_carry_the_name_of_their_worker() -> None:
     for event in EVENTS:
         screen.show(event, "worker 1")
     assert file.getvalue().splitlines()[0] == "worker 1: case walk: 2 of 24 trials done"
-    assert file.getvalue().splitlines()[5].startswith("worker 1: #7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8")
+    assert file.getvalue().splitlines()[4].startswith("worker 1: #7 (trial 3 of 24) num_envs=4096: ok 61.2 ± 0.8")
 
 
 def test_a_terminal_shows_the_lines_and_then_nothing_live() -> None:

@@ -75,7 +75,7 @@ def test_a_file_that_other_nodes_may_not_reach_is_refused_before_anything_is_sub
     for server, why in (
         (None, "tuner: jobs may run on 3 nodes, and only this host safely reaches "),
         (f"postgresql+psycopg://me:{PASSWORD}@localhost/study", "tuner: jobs may run on 3 nodes, and only this host "),
-        (f"mysql+pymysql://me:{PASSWORD}@far/study", "tuner: mysql+pymysql://me:***@far/study: mysql has no lock "),
+        (f"mysql+pymysql://me:{PASSWORD}@far/study", "tuner: mysql+pymysql://me:***@far/study: the tuner does not"),
     ):
         storage = ["--storage", server] if server else []
         code, out, err = tuner(

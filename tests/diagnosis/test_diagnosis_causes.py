@@ -70,19 +70,12 @@ def test_a_trial_need_not_train_longer_than_a_complete_one() -> None:
     assert "train for at least 1 min 00 s" in cause.change
 
 
-@pytest.mark.parametrize(
-    ("workers", "times"),
-    [
-        (2.0, "1.50 times"),  # 12 cores / 4 trials = 3 workers; 3 / 2
-        (0.0, "4.00 times"),  # three workers beside a training that loaded its data itself
-        (0.3, "4.00 times"),  # the mean of trials, most of them without workers
-    ],
-)
-def test_few_workers_gain_without_a_bound_because_some_wait_for_storage(workers: float, times: str) -> None:
+@pytest.mark.parametrize("workers", [2.0, 0.0, 0.3])
+def test_few_workers_gain_without_a_bound_because_some_wait_for_storage(workers: float) -> None:
     (cause,) = found(*LONG, loader_workers=workers, cores=12)
     assert (cause.kind, cause.factor, cause.gain) == (Kind.WORKERS, None, None)
     assert "num_workers=3" in cause.change
-    assert all(said in cause.how for said in (f"{times} if workers compute", "storage may gain more", "--search"))
+    assert all(said in cause.how for said in ("wait for storage", "--search"))
 
 
 def test_numbers_of_workers_are_told_as_a_range_and_with_the_right_plural() -> None:
@@ -95,7 +88,6 @@ def test_numbers_of_workers_are_told_as_a_range_and_with_the_right_plural() -> N
     assert of([0.0, 0.0, 2.0], 2).why == "A trial has 0 to 2 loader workers, 0.7 in the mean, on 2 cores."
     assert of([1.0, 1.0], 2).why == "A trial has 1 loader worker, on 2 cores."
     assert of([3.0], 1).why == "A trial has 3 loader workers, on 1 core."
-    assert "up to 5.00 times" in of([0.0, 2.0, 2.0], 4).how  # the trial without workers gains most
     (cause,) = found(*LONG, loader_workers=2, cores=12)
     assert "2 loader workers: 8 for 4 trials, on 12 cores" in cause.why
 
@@ -121,7 +113,7 @@ def test_more_workers_than_cores_slow_each_other_down_by_an_unknown_factor() -> 
     (cause,) = found(*LONG, loader_workers=8, cores=12)
     assert (cause.kind, cause.factor, cause.gain) == (Kind.CROWDED, None, None)
     assert "num_workers=3" in cause.change
-    assert "workers that wait for storage do not" in cause.how
+    assert "not where they wait for storage" in cause.how
 
 
 def test_memory_has_room_for_more_trials_as_far_as_cores_reach() -> None:
@@ -158,7 +150,7 @@ def test_long_start_ups_of_complete_trials() -> None:
 def test_gpus_with_little_to_do_are_a_cause_where_nothing_else_tells_why() -> None:
     on_gpus: dict[str, Any] = {"ours": True, "gpus_per_trial": 1}
     (cause,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, **on_gpus, duty_pct=18.0)
-    assert (cause.kind, cause.undo.partition(":")[0]) == (Kind.IDLE, "nothing")
+    assert cause.kind is Kind.IDLE
     assert cause.gain == pytest.approx(5.0)
     assert "20% busy" in cause.why
     (rounded,) = found(*[(TrialEnd.COMPLETE, 1000.0, 100.0)] * 10, **on_gpus, duty_pct=1.23)

@@ -122,7 +122,7 @@ def test_a_series_is_read_step_by_step(any_database: "FilledDatabase") -> None:
         for step, value in steps.items():
             trial.report(value, step)
     reader = StudyReader(connect(any_database.url), "pi_plus")
-    assert reader.series == {("walk", 0): [None, 50.0, 52.0], ("run", 0): [7.0]}
+    assert reader.series == {("walk", 0): [None, 50.0, 52.0], ("walk", 2): [None, None, 1.0], ("run", 0): [7.0]}
 
 
 def test_each_case_that_was_recorded_and_has_rows_has_a_table_of_its_own(

@@ -6,7 +6,7 @@ from tuner.probe.kinds import RULES, FailureKind
 
 
 def named(line: str) -> FailureKind | None:
-    return next((kind for kind, rule in RULES if rule.pattern.search(line)), None)
+    return next((kind for kind, _, pattern in RULES if pattern.search(line)), None)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,6 @@ def test_two_cases_are_comparable_whenever_their_tables_were_recorded() -> None:
     assert comparable({"trainer": 5}) == comparable({})
 
 
-def test_a_pruner_that_stops_nothing_is_left_out() -> None:
-    assert as_of_now({"pruner": {"name": "none"}, "space": {}}) == {"space": {}}
-    assert as_of_now({"pruner": {"name": "median"}}) == {"pruner": {"name": "median"}}
+def test_a_setting_of_the_pruner_that_nothing_reads_any_more_is_left_out() -> None:
+    assert as_of_now({"pruner": {"name": "median", "margin_pct": 15.0}}) == {"pruner": {"name": "median"}}
+    assert as_of_now({"space": {}}) == {"space": {}}

@@ -1,20 +1,10 @@
-"""What the search reads of a trial: the record of the probe and the attributes that replace it give the same."""
+"""What the search reads of a trial: by the record of its probe, or by what another program has stored."""
 
 from typing import Any
 
 import pytest
 
-from tuner.records.schema import (
-    COST,
-    ERROR,
-    FAILURE,
-    INELIGIBLE,
-    INELIGIBLE_BEFORE,
-    MEASURED_ON,
-    MEMORY,
-    PROBE,
-    WARM,
-)
+from tuner.records.schema import COST, ERROR, INELIGIBLE, MEMORY, PROBE
 from tuner.records.trial import FAIL, MEMORY_SHARE, RUN_S, RUNNING, START_S, ProbeRecord, attributes, read
 
 RECORD = {"status": "ok", "warm": True, "ready_s": 30.0, "total_s": 70.0, "host": {"devices": "GPU-a"}}
@@ -22,25 +12,22 @@ TOOK = {START_S: 30.0, RUN_S: 40.0, MEMORY_SHARE: 0.25}
 
 
 @pytest.mark.parametrize(
-    "kept",
+    ("kept", "devices"),
     [
-        {PROBE: {**RECORD, "metrics": {"headroom_pct": 75.0}}},
-        {WARM: True, MEASURED_ON: "GPU-a", COST: TOOK},
-        {PROBE: "not a record", WARM: True, MEASURED_ON: "GPU-a", COST: TOOK},
+        ({PROBE: {**RECORD, "metrics": {"headroom_pct": 75.0}}}, "GPU-a"),
+        ({COST: TOOK}, ""),
+        ({PROBE: "not a record", COST: TOOK}, ""),
     ],
-    ids=["record", "attributes", "damaged record"],
+    ids=["record", "attribute", "damaged record"],
 )
-def test_a_probe_with_a_number(kept: dict[str, Any]) -> None:
+def test_a_probe_with_a_number(kept: dict[str, Any], devices: str) -> None:
     trial = read(kept)
-    assert (trial.warm, trial.measured_on, trial.cost, trial.failure, trial.ran) == (True, "GPU-a", TOOK, None, False)
+    assert (trial.measured_on, trial.cost, trial.failure, trial.ran) == (devices, TOOK, None, False)
 
 
-@pytest.mark.parametrize(
-    ("kept", "ran"), [({PROBE: {**RECORD, "status": "too_slow"}}, True), ({FAILURE: "too_slow", WARM: True}, False)]
-)
-def test_a_probe_that_failed_has_a_kind_and_no_cost(kept: dict[str, Any], ran: bool) -> None:
-    trial = read(kept, state=FAIL)
-    assert (trial.failure, trial.cost, trial.ran) == ("too_slow", {}, ran)
+def test_a_probe_that_failed_has_a_kind_and_no_cost() -> None:
+    trial = read({PROBE: {**RECORD, "status": "too_slow"}}, state=FAIL)
+    assert (trial.failure, trial.cost, trial.ran) == ("too_slow", {}, True)
 
 
 def test_missing_memory_is_a_failure_whatever_else_is_kept() -> None:
@@ -55,12 +42,9 @@ def test_missing_memory_is_a_failure_whatever_else_is_kept() -> None:
         ({}, False),
         ({INELIGIBLE: 0.0}, False),
         ({INELIGIBLE: 1.0}, True),
-        ({INELIGIBLE_BEFORE: 1.0}, True),
     ],
 )
-def test_a_config_is_ineligible_by_the_new_and_by_the_old_name(
-    constraints: dict[str, float] | None, ineligible: bool
-) -> None:
+def test_a_config_is_ineligible_by_its_constraint(constraints: dict[str, float] | None, ineligible: bool) -> None:
     assert read({}, constraints).is_barred is ineligible
 
 

@@ -19,9 +19,7 @@ PLAN = ["tuner", "plan", "--best"]
 @pytest.mark.parametrize(
     ("command", "typed", "line"),
     [
-        ("python train.py --workers {workers}", "", "python train.py --workers 4"),
-        ("python train.py --workers {workers} --port {port}", "", "tuner plan --best --cases command"),
-        ("python train.py --workers {workers} --out {out_dir}", "", "tuner plan --best --cases command"),
+        ("python train.py --workers {workers}", "", "tuner plan --best --cases command"),
         (
             "python train.py --workers {workers} --out_dir {out_dir} --max_steps {iterations}",
             "python train.py --workers 0 --out_dir out --max_steps 300",

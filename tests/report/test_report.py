@@ -303,7 +303,7 @@ def test_every_picture_says_in_words_what_it_shows(cases: dict[str, CaseFacts]) 
 
 @pytest.mark.parametrize(
     ("objective", "said"),
-    [("min_avg_util", "device busier"), ("mfu", "its mfu is higher"), ("samples_per_s", None)],
+    [("min_avg_util", "its min_avg_util is higher"), ("mfu", "its mfu is higher"), ("samples_per_s", None)],
 )
 def test_what_could_be_chosen_is_said_of_the_objective(
     cases: dict[str, CaseFacts], objective: str, said: str | None

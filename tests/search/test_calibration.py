@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from tests_search import Searched
 
-from tuner.records.schema import COST, FAILURE, MEMORY, RETRY, RUNGS
+from tuner.records.schema import COST, MEMORY, PROBE, RETRY, RUNGS
 from tuner.records.trial import MEMORY_SHARE, START_S
 from tuner.search.calibration import calibration_configs, ladder_calibration, rungs_after
 from tuner.search.trials import distribution
@@ -36,7 +36,7 @@ def trial(rung: int, facts: dict[str, object], state: TrialState = TrialState.CO
         params=default(rung),
         distributions={parameter.name: distribution(parameter) for parameter in SPACE.parameters},
         user_attrs=facts,
-        constraints={MEMORY: 1.0} if facts.get(FAILURE) == "gpu_oom" else None,
+        constraints={MEMORY: 1.0} if PROBE in facts else None,
     )
 
 
@@ -52,7 +52,7 @@ def ran(rung: int, *, card_mib: float | None = H200_MIB, base_mib: float = 2560.
 
 
 def oom(rung: int) -> FrozenTrial:
-    return trial(rung, {FAILURE: "gpu_oom"}, TrialState.PRUNED)
+    return trial(rung, {PROBE: {"status": "gpu_oom"}}, TrialState.PRUNED)
 
 
 def rungs(*trials: FrozenTrial, **limits: float) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner.probe.result import DeviceSummary
-from tuner.records.trial import FAIL, PRUNED_STATE, ProbeRecord, TrialRecord
+from tuner.records.trial import FAIL, PRUNED_STATE, ProbeRecord, SoakSettings, TrialRecord
 from tuner.search.standing import (
     BROKEN_AFTER,
     Standing,
@@ -225,7 +225,7 @@ def test_once_memory_has_not_lasted_soaks_compare_the_configs_whose_memory_lasts
     probes = [reading(0, "small", 40.0), reading(1, "large", 86.0)]
     too_large = reading(2, "large", None)
     lasting = [reading(3, "small", 25.0), reading(4, "middle", 35.0)]  # slower: they provoke evaluations
-    found = best([*probes, *(replace(one, soaks=True) for one in (too_large, *lasting))])
+    found = best([*probes, *(replace(one, soak=SoakSettings()) for one in (too_large, *lasting))])
     assert numbers(found) == (4,)
 
 

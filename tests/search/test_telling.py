@@ -4,21 +4,27 @@ from optuna.trial import TrialState
 
 from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.search.trials import tell
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 
 
 @pytest.mark.parametrize(
     ("verdict", "state", "values", "constraints"),
     [
-        (Verdict(state=State.COMPLETE, status="ok", value=60.0), TrialState.COMPLETE, [60.0], {}),
+        (Verdict(state=TrialState.COMPLETE, status="ok", value=60.0), TrialState.COMPLETE, [60.0], {}),
         (
-            Verdict(state=State.COMPLETE, status="ok", value=60.0, ineligible="slow", missed={"samples_per_s": 0.25}),
+            Verdict(
+                state=TrialState.COMPLETE,
+                status="ok",
+                value=60.0,
+                ineligible="slow",
+                missed={"samples_per_s": 0.25},
+            ),
             TrialState.COMPLETE,
             [60.0],
             {INELIGIBLE: 1.0, "samples_per_s": 0.25},
         ),
-        (Verdict(state=State.PRUNED, status="gpu_oom", constraint=2.5), TrialState.PRUNED, None, {MEMORY: 2.5}),
-        (Verdict(state=State.FAIL, status="hang"), TrialState.FAIL, None, {}),
+        (Verdict(state=TrialState.PRUNED, status="gpu_oom", constraint=2.5), TrialState.PRUNED, None, {MEMORY: 2.5}),
+        (Verdict(state=TrialState.FAIL, status="hang"), TrialState.FAIL, None, {}),
     ],
 )
 def test_a_trial_ends_as_its_verdict_says(

@@ -3,7 +3,7 @@
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.records.schema import FAILURE
+from tuner.records.schema import PROBE
 from tuner.search.trials import distribution, failures_in_a_row
 from tuner.study.space import PATIENCE, Parameter
 
@@ -20,7 +20,7 @@ def told(failure: str | None, *, num_envs: int = 64, patience: int = 1) -> Froze
         value=None if failure else 50.0,
         params={"num_envs": num_envs, PATIENCE: patience},
         distributions=KINDS,
-        user_attrs={FAILURE: failure} if failure else {},
+        user_attrs={PROBE: {"status": failure}} if failure else {},
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from optuna.trial import TrialState
 from tests_search import given
 
-from tuner.records.schema import WARM
+from tuner.records.schema import PROBE
 from tuner.search.choosing import History
 from tuner.study.space import Config, Parameter, Space
 
@@ -23,7 +23,7 @@ def unconfirmed(
     for rung, value, warm in told:
         trial = given(study, SPACE, {"num_envs": rung})
         if warm:
-            trial.set_user_attr(WARM, True)
+            trial.set_user_attr(PROBE, {"status": "ok", "warm": True})
         study.tell(trial, value, state=TrialState.PRUNED if value is None else TrialState.COMPLETE)
     return History(study, SPACE).unconfirmed()
 

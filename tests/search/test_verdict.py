@@ -2,34 +2,35 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from optuna.trial import TrialState
 
 from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Answer, Next
 from tuner.probe.result import Change, DeviceSummary, Failure, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
-from tuner.search.verdict import State, Verdict, judge, judge_unlaunched, next_answer
+from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
 from tuner.study.spec import ProbeSpec, read_constraint
 
 TABLE = {
-    FailureKind.GPU_OOM: (State.PRUNED, False, False),
-    FailureKind.HOST_OOM: (State.PRUNED, False, False),
-    FailureKind.INVALID_CONFIG: (State.PRUNED, False, False),
-    FailureKind.OTHER_TRAINING: (State.PRUNED, False, False),
-    FailureKind.TOO_SLOW: (State.PRUNED, False, False),
-    FailureKind.NCCL: (State.FAIL, True, False),
-    FailureKind.PORT_IN_USE: (State.FAIL, True, True),
-    FailureKind.GPU_BUSY: (State.FAIL, True, True),
-    FailureKind.GPU_LOST: (State.FAIL, True, True),
-    FailureKind.HANG: (State.FAIL, True, False),
-    FailureKind.NO_READING: (State.FAIL, True, False),
-    FailureKind.MISSING_DEPENDENCY: (State.FAIL, True, True),
-    FailureKind.MISSING_ASSET: (State.FAIL, True, True),
-    FailureKind.INVALID_COMMAND: (State.FAIL, True, True),
-    FailureKind.NO_PROGRESS: (State.FAIL, True, True),
-    FailureKind.IDLE_DEVICE: (State.FAIL, True, True),
-    FailureKind.CRASH: (State.FAIL, False, False),
-    FailureKind.INTERRUPTED: (State.FAIL, True, True),
+    FailureKind.GPU_OOM: (TrialState.PRUNED, False, False),
+    FailureKind.HOST_OOM: (TrialState.PRUNED, False, False),
+    FailureKind.INVALID_CONFIG: (TrialState.PRUNED, False, False),
+    FailureKind.OTHER_TRAINING: (TrialState.PRUNED, False, False),
+    FailureKind.TOO_SLOW: (TrialState.PRUNED, False, False),
+    FailureKind.NCCL: (TrialState.FAIL, True, False),
+    FailureKind.PORT_IN_USE: (TrialState.FAIL, True, True),
+    FailureKind.GPU_BUSY: (TrialState.FAIL, True, True),
+    FailureKind.GPU_LOST: (TrialState.FAIL, True, True),
+    FailureKind.HANG: (TrialState.FAIL, True, False),
+    FailureKind.NO_READING: (TrialState.FAIL, True, False),
+    FailureKind.MISSING_DEPENDENCY: (TrialState.FAIL, True, True),
+    FailureKind.MISSING_ASSET: (TrialState.FAIL, True, True),
+    FailureKind.INVALID_COMMAND: (TrialState.FAIL, True, True),
+    FailureKind.NO_PROGRESS: (TrialState.FAIL, True, True),
+    FailureKind.IDLE_DEVICE: (TrialState.FAIL, True, True),
+    FailureKind.CRASH: (TrialState.FAIL, False, False),
+    FailureKind.INTERRUPTED: (TrialState.FAIL, True, True),
 }
 """Failure kind → state, whether the config is probed again after the first failure, and after the second."""
 
@@ -68,23 +69,23 @@ def test_running_out_of_memory_is_a_constraint_of_its_size(overshoot_mib: float 
 
 @pytest.mark.parametrize(("objective", "value"), [("min_avg_util", 58.5), ("samples_per_s", 900.0)])
 def test_a_measured_probe_is_complete_with_its_objective(objective: str, value: float) -> None:
-    assert judge(result(), objective) == Verdict(state=State.COMPLETE, status="ok", value=value)
+    assert judge(result(), objective) == Verdict(state=TrialState.COMPLETE, status="ok", value=value)
 
 
 def test_several_objectives_are_reported_in_their_order() -> None:
     verdict = judge(result(), "samples_per_s", "min_avg_util")
-    assert verdict == Verdict(state=State.COMPLETE, status="ok", value=900.0, further=(58.5,))
+    assert verdict == Verdict(state=TrialState.COMPLETE, status="ok", value=900.0, further=(58.5,))
     assert verdict.values == [900.0, 58.5]
 
 
 def test_one_objective_without_a_reading_is_none_at_all() -> None:
     verdict = judge(result(), "min_avg_util", "min_avg_sm")
-    unread = Verdict(state=State.FAIL, status="no_reading", unread=("min_avg_sm",))
+    unread = Verdict(state=TrialState.FAIL, status="no_reading", unread=("min_avg_sm",))
     assert (verdict, verdict.values) == (unread, None)
 
 
 def test_a_stopped_probe_is_pruned() -> None:
-    assert judge(result(stopped="median"), "min_avg_util") == Verdict(state=State.PRUNED, status="pruned")
+    assert judge(result(stopped="median"), "min_avg_util") == Verdict(state=TrialState.PRUNED, status="pruned")
 
 
 def test_a_failure_counts_more_than_being_stopped() -> None:
@@ -93,7 +94,7 @@ def test_a_failure_counts_more_than_being_stopped() -> None:
 
 
 def test_a_probe_without_a_reading_fails() -> None:
-    unread = Verdict(state=State.FAIL, status="no_reading", unread=("min_avg_util",))
+    unread = Verdict(state=TrialState.FAIL, status="no_reading", unread=("min_avg_util",))
     assert judge(result(devices=()), "min_avg_util") == unread
 
 
@@ -104,7 +105,7 @@ def test_what_lies_beyond_the_frontier_is_judged_without_a_launch() -> None:
     failure, verdict = known
     assert (failure.kind, failure.rule) == (FailureKind.GPU_OOM, "frontier")
     assert "num_envs=32 agent_variant=hiutil" in failure.detail
-    assert verdict == Verdict(state=State.PRUNED, status="gpu_oom", constraint=3.0)
+    assert verdict == Verdict(state=TrialState.PRUNED, status="gpu_oom", constraint=3.0)
 
 
 @pytest.mark.parametrize("config", [{"num_envs": 16, "agent_variant": "hiutil"}, {"num_envs": 64}])
@@ -121,7 +122,7 @@ def with_memory(peak_mib: float, **changes: Any) -> ProbeResult:
 @pytest.mark.parametrize(("peak_mib", "eligible"), [(949.0, True), (950.0, True), (951.0, False), (1000.0, False)])
 def test_a_config_without_headroom_is_ok_but_not_eligible(peak_mib: float, eligible: bool) -> None:
     verdict = judge(with_memory(peak_mib), "min_avg_util", headroom_pct=5.0)
-    assert (verdict.state, verdict.status, verdict.value) == (State.COMPLETE, "ok", 58.5)
+    assert (verdict.state, verdict.status, verdict.value) == (TrialState.COMPLETE, "ok", 58.5)
     assert (verdict.ineligible is None) == eligible
     assert eligible or "device memory" in str(verdict.ineligible)
 
@@ -136,7 +137,7 @@ def test_an_allocator_that_had_to_retry_is_a_soft_out_of_memory(retries: int | N
 def test_a_constraint_that_is_missed_makes_a_config_ineligible_and_has_its_size() -> None:
     asked = [read_constraint("samples_per_s", ">= 1200"), read_constraint("min_avg_util", ">= 50")]
     verdict = judge(result(), "min_avg_util", constraints=asked)
-    assert (verdict.state, verdict.status, verdict.value) == (State.COMPLETE, "ok", 58.5)
+    assert (verdict.state, verdict.status, verdict.value) == (TrialState.COMPLETE, "ok", 58.5)
     assert verdict.missed == pytest.approx({"samples_per_s": 0.25, "min_avg_util": -0.17})
     assert verdict.ineligible == "samples_per_s is 900, >= 1200 is required"
 

@@ -342,9 +342,9 @@ def test_what_is_told_of_a_training_quotes_no_key() -> None:
         FailureKind.HOST_OOM,
         "***: slurmstepd: error: Detected 1 oom_kill event",
     )
-    with pytest.raises(StudyError, match="no line of it shows why"):
+    with pytest.raises(StudyError, match="no output shows why it failed"):
         reported_failure(iter(["loss 2.0"]), oom=False, gpu=True)
-    with pytest.raises(StudyError, match="nothing is told"):
+    with pytest.raises(StudyError, match="no output shows why it failed"):
         reported_failure(iter([]), oom=False, gpu=True)
 
 

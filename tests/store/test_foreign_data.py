@@ -18,7 +18,7 @@ from tuner.export.reader import StudyReader, connect
 from tuner.records.case_record import CaseRecord
 from tuner.records.schema import LEASE, ORIGIN, PROBE, RETRY, UNREADABLE
 from tuner.records.trial import ProbeRecord
-from tuner.search.trials import ended_trials
+from tuner.search.trials import typed_trial
 from tuner.store.database import Database
 from tuner.store.opening import siblings
 from tuner.study.cases import Case
@@ -120,7 +120,7 @@ def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
         study.take_back(file.parent)
         tell(study, ask(study), ok(60.0))
         assert study.history().incumbent == 60.0
-        assert ended_trials(stored(database))
+        assert all(map(typed_trial, stored(database)))
     reader = StudyReader(connect(url), "demo")
     (case,) = reader.cases
     assert case.best is not None

@@ -99,14 +99,6 @@ def test_another_host_s_lease_is_valid_while_it_shows_signs_of_life(host: str, s
     assert watcher.sees(lease, WATCHED_S) is (silent_s + WATCHED_S < STALE_S)
 
 
-@pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S + 60, False)])
-def test_a_lease_of_an_older_version_is_valid_while_it_shows_signs_of_life(silent_s: float, held: bool) -> None:
-    facts = {"host": platform.node(), "pid": os.getpid(), "started": 0.0, "beat": NOW_S - silent_s}
-    older = Lease.read(facts)
-    assert older
-    assert older.held(lives_at(NOW_S)) is held
-
-
 @pytest.mark.parametrize("wrong_s", [-3600.0, -STALE_S, STALE_S, 3600.0])
 def test_a_living_worker_keeps_its_trial_whatever_its_clock_says(wrong_s: float) -> None:
     watcher = Watcher()

@@ -43,8 +43,7 @@ def test_a_running_probe_waits_for_nobody(url: str, database: Database) -> None:
     assert (told.state.name, told.value, told.user_attrs[LEASE]) == ("COMPLETE", 50.0, trial.user_attrs[LEASE])
 
 
-def test_the_next_reports_count(url: str, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.store.case_study.CaseStudy.LOCKED_S", 0.0)
+def test_the_next_reports_count(url: str, database: Database) -> None:
     study = case_study(database)
     asked = ask(study)
     with locked(url):

@@ -14,7 +14,7 @@ from tests_space import USUAL
 from tests_store import CASE, MANY, OUT_OF_MEMORY, ask, case_study, identity, ok, probe, repeats, stored, tell
 
 from tuner.records.case_record import RECORDED
-from tuner.records.schema import COST, INELIGIBLE, ORIGIN, WARM
+from tuner.records.schema import COST, INELIGIBLE, ORIGIN, PROBE
 from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.store.case_study import CaseStudy
@@ -55,8 +55,8 @@ def test_the_best_is_eligible_and_cold_where_there_is_such_a_one() -> None:
     told.add(at(64), 90.0, may_win=False)
     told.add(at(8), None)
     assert sibling("amp_walk", told.study.trials) is None
-    told.add(at(16), 80.0, facts={WARM: True})
-    told.add(at(8), 75.0, facts={WARM: True})
+    told.add(at(16), 80.0, facts={PROBE: {"status": "ok", "warm": True}})
+    told.add(at(8), 75.0, facts={PROBE: {"status": "ok", "warm": True}})
     made = [(launched(at(64)), 90.0, None), (launched(at(16)), 80.0, None), (launched(at(8)), 75.0, None)]
     assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(16), costs=[], readings=made)
     told.add(at(32), 70.0, facts={COST: {"start_s": 9.0}})

@@ -9,7 +9,7 @@ import optuna
 import pytest
 from optuna.pruners import BasePruner
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from tests_space import USUAL
 from tests_store import (
     CASE,
@@ -32,11 +32,11 @@ from tests_store import (
 
 from tuner.errors import StoreError
 from tuner.records.case_record import decode as decode_case
-from tuner.records.schema import BEST_IS, ENDED, LEASE
+from tuner.records.schema import BEST_IS, ENDED, LEASE, RUNGS
 from tuner.records.schema import CASE as KEPT_CASE
 from tuner.records.trial import ProbeRecord
 from tuner.search.trials import typed_trial
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
 from tuner.study.space import Config, Parameter, Space
@@ -61,8 +61,8 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
         raise AssertionError(f"asked again, after {len(trials)} trials")
 
     assert (study.attributes.rungs, other.attributes.rungs) == (None, None)
-    assert study.fix_rungs(lambda trials: (8, len(trials))) == (8, 2)
-    assert other.fix_rungs(too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
+    assert study.fix(RUNGS, lambda trials: (8, len(trials))) == (8, 2)
+    assert other.fix(RUNGS, too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:
@@ -118,7 +118,7 @@ def test_a_retry_does_not_count_and_comes_next(study: CaseStudy, status: str, at
     assert study.ask(1) is None
 
 
-@pytest.mark.parametrize("verdict", [OUT_OF_MEMORY, CRASH, Verdict(state=State.PRUNED, status="pruned"), ok(50.0)])
+@pytest.mark.parametrize("verdict", [OUT_OF_MEMORY, CRASH, Verdict(state=TrialState.PRUNED, status="pruned"), ok(50.0)])
 def test_every_other_end_counts(study: CaseStudy, verdict: Verdict) -> None:
     probe(study, verdict)
     assert study.history().finished == 1
@@ -243,7 +243,7 @@ def test_reports_reach_the_pruner_and_the_database(database: Database) -> None:
     assert pruner.steps == [1, 2, 3]
     assert not any(study.report(asked, step, 5.0) for step in (2, 3))  # the window began anew
     assert pruner.steps == [1, 2, 3]
-    tell(study, asked, Verdict(state=State.PRUNED, status="pruned"))
+    tell(study, asked, Verdict(state=TrialState.PRUNED, status="pruned"))
     assert states(database) == {"PRUNED": 1}
     (trial,) = stored(database)
     assert trial.intermediate_values == {1: 50.0, 2: 11.0, 3: 9.0}
@@ -282,14 +282,6 @@ def test_other_settings_are_refused_with_what_changed(
         assert word in str(refusal.value)
     assert "num_envs" not in str(refusal.value)
     assert case_study(database).history().finished == 1
-
-
-def test_a_pruner_that_stops_nothing_is_no_setting(database: Database) -> None:
-    without = {name: setting for name, setting in identity().items() if name != "pruner"}
-    probe(case_study(database, known=without | {"pruner": {"name": "none", "patience": 3}}), ok(50.0))
-    assert case_study(database, known=without).history().finished == 1
-    with pytest.raises(StoreError, match=r"pruner: was None, is \{'name': 'median'\}"):
-        case_study(database, known=without | {"pruner": {"name": "median"}})
 
 
 def test_a_pruner_cannot_be_left_out_later(database: Database, study: CaseStudy) -> None:
@@ -333,7 +325,7 @@ def test_a_study_without_trials_takes_another_space(database: Database) -> None:
     assert probe(case_study(database, space=smaller), ok(50.0)) == smaller.seeds(1)[:1]
 
 
-@pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=State.PRUNED, status="pruned")])
+@pytest.mark.parametrize("verdict", [ok(50.0), Verdict(state=TrialState.PRUNED, status="pruned")])
 def test_what_has_measured_something_is_not_mended(database: Database, study: CaseStudy, verdict: Verdict) -> None:
     probe(study, CRASH)
     probe(study, verdict)
@@ -389,25 +381,3 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
     with pytest.raises(StoreError, match="another worker ended this trial"):
         tell(study, asked, ok(50.0))
     assert states(database) == {"FAIL": 1}
-
-
-def test_a_stored_key_is_replaced_by_its_reference_and_may_change(database: Database, url: str) -> None:
-    old = identity(trainer={"name": "command", "env": "KEY=s3cret MODE=on"})
-    probe(case_study(database, known=old), ok(50.0))
-    now = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=on"})
-    assert case_study(database, known=now).history().finished == 1
-    with opened(url) as other:
-        attributes = other.storage.get_study_user_attrs(1)
-    assert "s3cret" not in str(attributes)
-    changed = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=off"})
-    with pytest.raises(StoreError, match=r"trainer.env: was .*OWN_KEY.* MODE=on', is .*MODE=off"):
-        case_study(database, known=changed)
-
-
-def test_a_stored_key_is_not_shown_where_the_settings_differ(database: Database) -> None:
-    old = identity(trainer={"name": "command", "env": "KEY=s3cret MODE=on"})
-    probe(case_study(database, known=old), ok(50.0))
-    changed = identity(trainer={"name": "command", "env": "KEY=${OWN_KEY} MODE=off"})
-    with pytest.raises(StoreError, match=r"trainer.env: was another text, is 'KEY=") as refusal:
-        case_study(database, known=changed)
-    assert "s3cret" not in str(refusal.value)

@@ -18,7 +18,7 @@ from tuner.study.shell import (
     shell_split,
     shell_word,
 )
-from tuner.study.variables import escaped, expanded, is_expansion
+from tuner.study.variables import escaped, expanded
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 UNDECODABLE = os.fsdecode(b"\xff")
@@ -99,12 +99,6 @@ def test_only_what_is_a_reference_is_looked_up(before: str, default: str, after:
 def test_a_reference_is_one_word_or_a_part_of_one(text: str, words: tuple[str, ...]) -> None:
     assert shell_split(text) == words
     assert shell_split(" ".join(map(quoted, words))) == words
-
-
-def test_a_command_line_with_references_is_recognised_in_its_stored_expansion() -> None:
-    stored = "train 's3 cret' --lr=1 'a b'"
-    assert is_expansion(stored, " ".join(map(quoted, ("train", "${KEY}", "--lr=${LR}", "a b"))))
-    assert not is_expansion(stored, " ".join(map(quoted, ("train", "${KEY}", "--lr=${LR}", "a c"))))
 
 
 def test_a_shell_starts_the_words_that_the_launch_starts() -> None:

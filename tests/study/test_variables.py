@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner.study.variables import escaped, expanded, is_expansion, looked_up, parts, referring, refers
+from tuner.study.variables import escaped, expanded, looked_up, parts, referring, refers
 
 
 def test_a_reference_has_its_value_its_default_or_stays() -> None:
@@ -35,34 +35,12 @@ def test_a_literal_stays_one_beside_a_reference(literal: str) -> None:
     assert expanded(text, {"A": "a"}) == f"{literal}a{literal}a"
 
 
-@pytest.mark.parametrize(
-    ("text", "of", "is_one"),
-    [
-        ("KEY=s3cret B=1", "KEY=${KEY} B=1", True),
-        ("KEY=s3cret B=2", "KEY=${KEY} B=1", False),
-        ("B=1", "B=1", False),
-        ("KEY=", "KEY=${KEY:-none}", True),
-        ("aba", "ab${A}ba", False),
-        ("a-x-x-b", "a-${A}x${B}-b", True),
-        ("a-y-b", "a-${A}x${B}-b", False),
-    ],
-)
-def test_a_stored_text_may_be_the_expansion_of_another(text: str, of: str, is_one: bool) -> None:
-    assert is_expansion(text, of) is is_one
-
-
 @pytest.mark.timeout(100)  # some milliseconds are enough; a time that grows with the square needs hours
 @pytest.mark.parametrize("end", ["", "}"])
 def test_the_time_is_proportional_to_the_length(end: str) -> None:
     nested = "${a:-" * 200_000
     assert expanded(nested + end, {}) == (nested.removeprefix("${a:-") if end else nested)
     assert expanded("$" * 2_000_000, {}) == "$" * 2_000_000
-
-
-@pytest.mark.timeout(100)
-def test_many_references_are_compared_at_once() -> None:
-    assert not is_expansion("x" * 2000 + "y", "${A}x" * 200)
-    assert is_expansion("x" * 2000 + "y", "${A}x" * 200 + "${B}")
 
 
 def test_what_texts_refer_to_is_looked_up() -> None:

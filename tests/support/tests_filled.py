@@ -11,7 +11,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from tuner.export.tables import Sheet
-from tuner.records.schema import CASE, LEASE, PROBE, RETRY
+from tuner.records.schema import CASE, ERROR, LEASE, PROBE, RETRY
 from tuner.study.space import launch_digest
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
@@ -92,7 +92,8 @@ class FilledDatabase:
             "out_dir": f"runs/pi_plus/{number}",
         }
         record |= probe
-        attributes = {PROBE: record} | ({RETRY: True} if retry else {})
+        facts = {PROBE: record, RETRY: retry, ERROR: record["metrics"].get("min_avg_util_se")}
+        attributes = {name: fact for name, fact in facts.items() if fact}
         values = [min(utils), record["samples_per_s"]][: len(case.directions)] if status == "ok" else None
         state = STATES.get(status, TrialState.FAIL)
         case.add_trial(create_trial(state=state, values=values, user_attrs=attributes))

@@ -16,11 +16,10 @@ from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.probe.protocols import Next, Stop
 from tuner.probe.result import DeviceSummary, Failure, ProbeResult
 from tuner.running.events import (
-    BatchFitted,
-    CalibrationStarted,
+    AutoFixed,
+    AutoStarted,
     CaseStarted,
     Event,
-    LadderFixed,
     ProbeEnded,
     ProbeStarted,
 )
@@ -115,16 +114,14 @@ class Quiet:
         return [event.config for event in self.of(ProbeStarted)]
 
     @property
-    def calibrated_at(self) -> list[list[int]]:
-        return [list(event.rungs[:2]) for event in self.of(CalibrationStarted)]
+    def calibrated(self) -> list[str]:
+        """The parameters for which small probes began."""
+        return [event.parameter for event in self.of(AutoStarted)]
 
     @property
     def fixed(self) -> list[tuple[int, ...]]:
-        return [event.rungs for event in self.of(LadderFixed)]
-
-    @property
-    def fitted(self) -> list[BatchFitted]:
-        return self.of(BatchFitted)
+        """The values of each parameter that was `auto`."""
+        return [event.values for event in self.of(AutoFixed)]
 
     @property
     def taken_back(self) -> tuple[int, int]:

@@ -22,13 +22,13 @@ from typing import Any
 
 import psutil
 from optuna.pruners import BasePruner, NopPruner
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from tests_space import USUAL
 
 from tuner.records.case_record import CaseRecord
 from tuner.records.trial import ProbeRecord
 from tuner.search.strategies import by_drawing
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
 from tuner.study.space import Config, Space, described, launch_digest
@@ -39,9 +39,9 @@ CASE = CaseRecord(case="amp_walk", method="amp", mode="train", trainer={"name": 
 MANY = 1000
 """A target that no test reaches."""
 
-OUT_OF_MEMORY = Verdict(state=State.PRUNED, status="gpu_oom", constraint=2.0)
-CRASH = Verdict(state=State.FAIL, status="crash")
-RETRY = Verdict(state=State.FAIL, status="nccl", retry=True)
+OUT_OF_MEMORY = Verdict(state=TrialState.PRUNED, status="gpu_oom", constraint=2.0)
+CRASH = Verdict(state=TrialState.FAIL, status="crash")
+RETRY = Verdict(state=TrialState.FAIL, status="nccl", retry=True)
 
 
 def identity(space: Space = USUAL, **changes: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def opened(url: str, sleep: Callable[[float], None] = time.sleep) -> Iterator[Da
 
 
 def ok(value: float) -> Verdict:
-    return Verdict(state=State.COMPLETE, status="ok", value=value)
+    return Verdict(state=TrialState.COMPLETE, status="ok", value=value)
 
 
 def ask(study: CaseStudy, target: int = MANY) -> Asked:

@@ -26,22 +26,17 @@ def print_tables(console: Console, *tables: Table) -> None:
                 widths = [width for width in widths if width <= 40]
             column.min_width = max(widths, default=0)
         below = _take_out(console, table)
-        if not fits(console, table):  # the two columns that stay are still too wide
+        if spare_width(console, table) < 0:  # the two columns that stay are still too wide
             for column in table.columns:
                 column.min_width = None
-        _set_widths(_spare_width(console, table), table.columns)
+        _set_widths(spare_width(console, table), table.columns)
         console.print(table, soft_wrap=False)
         for line in below:
             console.print(line)
 
 
-def fits(console: Console, table: Table) -> bool:
-    """Return whether a table fits on the terminal without a broken word, or a column below its `min_width`."""
-    return _spare_width(console, table) >= 0
-
-
-def _spare_width(console: Console, table: Table) -> int:
-    """Return the terminal's width minus the smallest width that the table may have."""
+def spare_width(console: Console, table: Table) -> int:
+    """Return the terminal's width minus the smallest width that a table has without a broken word or a cut column."""
     unbounded = console.options.update_width(sys.maxsize)  # else the smallest width is at most the terminal's
     return console.width - Measurement.get(console, unbounded, table).minimum
 
@@ -75,7 +70,7 @@ def _take_out(console: Console, table: Table) -> list[str]:
     to_take = {column.header: column for column in (first, *values[:0:-1]) if column}  # each once
     taken: list[Column] = []
     for column in to_take.values():
-        if fits(console, table):
+        if spare_width(console, table) >= 0:
             break
         left = [stays for stays in table.columns if stays.header != column.header]
         table.columns = [replace(stays, _index=place) for place, stays in enumerate(left)]  # rich needs the places

@@ -1,10 +1,7 @@
 """`tuner diagnose`: why the GPUs of an Optuna study wait, be it ours or not, and what to change."""
 
-import os
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,16 +13,11 @@ from tuner.devices.cpu import usable_cores
 from tuner.errors import StudyError
 from tuner.export import connect
 from tuner.probe import number_of
-from tuner.records.urls import checked_url, shown
-from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record, studies_in
+from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
-from tuner.tools.diagnosis.saying import OPTIONS, lacking, rows, sentences, unknown
-from tuner.tools.diagnosis.study_times import GUESS, Facts, Setup, known
+from tuner.tools.diagnosis.saying import OPTIONS, rows, sentences, unknown
+from tuner.tools.diagnosis.study_times import GUESS, Setup, known
 
-Ours = Annotated[
-    str | None,
-    typer.Option("--study", "-s", autocompletion=options.studies, help="A study of tuner: its name or .yaml file."),
-]
 Name = Annotated[
     str | None,
     typer.Option("--study-name", help="The name of any Optuna study in --storage, a URL or a journal's path."),
@@ -44,7 +36,7 @@ Used = Annotated[float | None, number_option("--memory-used", 0.1, "GiB of one G
 
 
 def diagnose(
-    study: Ours = None,
+    study: Annotated[str | None, options.STUDY] = None,
     study_name: Name = None,
     storage: options.Storage = None,
     startup_s: Startup = None,
@@ -87,30 +79,6 @@ def diagnose(
     console.print(table)
     for line in sentences(diagnosis):
         console.print(line)
-    if lacking(facts):
-        console.print("This command tells more, with your values in place of capitals and guesses:")
-        options.print_to_copy(_command_again(given, facts), console)
-
-
-def _command_again(given: Mapping[str, Any], facts: Facts) -> str:
-    """Return the same command with further options for the facts that it lacks, for the person to fill in.
-
-    A fact that was guessed stands with its guess, any other as its unit in capitals.
-    """
-    storage, runs = given["storage"], given["runs"]
-    if storage == os.environ.get(options.STORAGE_VARIABLE):
-        storage = None
-    elif storage and "://" in storage:
-        storage = shown(checked_url(storage))
-    study = {"study": given["study"], "study-name": given["study_name"], "storage": storage}
-    words = options.as_words({**study, "runs": None if runs == options.RUNS else runs})
-    units = {"s": "SECONDS", "pct": "PERCENT", "gib": "GIB"}
-    lacks = [name for names in lacking(facts).values() for name in names]
-    for name, option in OPTIONS.items():
-        fact = getattr(facts.setup, name)
-        if given[name] is not None or name in lacks:
-            words += [option, str(fact.value) if fact else units.get(name.rpartition("_")[2], "NUMBER")]
-    return shlex.join(["tuner", "diagnose", *words])
 
 
 def _study_of_options(
@@ -125,9 +93,7 @@ def _study_of_options(
         try:
             spec, _, url = options.open_shown(console, study, storage, runs)
         except StudyError as error:
-            if storage is None:
-                raise
-            raise StudyError(f"{error}; {shown(checked_url(storage))}: {studies_in(connect(storage))}") from error
+            raise StudyError(f"{error}; name one with --study-name if another program made it") from error
         return spec.name, url
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")

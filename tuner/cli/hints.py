@@ -14,26 +14,13 @@ from rich.console import Console
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
 from tuner.probe import number_of
-from tuner.records.urls import shown, unguarded
+from tuner.records.urls import shown
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.kept_file import STUDY_FILE
-from tuner.study import (
-    LADDER,
-    PATIENCE,
-    Case,
-    Config,
-    Parameter,
-    Value,
-    exposed,
-    grouped,
-    is_known,
-    literal_line,
-    unmatched,
-)
+from tuner.study import LADDER, PATIENCE, Case, Parameter, Value, exposed, is_known, literal_line, unmatched
 from tuner.trainers.registry import not_searched
 
 if TYPE_CHECKING:
-    from tuner.export.recorded_table import Table as RecordedTable
     from tuner.running.workbench import Workbench
 
 
@@ -47,8 +34,6 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
     console.print(f"database {shown(url)}")
-    if why := unguarded(url):
-        console.print(f"warning: {why}; let one command at a time work on this database")
     if len(bench.spec.objectives) > 1:
         objectives = ", ".join(bench.spec.objectives)
         console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")
@@ -106,13 +91,6 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
         yield doubt
 
 
-def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
-    """Return a line that says where the report and the tables are."""
-    names = f"{tables[0].name} and {len(tables) - 1} more tables"
-    folder = export.beside_here(tables[0].parent)
-    return f"report: {export.beside_here(report)}; beside it {names}" if report else f"{folder}: {names}"
-
-
 def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
     """Yield a line for each case whose best has the largest value of a parameter: a larger value may be better.
 
@@ -168,30 +146,6 @@ def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:
     if parameter.name == PATIENCE or has_words or len(numbers) < least_count:
         return False
     return config.get(parameter.name) == max(numbers)
-
-
-def safe_rungs(study: export.StudyReader) -> list[str]:
-    """Return lines that say with which rung every case of a method is known to run, and with which one all cases.
-
-    Groups of cases with the same rung share a line. The list is empty for a study that does not search a ladder.
-    """
-    ladder = export.ladder_of_study(study)
-    if ladder not in study.fields.parameters:
-        return []
-    groups = grouped(study.cases, lambda case: case.method)
-    if len(groups) > 1:
-        groups["all cases"] = study.cases
-    rungs = {group: export.safe_rung(cases) for group, cases in groups.items()}
-    sizes = {group: f"no {ladder}" if rung is None else f"{ladder} {rung}" for group, rung in rungs.items()}
-    return export.merged_lines((group, f"{size} is known to be safe for every case") for group, size in sizes.items())
-
-
-def recording_line(case: Case, configs: Sequence[Config], table: "RecordedTable | None") -> str:
-    """Return a line that says how many of the planned `configs` of a case are recorded; `table` is None for none."""
-    if table is None:
-        return f"{case.name}: nothing recorded yet, {number_of(len(configs), 'config')} left"
-    left = sum(table.find(config) is None for config in configs)
-    return f"{case.name}: {number_of(len(table.configs), 'config')} recorded, {left} of {len(configs)} left"
 
 
 def command_of_best(study: str, *, devices: str | None = None, storage: str | None, runs: Path) -> list[str]:

@@ -12,16 +12,8 @@ from rich.console import Console
 
 from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.hints import (
-    closing,
-    command_for_larger,
-    command_of_best,
-    progress_of_cases,
-    script_of_best,
-    stopped,
-    whereabouts,
-)
-from tuner.cli.report import report_at_the_end
+from tuner.cli.hints import closing, command_for_larger, command_of_best, progress_of_cases, script_of_best, stopped
+from tuner.cli.report import report_at_the_end, whereabouts
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
 from tuner.cli.status import open_reader

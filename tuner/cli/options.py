@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, TypeVar
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -22,10 +22,8 @@ from tuner.records.urls import DATABASE, REPLAYED, database_url
 from tuner.running.kept_file import STUDY_FILE
 from tuner.study import RETIRED, StudySpec, is_known, load, names, stands_in, without_effect
 
-Text = TypeVar("Text", str, list[str])
 
-
-def not_empty(text: Text | None) -> Text | None:
+def not_empty(text: Any) -> Any:
     """Return an option as it is. Raises typer.BadParameter for an empty one, such as `--cases "$UNSET_VARIABLE"`."""
     if text is not None and not "".join(text).strip(", "):
         raise typer.BadParameter("it is empty; leave the option out for the default")
@@ -41,7 +39,7 @@ def finite(number: float | None) -> float | None:
 
 def _folder(given: str | Path) -> Path:
     """Return the path of a folder. Raises typer.BadParameter for an empty path, which would mean the working one."""
-    return Path(not_empty(str(given)) or "")
+    return Path(not_empty(str(given)))
 
 
 def studies(incomplete: str) -> list[str]:

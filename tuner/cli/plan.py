@@ -1,6 +1,7 @@
 """`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
+import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +16,15 @@ from tuner.cli import options
 from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
-from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
+from tuner.devices.found import THREADS, VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
 from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
-from tuner.running.event_lines import batch_to_come, rungs_to_come
+from tuner.running.event_lines import auto_to_come
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.search.calibration import calibrated_at
 from tuner.search.resource_model import foresee
 from tuner.search.standing import Standing
 from tuner.study import NODES, Case, Config, SlurmSpec, literal_word, shell_join
@@ -57,8 +57,12 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         env.pop(VISIBLE_CARDS, None)
     if typed is not None:
         typed_variables = split_variables(shlex.split(typed)).env
-        before = shell_join((), {name: value for name, value in env.items() if name not in typed_variables})
-        return "\n".join([*lines, f"{before} {typed}".lstrip()]) + "\n"
+        added = {name: value for name, value in env.items() if name not in typed_variables}
+        if len(plan.slot.devices) == 1 and added.get(THREADS) == str(len(os.sched_getaffinity(0))):
+            del added[THREADS]  # a training alone takes all cores by itself
+        if THREADS in added:
+            lines.append(f"# {THREADS} is the number of threads of each rank in a probe")
+        return "\n".join([*lines, f"{shell_join((), added)} {typed}".lstrip()]) + "\n"
     if plan.programs:  # the folder of the trainer's Python, for programs that the command starts
         env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}
     command = shell_join(plan.argv, env)
@@ -289,9 +293,9 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
     for case in cases:
         remarks = cut_ladders(bench, [case])
         if bench.calibrates(case):
-            remarks.append(f"{case.name}: {rungs_to_come(calibrated_at(bench.space_for(case)))}")
+            remarks.append(f"{case.name}: {auto_to_come(str(bench.space_for(case).ladder))}")
         if batch := bench.batch_to_fit(case):
-            remarks.append(f"{case.name}: {batch_to_come(batch.parameter)}")
+            remarks.append(f"{case.name}: {auto_to_come(batch.parameter)}")
         yield _Planned(case, first_config(bench, case, settings), f"plans/{case.name}", remarks)
 
 

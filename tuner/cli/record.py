@@ -1,5 +1,6 @@
 """`tuner record` measures a whole space and writes tables; `tuner recover` finds a config that runs for each case."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -9,21 +10,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tuner import export
 from tuner.cli import options
 from tuner.cli.case_tables import print_tables, summary_table
-from tuner.cli.hints import recording_line, safe_rungs
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, with_stored_auto_values
 from tuner.errors import EmptyStoreError
-from tuner.export import CaseSummary, export_study, prepare_folder, prepare_results
 from tuner.export.recorded_table import Table, export_tables
-from tuner.probe import MonotonicClock
+from tuner.probe import MonotonicClock, number_of
 from tuner.records.urls import database_url
 from tuner.running.event_lines import out_of_time
 from tuner.running.job import RECOVER, Budget, within
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.study import Case, Config, grouped
 
 Count = Annotated[
     int | None, typer.Option("--configs", min=1, help="Record only this many configs, spread over the space.")
@@ -51,8 +52,8 @@ def record(
     chosen = chosen_cases(bench, cases)
     url = database_url(storage, searched.folder, options.RECORDED)
     folder = (out or searched.folder / options.TABLES).resolve()
-    prepare_results(searched.folder.parent)
-    prepare_folder(folder)
+    export.prepare_results(searched.folder.parent)
+    export.prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
         bench = with_stored_auto_values(bench, url)  # those that an earlier call has recorded
@@ -98,12 +99,36 @@ def recover(
     conclude(outcomes, show(), interrupted=interrupted)
 
 
-def _show(console: Console, bench: Workbench, url: str) -> list[CaseSummary]:
+def _show(console: Console, bench: Workbench, url: str) -> list[export.CaseSummary]:
     """Return the summary of the study, a row per case, after showing and exporting it."""
     reader = open_reader(url, bench.spec.name)
     rows = reader.rows
     print_tables(console, summary_table(rows))
     for line in safe_rungs(reader):
         console.print(line)
-    options.print_written(console, export_study(url, bench.spec.name, bench.folder))
+    options.print_written(console, export.export_study(url, bench.spec.name, bench.folder))
     return rows
+
+
+def safe_rungs(study: export.StudyReader) -> list[str]:
+    """Return lines that say with which rung every case of a method is known to run, and with which one all cases.
+
+    Groups of cases with the same rung share a line. The list is empty for a study that does not search a ladder.
+    """
+    ladder = export.ladder_of_study(study)
+    if ladder not in study.fields.parameters:
+        return []
+    groups = grouped(study.cases, lambda case: case.method)
+    if len(groups) > 1:
+        groups["all cases"] = study.cases
+    rungs = {group: export.safe_rung(cases) for group, cases in groups.items()}
+    sizes = {group: f"no {ladder}" if rung is None else f"{ladder} {rung}" for group, rung in rungs.items()}
+    return export.merged_lines((group, f"{size} is known to be safe for every case") for group, size in sizes.items())
+
+
+def recording_line(case: Case, configs: Sequence[Config], table: Table | None) -> str:
+    """Return a line that says how many of the planned `configs` of a case are recorded; `table` is None for none."""
+    if table is None:
+        return f"{case.name}: nothing recorded yet, {number_of(len(configs), 'config')} left"
+    left = sum(table.find(config) is None for config in configs)
+    return f"{case.name}: {number_of(len(table.configs), 'config')} recorded, {left} of {len(configs)} left"

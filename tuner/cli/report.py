@@ -1,7 +1,6 @@
 """`tuner report`, one page about a study for anybody; `tuner dashboard`, optuna-dashboard on a study."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,13 +13,12 @@ from tuner.cli.hints import command_of_best
 from tuner.cli.status import selected_cases
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.errors import TunerError
-from tuner.export import CaseView, StudyReader, connect, write_files
+from tuner.export import CaseView, StudyReader, beside_here, connect, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
 from tuner.report.facts import StudyFacts, gather
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.study import Case, StudySpec, literal_line, shell_join
+from tuner.study import Case, StudySpec, literal_line
 from tuner.trainers.command import CommandTrainer
-from tuner.trainers.template import placeholders
 
 Format = Annotated[Literal["html", "md"], typer.Option("--format", help="html: one file with pictures; md: Markdown.")]
 Serve = Annotated[bool, typer.Option("--serve", help="Serve the page, which follows the study, until Ctrl-C.")]
@@ -86,24 +84,16 @@ def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: Stu
 
 
 def _line_to_train(bench: Workbench, view: CaseView) -> str | None:
-    """Return one line for a shell that trains with a case's best config; None where only a script can do that.
+    """Return the command that the user typed, with a case's best values; None where training needs a script.
 
-    The line is the command that the user typed, or else the command in the study file, with the best values.
+    A script has `srun` for several nodes, and changed copies of configuration files.
     """
-    trainer, best, case = bench.trainer, view.best, Case(name=view.name)
-    if best is None or not isinstance(trainer, CommandTrainer):  # other trainers may need files
+    trainer, best = bench.trainer, view.best
+    if best is None or bench.spec.slurm.nodes > 1 or not isinstance(trainer, CommandTrainer):
         return None
-    if bench.spec.slurm.nodes > 1 or trainer.copies(best.config):  # `srun`, or changed copies of configuration files
+    if trainer.copies(best.config):
         return None
-    folder = best_folder(case.name)
-    if line := typed_line(bench, case, best.config, folder):
-        return line
-    # the study was not made from a typed command; a script finds a free port, and makes the folder
-    variables = bench.spec.trainer.options.get("env") or {}
-    if placeholders([*bench.spec.trainer.command, *variables.values()]) & {"port", "out_dir", "devices"}:
-        return None
-    plan = trainer.plan(case, best.config, replace(bench.slot(case, folder, best.config), to_train=True))
-    return shell_join(plan.argv, {name: plan.env[name] for name in variables})
+    return typed_line(bench, Case(name=view.name), best.config, best_folder(view.name))
 
 
 def _bench(study: str, spec: StudySpec, runs: Path) -> Workbench | None:
@@ -152,6 +142,13 @@ def report_at_the_end(console: Console, url: str, bench: Workbench, *, command: 
         why = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         console.print(f"no report: {why}")
         return None
+
+
+def whereabouts(report: Path | None, tables: Sequence[Path]) -> str:
+    """Return a line that says where the report and the tables are."""
+    names = f"{tables[0].name} and {len(tables) - 1} more tables"
+    folder = beside_here(tables[0].parent)
+    return f"report: {beside_here(report)}; beside it {names}" if report else f"{folder}: {names}"
 
 
 def dashboard(

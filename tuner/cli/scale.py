@@ -5,6 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -73,7 +74,11 @@ def show_scaling(console: Console, results: Results) -> None:
             tables.append(_losses(with_losses))
         print_tables(console, *tables)
     if links := scaling_table.link_table(results):
-        print_tables(console, _links(links))
+        shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
+        for link in links:
+            cells = (f"{link.size_bytes:,} bytes", str(link.gpus), link.route, comparing.number(link.time_us))
+            shown.add_row(*cells, f"{link.bus_gb_per_s:.3g}")
+        print_tables(console, shown)
     for line in comparing.scaling_sentences(results, rows):
         console.print(line)
 
@@ -118,7 +123,9 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     shown = Table(*_ROW_HEADS, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
         peak_mib = over(max, (device.mem_peak_mib for device in row.devices))
-        busy_pct = [scaling_table.mean_pct(row.devices, field) for field in ("util_mean_pct", "sm_mean_pct")]
+        busy_pct = [
+            over(fmean, (getattr(device, name) for device in row.devices)) for name in ("util_mean_pct", "sm_mean_pct")
+        ]
         shares = ["" if percent is None else f"{percent:.0f}" for percent in busy_pct]
         gib = "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}"
         shown.add_row(*_row_cells(row), comparing.number(row.step_ms), *shares, gib)
@@ -133,19 +140,9 @@ def _losses(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     return shown
 
 
-def _links(rows: Iterable[scaling_table.LinkRow]) -> Table:
-    """Return a table of the times of the all-reduces."""
-    shown = Table("all-reduce", "GPUs", "route", "µs", "GB/s per GPU", box=box.SIMPLE)
-    for row in rows:
-        size = f"{row.size_bytes:,} bytes"
-        shown.add_row(size, str(row.gpus), row.route, comparing.number(row.time_us), f"{row.bus_gb_per_s:.3g}")
-    return shown
-
-
 Workloads = Annotated[
     list[str] | None, typer.Argument(help=f"Built-in workloads: {', '.join(NAMES)}; default: all of them.")
 ]
-Study = Annotated[str | None, typer.Option("--study", "-s", help="Measure the first case of this study instead.")]
 Counts = Annotated[
     str | None, typer.Option("--counts", help="Numbers of GPUs, such as 1,2; default: 1,2,4,8 as far as visible.")
 ]
@@ -165,7 +162,7 @@ Out = Annotated[
 
 def scale(
     workloads: Workloads = None,
-    study: Study = None,
+    study: Annotated[str | None, options.STUDY] = None,
     cases: Cases = None,
     settings: Settings = None,
     sizes: Sizes = None,
@@ -178,6 +175,8 @@ def scale(
     runs: options.Runs = options.RUNS,
 ) -> None:
     """Measure one GPU and several, alone and together, over each route; say how much is lost and where.
+
+    With --study, the first case of the study is measured in place of the built-in workloads.
 
     Example: tuner scale --counts 1,2
     """

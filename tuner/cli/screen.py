@@ -107,7 +107,7 @@ class Bars(Progress):
 
     def _show_time_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
         """Show on a case's bar its best so far, and how long its search still takes, `spent_s` seconds into a probe."""
-        left = "" if probe.left_s is None else time_left(probe.left_s - spent_s, probe)
+        left = "" if probe.left_s is None else time_left(probe.left_s - spent_s)
         self._show(probe.case, text="; ".join(filter(None, [left, self._best.get(probe.case, "")])))
 
     def _show(self, name: str | None, **fields: Any) -> None:

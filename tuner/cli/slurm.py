@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
-from sqlalchemy import make_url
 
 from tuner.cli.options import STORAGE_VARIABLE, as_words, load_shown, say
 from tuner.devices.found import AbsentDevices, nccl_variables
@@ -20,7 +19,7 @@ from tuner.errors import StoreError, TunerError, installs
 from tuner.export import prepare_study
 from tuner.nodes.source import ask_slurm
 from tuner.probe import MINUTE_S, Device, DeviceSource, number_of
-from tuner.records.urls import check_guarded, database_url, shown
+from tuner.records.urls import checked_url, database_url, shown
 from tuner.running.workbench import Workbench, open_workbench
 from tuner.store.database import Database
 from tuner.study import SlurmSpec, StudySpec
@@ -137,8 +136,7 @@ def submit(
 
 def _check_reach(url: str, slurm: SlurmSpec) -> None:
     """Raise StoreError where jobs may run on several nodes, and programs on other nodes do not reach the database."""
-    check_guarded(url)
-    parsed = make_url(url)
+    parsed = checked_url(url)
     # only programs of this machine reach these hosts
     if parsed.get_backend_name() != "sqlite" and parsed.host not in {None, "", "localhost", "127.0.0.1", "::1"}:
         return

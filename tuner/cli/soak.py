@@ -12,17 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tuner.cli.options import (
-    RUNS,
-    Devices,
-    Runs,
-    Storage,
-    Study,
-    need_own_study,
-    number_option,
-    open_console,
-    print_written,
-)
+from tuner.cli import options
 from tuner.cli.status import open_reader
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, at_work, conclude, config_with, first_config, one_case, output_lines
 from tuner.errors import StoreError
@@ -36,13 +26,14 @@ from tuner.tools.soaking.whole_training import WholeTraining
 
 Minutes = Annotated[
     float,
-    number_option("--minutes", 0.01, "The longest run of a config; it ends once all is known.", 60 * MOST_HOURS),
+    options.number_option("--minutes", 0.01, "The longest run of a config; less if all is known.", 60 * MOST_HOURS),
 ]
 TrainingHours = Annotated[
-    float | None, number_option("--train-hours", 0.001, "The length of the training; default: the study's.", MOST_HOURS)
+    float | None,
+    options.number_option("--train-hours", 0.001, "The training's length; default: the study's.", MOST_HOURS),
 ]
 TrainingIterations = Annotated[
-    int | None, number_option("--iterations", 1, "The length of the training, in place of hours.", 10**12)
+    int | None, options.number_option("--iterations", 1, "The training's length, in place of hours.", 10**12)
 ]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="NAME=VALUE, once per parameter; others are those of the best config.")
@@ -50,15 +41,15 @@ Changes = Annotated[
 
 
 def soak(
-    study: Study,
+    study: options.Study,
     cases: Cases = None,
     minutes: Minutes = 15.0,
     hours: TrainingHours = None,
     iterations: TrainingIterations = None,
     settings: Changes = None,
-    devices: Devices = None,
-    storage: Storage = None,
-    runs: Runs = RUNS,
+    devices: options.Devices = None,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Run the best config, or another with --set, for minutes; say whether memory lasts for hours.
 
@@ -66,8 +57,8 @@ def soak(
 
     Example: tuner soak --study train --minutes 10
     """
-    console = open_console()
-    need_own_study(study, storage, runs)
+    console = options.open_console()
+    options.need_own_study(study, storage, runs)
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
     chosen = chosen_cases(bench, cases)
@@ -87,7 +78,7 @@ def soak(
     for view in reader.cases:
         for line in verdicts(view, training):
             console.print(line)
-    print_written(console, export_study(url, bench.spec.name, bench.folder))
+    options.print_written(console, export_study(url, bench.spec.name, bench.folder))
     conclude(outcomes, reader.rows, interrupted=interrupted)
 
 
@@ -124,20 +115,20 @@ Log = Annotated[
 
 
 def failed(
-    study: Study,
+    study: options.Study,
     oom: Oom = False,
     log: Log = None,
     settings: Changes = None,
     cases: Cases = None,
-    devices: Devices = None,
-    storage: Storage = None,
-    runs: Runs = RUNS,
+    devices: options.Devices = None,
+    storage: options.Storage = None,
+    runs: options.Runs = options.RUNS,
 ) -> None:
     """Note that a training ran out of memory, and get the next config. Without --set, it was the best.
 
     Example: tuner failed --study train
     """
-    console = open_console()
+    console = options.open_console()
     bench = open_workbench(study, devices=devices, runs=runs)
     url = database_url(storage, bench.folder)
     case = one_case(bench, cases)

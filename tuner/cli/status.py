@@ -11,7 +11,7 @@ from tuner.cli.hints import notes, script_of_best
 from tuner.errors import StoreError, TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
 from tuner.records.urls import DATABASE, shown
-from tuner.running.event_lines import batch_line, ladder_line
+from tuner.running.event_lines import auto_line
 from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import Case, StudySpec, select
 from tuner.trainers.registry import open_trainer
@@ -27,16 +27,10 @@ def cases(study: options.Study, as_json: options.Json = False) -> None:
     known = open_trainer(spec.trainer).cases()
     chosen = {case.name for case in select(known, spec.cases) if not case.fault}
     if as_json:
+        keys = ("method", "mode", "trainable", "options")
         listed = [
-            {
-                "case": case.name,
-                "method": case.method,
-                "mode": case.mode,
-                "trainable": case.trainable,
-                "in_study": case.name in chosen,
-                "fault": case.fault or None,
-                "options": case.options,
-            }
+            {"case": case.name, "in_study": case.name in chosen, "fault": case.fault or None}
+            | {key: getattr(case, key) for key in keys}
             for case in known
         ]
         options.print_document({"study": spec.name, "trainer": spec.trainer.name, "cases": listed})
@@ -106,8 +100,8 @@ def status(
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
-    lines = [ladder_line(name, kept.rungs) for name, kept in facts if kept.rungs]
-    lines += [batch_line(name, "the batch size", str(kept.batch)) for name, kept in facts if kept.batch]
+    lines = [auto_line(name, "the ladder", kept.rungs) for name, kept in facts if kept.rungs]
+    lines += [auto_line(name, "the batch size", (), str(kept.batch)) for name, kept in facts if kept.batch]
     lines += [f"{name}: {at_its_end(kept.ended)}" for name, kept in facts if kept.ended]
     lines += notes(rows)
     if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with

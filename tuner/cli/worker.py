@@ -23,7 +23,7 @@ from tuner.errors import TunerError
 from tuner.export import CaseSummary, prepare_study
 from tuner.optimizing import Search, open_search
 from tuner.probe import NVIDIA, MonotonicClock
-from tuner.records.urls import check_guarded, database_url
+from tuner.records.urls import database_url
 from tuner.running.event_lines import out_of_time
 from tuner.running.events import from_json
 from tuner.running.job import Budget
@@ -94,7 +94,6 @@ def run_team(
         TunerError: with the errors of workers that the user can fix.
     """
     bench = search.bench
-    check_guarded(url)
     prepare_study(bench.folder)
     with closing(Database(url)):  # makes the schema, before several workers ask for it
         introduction(console, bench, search.cases, url)
@@ -211,7 +210,6 @@ def worker(
         study, cases=cases, devices=devices, replay=replay, prices=prices, runs=runs, say=console.print
     )
     url = database_url(storage, search.bench.folder)
-    check_guarded(url)  # an error where the database cannot keep two workers from probing the same config
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)
         interrupted = job.interrupted()

@@ -56,16 +56,11 @@ def _limits(root: Path, controller: str) -> Iterator[list[int]]:
                 continue
             group = mount / path.lstrip("/")
             for folder in (group, *group.parents):  # every group above limits this one, too
-                if folder.is_relative_to(mount):
-                    yield from _limit(folder, files)
-
-
-def _limit(folder: Path, files: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the numbers of one group's limit. A group without a limit (`max` or -1) yields nothing."""
-    with suppress(OSError, ValueError):
-        numbers = [int(word) for file in files for word in (folder / file).read_text(encoding="utf-8").split()]
-        if numbers and min(numbers) > 0:
-            yield numbers
+                with suppress(OSError, ValueError):  # a group without a limit says `max` or -1
+                    texts = [(folder / file).read_text(encoding="utf-8") for file in files]
+                    numbers = [int(word) for text in texts for word in text.split()]
+                    if folder.is_relative_to(mount) and numbers and min(numbers) > 0:
+                        yield numbers
 
 
 class CpuTime(NamedTuple):

@@ -128,7 +128,11 @@ def open_devices(
             core, or the driver does not answer.
     """
     if cpu := re.fullmatch(r"cpu(?::([1-9]\d{0,9}))?", spec):
-        return _open_cpu(int(cpu[1] or 2), memory_mib)
+        ranks, cores = int(cpu[1] or 2), usable_cores()
+        if ranks > (most := MOST_RANKS_PER_CORE * cores):
+            asked = f"{ranks} ranks on {number_of(cores, 'core')}"
+            raise DeviceError(f"devices cpu:{ranks} asks for {asked}; name cpu:{most} at most")
+        return CpuSource(ranks, memory_mib=memory_mib)
     auto = re.fullmatch(r"auto(?::([1-9]\d{0,9}))?", spec)
     if not auto and not re.fullmatch(r"\d{1,9}(,\d{1,9})*", spec):
         raise DeviceError(f"devices {spec!r} is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1")
@@ -186,16 +190,6 @@ def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visi
     with suppress(NoDriverError):
         return max(0, len(cuda_order(connect().uuids())) - wanted)
     return 0
-
-
-def _open_cpu(ranks: int, memory_mib: float | None) -> DeviceSource:
-    """Return `ranks` CPU ranks, opened. Raises DeviceError for more than `MOST_RANKS_PER_CORE` allows."""
-    cores = usable_cores()
-    if ranks > (most := MOST_RANKS_PER_CORE * cores):
-        raise DeviceError(
-            f"devices cpu:{ranks} asks for {ranks} ranks on {number_of(cores, 'core')}; name cpu:{most} at most"
-        )
-    return CpuSource(ranks, memory_mib=memory_mib)
 
 
 def _names_at(indices: Sequence[int], cards: VisibleCards) -> list[str]:

@@ -107,12 +107,11 @@ class Nvml(Driver):
     def uuids(self) -> list[str]:
         """Return the UUIDs of the cards in NVML's order, which is the order on the PCI bus."""
         count = self.ask("the driver", self.library.nvmlDeviceGetCount) or 0
-        by_index = self.library.nvmlDeviceGetHandleByIndex
-        handles = [self.ask(f"card {index}", by_index, index, limit_s=self._open_s) for index in range(count)]
-        return [
-            str(self.ask(f"card {index}", self.library.nvmlDeviceGetUUID, handle))
-            for index, handle in enumerate(handles)
-        ]
+        uuids: list[str] = []
+        for index in range(count):
+            card = self.ask(f"card {index}", self.library.nvmlDeviceGetHandleByIndex, index, limit_s=self._open_s)
+            uuids.append(str(self.ask(f"card {index}", self.library.nvmlDeviceGetUUID, card)))
+        return uuids
 
     def handle(self, uuid: str) -> Any:
         """Return NVML's handle of a card."""

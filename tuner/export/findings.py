@@ -222,12 +222,8 @@ def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
         )
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.WITHIN_ERROR)
     if row.best and (unconfirmed := row.unconfirmed):
-        if unconfirmed.trial == row.best.trial:
-            why = "only sessions have measured it, and not the trainer's plain command"
-        else:
-            value = _precise(unconfirmed)
-            why = f"#{unconfirmed.trial} measured {value} in sessions, and the plain command has not measured it"
-        text = f"the best is unconfirmed: {why}"
+        measured = f"#{unconfirmed.trial} measured {_precise(unconfirmed)} in sessions"
+        text = f"the best is unconfirmed: {measured}, and the plain command has not measured it"
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.UNCONFIRMED)
 
 

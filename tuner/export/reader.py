@@ -160,7 +160,7 @@ class StudyReader:
     def series(self) -> dict[tuple[str, int], list[float | None]]:
         """Case and trial number → the objective after each whole iteration of the window, None where unknown.
 
-        Trials whose steps jump by more than 10,000 are left out: older versions stored a trainer's own steps.
+        A step that jumps by more than 10,000 is left out: no iterations have so many steps between them.
         """
         names = {case.study_id: case.name for case in self.cases}
         query = (
@@ -170,19 +170,14 @@ class StudyReader:
             .order_by(TRIALS.c.study_id, TRIALS.c.number, STEPS.c.step)
         )
         series: dict[tuple[str, int], list[float | None]] = {}
-        jumping: set[tuple[str, int]] = set()
         with reading(self.engine) as connection:
             for study_id, number, step, value in connection.execute(query):
-                if not (isinstance(step, int) and isinstance(value, float | int | None)):
-                    continue  # damaged
-                trial = (names[study_id], number)
-                values = series.setdefault(trial, [])  # the value of step 1 is the first
-                if step - len(values) > 10_000:
-                    jumping.add(trial)
-                else:
+                values = series.setdefault((names[study_id], number), [])  # the value of step 1 is the first
+                is_iteration = isinstance(step, int) and step - len(values) <= 10_000
+                if is_iteration and isinstance(value, float | int | None):  # else damaged, or of another program
                     values += [None] * (step - 1 - len(values))  # the steps between that have no value
                     values.append(value)
-        return {trial: values for trial, values in series.items() if trial not in jumping}
+        return series
 
     @property
     def fields(self) -> Fields:
@@ -223,7 +218,6 @@ class StudyReader:
         return read(
             facts,
             state=state,
-            objective=objectives[0],
             number=row.number,
             case=case,
             values=finite,

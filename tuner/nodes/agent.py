@@ -124,45 +124,37 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
 
 
 def run_part(plan: probe.ProbePlan, source: probe.DeviceSource, mailbox: Mailbox, clock: probe.Clock) -> probe.Process:
-    """Run a node's part of a plan, tell the tuner about it meanwhile, and return its process when it has ended."""
+    """Run a node's part of a plan, end it once the tuner asks, and return its process when it has ended.
+
+    Meanwhile the tuner is told what the part prints, counts and uses.
+    """
     process = probe.Process(plan, clock)
     recorder = probe.SamplingRecorder(source, clock, plan.slot.limits.sample_seconds)
+    counts = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes)
+    next_beat_s, has_ended = 0.0, False
     try:
         say("started", oom_kills=kernel_oom_kills())
         recorder.start(process.pid, 0.0)
-        _tell_until_end(process, plan, recorder, mailbox, clock)
+        while not has_ended:
+            if mailbox.is_gone.is_set() or mailbox.next(0.0) is Word.END:
+                process.end()
+            has_ended = process.exit_code() is not None or process.left is not None  # left: it cannot be killed
+            for line in process.lines(0.0 if has_ended else POLL_S):  # after the end, once more for the last lines
+                say("line", text=line.text, stream=line.stream)
+            for count in counts.read():
+                say("count", name=count.name, text=count.text)
+            if new := recorder.take_new():
+                say("samples", samples=[asdict(sample) for sample in new])
+            if recorder.lost:
+                say("lost", why=recorder.lost)
+            if clock.now() >= next_beat_s:
+                next_beat_s = clock.now() + BEAT_S
+                say("beat")
     finally:
         process.end()
         recorder.stop()
     say("exit", code=process.exit_code(), left=process.left, oom_kills=kernel_oom_kills())
     return process
-
-
-def _tell_until_end(
-    process: probe.Process,
-    plan: probe.ProbePlan,
-    recorder: probe.SamplingRecorder,
-    mailbox: Mailbox,
-    clock: probe.Clock,
-) -> None:
-    """Tell the tuner what a process prints, counts and uses, until it has ended; end it once the tuner asks."""
-    counts = CountLines(plan.slot.counts, USUAL_BOUNDS.tail_bytes)
-    next_beat_s, has_ended = 0.0, False
-    while not has_ended:
-        if mailbox.is_gone.is_set() or mailbox.next(0.0) is Word.END:
-            process.end()
-        has_ended = process.exit_code() is not None or process.left is not None  # left: it cannot be killed
-        for line in process.lines(0.0 if has_ended else POLL_S):  # after the end, once more for the last lines
-            say("line", text=line.text, stream=line.stream)
-        for count in counts.read():
-            say("count", name=count.name, text=count.text)
-        if new := recorder.take_new():
-            say("samples", samples=[asdict(sample) for sample in new])
-        if recorder.lost:
-            say("lost", why=recorder.lost)
-        if clock.now() >= next_beat_s:
-            next_beat_s = clock.now() + BEAT_S
-            say("beat")
 
 
 def part_of_plan(

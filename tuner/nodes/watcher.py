@@ -214,15 +214,12 @@ def end(watchers: Sequence[Watcher], clock: Clock) -> None:
     """
     for watcher in watchers:
         watcher.connection.hang_up()
-    _join(watchers, clock, USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s)
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    limit_s = USUAL_BOUNDS.term_grace_s + USUAL_BOUNDS.kill_s  # for all of them together
+    for number in (signal.SIGTERM, signal.SIGKILL, None):
+        end_s = clock.now() + limit_s
         for watcher in watchers:
-            watcher.connection.kill(number)
-        _join(watchers, clock, USUAL_BOUNDS.term_grace_s)
-
-
-def _join(watchers: Sequence[Watcher], clock: Clock, limit_s: float) -> None:
-    """Wait until all watchers have ended, at most `limit_s` for all of them together."""
-    end_s = clock.now() + limit_s
-    for watcher in watchers:
-        watcher.connection.join(end_s - clock.now())
+            watcher.connection.join(end_s - clock.now())
+        if number:
+            for watcher in watchers:
+                watcher.connection.kill(number)
+        limit_s = USUAL_BOUNDS.term_grace_s

@@ -52,6 +52,7 @@ from tuner.probe.protocols import (
     ending_after_last,
 )
 from tuner.probe.result import (
+    BUSY_PCT,
     STOPPED,
     Change,
     DeviceSample,
@@ -77,7 +78,7 @@ from tuner.probe.steady import (
     standard_error,
     student_tail,
 )
-from tuner.probe.summaries import BUSY_PCT, LOADED, NO_RATE, RISE, WITHOUT_PAUSE
+from tuner.probe.summaries import LOADED, NO_RATE, RISE, WITHOUT_PAUSE
 from tuner.probe.units import HOUR_S, MIB_PER_GIB, MINUTE_S, duration, mib, number_of
 from tuner.probe.watch import IDLE_PCT
 from tuner.probe.window import LEAST_SPAN_S

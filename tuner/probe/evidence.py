@@ -164,7 +164,7 @@ class RootCauses:
         has_no_message = re.match(r"^[\w.]+:?$", line) is not None
         exception = Clue(t_s, prefix + line + (stream.raised_at if has_no_message else ""), rank)
         stream.is_open = stream.is_linked = False
-        is_of_nccl = any(rule.pattern.search(line) for rule in FailureKind.NCCL.rules)
+        is_of_nccl = any(pattern.search(line) for pattern in FailureKind.NCCL.rules.values())
         if stream.is_consequence or self._FOLLOWS.search(line) or is_of_nccl:
             stream.is_consequence = True  # and so are further exceptions of its chain
             self.consequence = exception
@@ -272,12 +272,12 @@ class Evidence:
         """
         self._tail.append(Clue(t_s, text))
         self._printed_causes.feed(text, t_s, rank)
-        kind, rule = next(((kind, rule) for kind, rule in RULES if rule.pattern.search(text)), (None, None))
+        kind, rule = next(((kind, rule) for kind, rule, pattern in RULES if pattern.search(text)), (None, ""))
         is_certain = bool(self._DEAD_RANK.search(text)) or kind is FailureKind.GPU_OOM
-        is_known_exception = rule is not None and bool(_EXCEPTION.search(text))
+        is_known_exception = kind is not None and bool(_EXCEPTION.search(text))
         is_fatal = is_certain or is_known_exception or bool(self._FATAL.search(text))
-        if rule or is_fatal:
-            self._add(rule.name if rule else "", Clue(t_s, text, rank, is_fatal=is_fatal, is_certain=is_certain))
+        if kind or is_fatal:
+            self._add(rule, Clue(t_s, text, rank, is_fatal=is_fatal, is_certain=is_certain))
 
     def forget(self, before_s: float) -> None:
         """Forget all lines before this time, because all ranks have completed an iteration that began then."""
@@ -304,12 +304,12 @@ class Evidence:
     def _printed_failure(self) -> Failure | None:
         """Return the failure of the first rule that matched lines other than consequences; None without such a rule."""
         cause_s = self.cause.t_s if self.cause else math.inf
-        for kind, rule in RULES:
-            if not (clues := self._clues.get(rule.name)):
+        for kind, rule, _ in RULES:
+            if not (clues := self._clues.get(rule)):
                 continue
             # when a rank ends for whatever reason, collectives break, and a launcher kills the ranks that are left; but
             # a rank that was killed before the exception, and named a moment after it, is itself the cause
-            was_killed_later = rule.name == KILLED and cause_s < clues[0].t_s - self.KILL_SEEN_S
+            was_killed_later = rule == KILLED and cause_s < clues[0].t_s - self.KILL_SEEN_S
             if was_killed_later or (kind is FailureKind.NCCL and self.cause):
                 continue
             lines = [clue.text for clue in clues]
@@ -317,7 +317,7 @@ class Evidence:
             detail = next((line for line in lines if _overshoot_mib(line) is not None), lines[0])
             return Failure(
                 kind=kind,
-                rule=rule.name,
+                rule=rule,
                 detail=quoted(detail.strip()),
                 rank=self._rank(clues),
                 overshoot_mib=_overshoot_mib(detail) if kind is FailureKind.GPU_OOM else None,

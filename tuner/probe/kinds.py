@@ -2,9 +2,9 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 
 class Blame(StrEnum):
@@ -34,19 +34,12 @@ BREACH = "[tuner] session: "
 _TABLES = tomllib.loads(Path(__file__).with_name("failures.toml").read_text(encoding="utf-8"))
 
 
-class FailureRule(NamedTuple):
-    """A pattern over single lines of output that names a failure."""
-
-    name: str
-    pattern: re.Pattern[str]
-
-
 class FailureKind(StrEnum):
     """Why a probe gave no number, in the order of the tables. The values are the words in databases and tables."""
 
     blame: Blame
-    rules: tuple[FailureRule, ...]
-    """The lines that show this kind of failure; empty where something else shows it."""
+    rules: Mapping[str, re.Pattern[str]]
+    """The lines that show this kind of failure: name → pattern; empty where something else shows it."""
     remedy: str | None
     """What the user does about it; None where another config may fare better."""
     says_nothing: bool
@@ -79,13 +72,13 @@ class FailureKind(StrEnum):
         member = str.__new__(cls, word)
         member._value_ = word
         member.blame = Blame(table["blame"])
-        rules = table.get("rules", {}).items()
-        member.rules = tuple(FailureRule(name, re.compile("|".join(patterns))) for name, patterns in rules)
+        member.rules = {name: re.compile("|".join(patterns)) for name, patterns in table.get("rules", {}).items()}
         member.remedy = table.get("remedy")
         member.says_nothing = table.get("says_nothing", False)
         member.invalidity = table.get("invalidity", "runtime")
         return member
 
 
-RULES = sorted(((kind, rule) for kind in FailureKind for rule in kind.rules), key=lambda row: row[1].name == SESSION)
-"""Every rule with its kind. Of several rules that match, the first one counts."""
+RULES = [(kind, *rule) for kind in FailureKind for rule in kind.rules.items()]
+"""The kind, name and pattern of every rule. Of several rules that match, the first one counts."""
+RULES.sort(key=lambda rule: rule[1] == SESSION)

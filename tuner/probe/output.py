@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tuner.errors import OutputError
 from tuner.probe.protocols import Clock, OutputLine
@@ -324,11 +324,11 @@ class _LineQueue:
 class Console:
     """Reads a pipe in a thread of its own until the pipe ends, and then closes it."""
 
-    def __init__(self, pipe: int, log: Log, clock: Clock, origin_s: float, *, bounds: Bounds, mask: Mask) -> None:
+    def __init__(self, pipe: IO[bytes], log: Log, clock: Clock, origin_s: float, *, bounds: Bounds, mask: Mask) -> None:
         """Begin to read a pipe.
 
         Args:
-            pipe: The file descriptor of the pipe, which is closed at its end.
+            pipe: The pipe, unbuffered; it is closed at its end.
             log: Keeps the lines; it is closed at the end of the pipe.
             clock: Says when each line was read.
             origin_s: The time on this clock at which the probe's time is 0.
@@ -356,14 +356,14 @@ class Console:
         self._queue.remove_limit()  # no more than a pipe's content is left, and the last lines name the failure
         self._thread.join(self._close_s)
 
-    def _read(self, pipe: int, mask: Mask) -> None:
+    def _read(self, pipe: IO[bytes], mask: Mask) -> None:
         """Read the pipe to its end, and close it."""
         splitter = LineSplitter(mask)
-        while chunk := os.read(pipe, 1 << 16):  # the usual size of a pipe (pipe(7))
+        while chunk := pipe.read(1 << 16):  # the usual size of a pipe (pipe(7))
             self._hand_on(splitter.feed(chunk))
         self._hand_on(splitter.close())
         self._log.close()
-        os.close(pipe)
+        pipe.close()
 
     def _hand_on(self, texts: list[str]) -> None:
         """Write lines to the log, and put them into the queue, where `lines` finds them."""

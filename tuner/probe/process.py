@@ -13,8 +13,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import IO, cast
 
 import psutil
 
@@ -101,22 +102,26 @@ class Process:
         self._tail = Tail(plan.slot.progress, bounds.tail_bytes)
         self._is_unread = False
         """Whether it was told that the reports cannot be read."""
-        lines = CountLines(plan.slot.counts, bounds.tail_bytes).read
-        self._counts = MergedCounts(lines) if plan.is_counted else None
-        self._file = plan.progress_file and ProgressFileReader(plan.progress_file, bounds.tail_bytes)
+        self._sources: list[Callable[[], list[str]]] = [self._reports]
+        """Each returns new messages: what the trainer reports, what its file says, and what was counted inside it."""
+        if plan.progress_file:
+            self._sources.append(ProgressFileReader(plan.progress_file, bounds.tail_bytes).read)
+        if plan.is_counted:
+            self._sources.append(MergedCounts(CountLines(plan.slot.counts, bounds.tail_bytes).read).read)
         self._mask = Mask(plan.hidden(os.environ))
         command = plan.command(os.environ)
         log = Log(plan.slot.console, bounds.log_bytes)
         self._protection = _protection(plan, command)
         prefix = self._protection.prefix if self._protection else ()
         try:
-            self._guard, self._socket, pipe = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
+            self._guard, self._socket = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
         except TrainerError:
             log.close()
             if self._protection:
                 self._protection.close()
             raise
         self._messages = self._socket.makefile("r")
+        pipe = cast("IO[bytes]", self._guard.stdout)
         self._console = Console(pipe, log, clock, self._origin_s, bounds=bounds, mask=self._mask)
         self.pid = self._started_pid(plan)
 
@@ -133,15 +138,11 @@ class Process:
         )
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
-        """Return new console lines and progress records; see `RunningTrainer.lines`.
-
-        The progress is what the trainer reports, what its progress file says, and what was counted inside it.
-        """
+        """Return new console lines and progress records; see `RunningTrainer.lines`."""
         lines = self._console.lines(timeout_s)
         now_s = self._clock.now() - self._origin_s
-        counted = self._counts.read() if self._counts else ()
-        records = [*self._reports(), *(self._file.read() if self._file else ()), *counted]
-        return lines + [OutputLine(t_s=now_s, text=self._mask.text(text), stream="progress") for text in records]
+        texts = (self._mask.text(text) for read in self._sources for text in read())
+        return lines + [OutputLine(t_s=now_s, text=text, stream="progress") for text in texts]
 
     def _reports(self) -> list[str]:
         """Return the new messages that the trainer has reported. If they cannot be read, one message says so, once."""
@@ -238,32 +239,29 @@ def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
 
 def _start_guard(
     plan: ProbePlan, command: Sequence[str], term_grace_s: float
-) -> tuple["subprocess.Popen[bytes]", socket.socket, int]:
+) -> tuple["subprocess.Popen[bytes]", socket.socket]:
     """Start a guard with a command. Raises TrainerError where it cannot be started.
 
     Returns:
-        The guard's process; the socket with its messages, at whose end the guard ends the command; and the pipe with
-        the output of the command.
+        The guard's process, with the output of the command; and the socket with the guard's messages, at whose end the
+        guard ends the command.
     """
     ours, theirs = socket.socketpair()
-    reading, writing = os.pipe()
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *command],
-            stdin=theirs.fileno(),
-            stdout=writing,
-            stderr=subprocess.STDOUT,
-            cwd=plan.cwd,
-            env=plan.environment({**os.environ, "PATH": search_path(plan.programs)}),
-            start_new_session=True,
-        )
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *command],
+                bufsize=0,
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=plan.cwd,
+                env=plan.environment({**os.environ, "PATH": search_path(plan.programs)}),
+                start_new_session=True,
+            )
     except OSError as error:
         ours.close()
-        os.close(reading)
         raise TrainerError(
             f"the trainer cannot be started in {plan.cwd}: {error.strerror}; see trainer.root in the study file"
         ) from error
-    finally:
-        theirs.close()
-        os.close(writing)
-    return process, ours, reading
+    return process, ours

@@ -167,7 +167,10 @@ class ProgressReader:
             why = f"`samples` fell from {samples_before:.0f} to {samples}, so it is not the total since the start"
             self.doubt = self.doubt or why
         began_s = self._highest.get((rank, "t_s"), 0.0)  # the end of the iteration before
-        t_s = self._highest[rank, "t_s"] = self._time_s(number(fields.get("t_s")), began_s, line)
+        stamp_s = number(fields.get("t_s"))
+        # when the iteration ended by the rank's own time, unless that did not grow or lies in the future
+        t_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
+        t_s = self._highest[rank, "t_s"] = t_s if began_s < t_s <= line.t_s else line.t_s
         thin_s, thin_by = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
         thin = Thin(thin_s - self._origin_s, thin_by) if thin_s and thin_by and thin_by > 1 else None
         return Progress(
@@ -200,15 +203,6 @@ class ProgressReader:
             return None
         self._highest[rank, field] = value
         return value
-
-    def _time_s(self, stamp_s: float | None, began_s: float, line: OutputLine) -> float:
-        """Return when a rank ended an iteration that began at `began_s`, on the probe's clock.
-
-        It is the time that the rank has put into its message, or else when the tuner read the line. That one counts,
-        too, if the rank's time lies before the iteration or in the future.
-        """
-        end_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
-        return end_s if began_s < end_s <= line.t_s else line.t_s
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Replace counts that start again at each epoch by counts over all epochs, and return the fields.

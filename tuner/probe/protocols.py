@@ -118,10 +118,8 @@ class OutputLine:
 class RunningTrainer(Protocol):
     """A started trainer."""
 
-    @property
-    def pid(self) -> int:
-        """The root process."""
-        ...
+    pid: int
+    """The root process."""
 
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the lines since the last call; wait up to `timeout_s` seconds for the first line."""
@@ -198,10 +196,8 @@ class Prober(Protocol):
 class Recorder(Protocol):
     """Records devices while a probe runs."""
 
-    @property
-    def source(self) -> DeviceSource:
-        """The devices that are sampled."""
-        ...
+    source: DeviceSource
+    """The devices that are sampled."""
 
     def start(self, pid: int, origin_s: float) -> None:
         """Begin a new recording whose time 0 is `origin_s` on the clock; `pid` is the probe's root process."""

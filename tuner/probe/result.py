@@ -10,7 +10,11 @@ from typing import NamedTuple
 
 from tuner.count import TrainingCounts
 from tuner.probe.kinds import FailureKind
+from tuner.probe.steady import over
 from tuner.study import Config
+
+BUSY_PCT = 10.0
+"""From this share of the processors on, in percent, a note of a probe on the CPU says how much others used (chosen)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,6 +249,16 @@ class ProbeNumbers:
     """The counts from inside the training; None without any."""
     ready_s: float | None = None
     """The part of `total_s` until the session was ready: 0 for an open session, None without a session."""
+
+    @property
+    def others_pct(self) -> float | None:
+        """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
+        return over(max, (device.others_mean_pct for device in self.devices))
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs used so much of the processors that the probe has a note about it."""
+        return (self.others_pct or 0.0) >= BUSY_PCT
 
     @property
     def facts(self) -> Mapping[str, str]:

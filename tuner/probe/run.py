@@ -242,7 +242,7 @@ class _Probe:
     def _window(self, *, ran_out: bool) -> Window | None:
         """Return the window of the marks so far; see `find_window`."""
         limits = self._plan.slot.limits
-        window = find_window(
+        return find_window(
             self._watch.marks,
             warmup_iterations=limits.warmup_iterations,
             ran_out=ran_out,
@@ -250,7 +250,6 @@ class _Probe:
             least_iterations=max(1, min(limits.min_iterations, limits.iterations) - limits.warmup_iterations),
             queue=self._plan.progress.queue,
         )
-        return window and replace(window, is_counted=self._reader.counts_inside)
 
     def _summaries(self, window: Window, shares: Sequence[Quantity | None]) -> tuple[DeviceSummary, ...]:
         """Return the summary of each device. On the CPU, a busy share that ranks report replaces the utilisation."""

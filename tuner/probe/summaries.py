@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSample, DeviceSummary, Pause, Progress
+from tuner.probe.result import BUSY_PCT, DeviceSample, DeviceSummary, Pause, Progress
 from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Quantity, Usual, over
 from tuner.probe.window import Mark, Piece, Window
 
@@ -124,7 +124,7 @@ def summarise(
         if all(read(sample) is None for sample in around):
             return None
         mean_of = partial(_window_mean, samples, read=read, past_s=past_s)
-        return _with_error(mean_of, window, _share_error(mean_of, spans, varies))
+        return _with_error(mean_of, window, _error(mean_of, spans, full=FULL_PCT, varies=varies))
 
     util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
     sm = share("sm_pct", varies=steady.OF_SM)
@@ -135,7 +135,7 @@ def summarise(
     counted_w = counted_power(samples)
     power_w = counted_w or partial(_window_mean, samples, read=attrgetter("power_w"), past_s=NVML_PAST_S)
     counter = "counter" if device.is_gpu else "rapl"
-    power = _with_error(power_w, window, steady.standard_error(_blocks(power_w, spans)))
+    power = _with_error(power_w, window, _error(power_w, spans))
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -278,7 +278,7 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
             return None
         return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _with_error(busy_pct, rank_window, _share_error(busy_pct, rank_window.spans()))
+    share = _with_error(busy_pct, rank_window, _error(busy_pct, rank_window.spans(), full=FULL_PCT))
     if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return None
     return replace(share, value=min(share.value, FULL_PCT))
@@ -310,8 +310,8 @@ def samples_per_s(window: Window) -> Quantity | None:
 
 
 def iterations_per_s(window: Window) -> Quantity | None:
-    """Return the iterations per second of training, with their error; None if they jump as lines of an earlier run."""
-    return None if window.has_jumps else _speed(window, window.paces(), attrgetter("iterations_per_s"))
+    """Return the iterations per second of training, with their error; None if they take no time."""
+    return _speed(window, window.paces(), attrgetter("iterations_per_s"))
 
 
 def _speed(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Quantity | None:
@@ -330,15 +330,13 @@ MeanOf = Callable[[Window], Quantity | None]
 """Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
 
 
-def _blocks(mean_of: MeanOf, spans: Sequence[Window]) -> list[Block]:
-    """Return the mean of a quantity over each span where it is known, with the span's seconds of training."""
+def _error(
+    mean_of: MeanOf, spans: Sequence[Window], *, full: float = math.inf, varies: Usual = OF_UTILISATION
+) -> float | None:
+    """Return the error that the means of a quantity over spans show; see `steady.standard_error`."""
     means = [(span.trained_s, mean_of(span)) for span in spans]
-    return [Block(span_s, mean.value) for span_s, mean in means if mean]
-
-
-def _share_error(mean_of: MeanOf, spans: Sequence[Window], varies: Usual = OF_UTILISATION) -> float | None:
-    """Return the standard error of a share in percent, by its means over spans; `varies` as in `share`."""
-    return steady.standard_error(_blocks(mean_of, spans), full=FULL_PCT, varies=varies)
+    blocks = [Block(span_s, mean.value) for span_s, mean in means if mean]
+    return steady.standard_error(blocks, full=full, varies=varies)
 
 
 def _with_error(mean_of: MeanOf, window: Window, error: float | None) -> Quantity | None:
@@ -414,19 +412,15 @@ WITHOUT_PAUSE = "the numbers are those without it"
 """The end of the note about the cost of a pause."""
 LOADED = "other processes used"
 """The beginning of the note about a processor that others used, too."""
-BUSY_PCT = 10.0
-"""From this share of the processors on, in percent, a note of a probe on the CPU says how much others used (chosen)."""
 
 
 def doubt(window: Window) -> str | None:
     """Return why the samples of a window may be wrong, so that they give no speed; None without such a reason.
 
-    `Window` explains the queue of the loader, and jumps.
+    `Window` explains the queue of the loader.
     """
     if window.is_queued:
         return "the batches that the loader had ready before the first iteration were not used up"
-    if window.counts_samples and window.has_jumps:
-        return f"iterations came {Window.JUMP:.0f} times as fast for a while, as lines of an earlier run do"
     if window.counts_samples and window.samples_per_s is None:
         return "`samples` is not the total since the start"
     return None
@@ -461,46 +455,35 @@ def step_share(window: Window) -> float | None:
     if not kinds or not all(kind.every for kind in kinds):
         return None
     step_s = 1 / (window.iterations_per_s or math.inf)
-    pauses_s = sum(kind.seconds / kind.every for kind in kinds if kind.every)  # for each step
+    pauses_s = sum(seconds / kind.every for kind, seconds in kinds.items() if kind.every)  # for each step
     return step_s / (step_s + pauses_s)
 
 
-class _PauseKind(NamedTuple):
-    """The pauses of one kind in a window."""
-
-    what: str
-    """Such as `an evaluation`."""
-    seconds: float
-    """The mean length of a pause."""
-    every: float | None
-    """The iterations from one pause to the next; None if they are unknown."""
-
-
-def _pause_kinds(window: Window) -> list[_PauseKind]:
-    """Return the kinds of pauses in a window, with their mean lengths and periods."""
+def _pause_kinds(window: Window) -> dict[Pause, float]:
+    """Return each kind of pause in a window with its period → the mean length in seconds."""
     by_kind: dict[str, list[tuple[Mark, Pause]]] = {}
     for mark in window.marks[1:]:
         if mark.pause and mark.pause_s:
             by_kind.setdefault(mark.pause.what, []).append((mark, mark.pause))
-    kinds: list[_PauseKind] = []
+    kinds: dict[Pause, float] = {}
     for what, pauses in by_kind.items():
         (first, _), (last, newest) = pauses[0], pauses[-1]
         # the newest count, because an epoch may get longer; or else the mean distance of those in the window
         every = newest.every or (last.iteration - first.iteration) / max(1, len(pauses) - 1) or None
-        kinds.append(_PauseKind(what, fmean(mark.pause_s for mark, _ in pauses), every))
+        kinds[Pause(what, every)] = fmean(mark.pause_s for mark, _ in pauses)
     return kinds
 
 
 def _pause_costs(window: Window) -> Iterator[str]:
     """Yield a note about the cost of each kind of pause. No pause is part of the window's numbers."""
-    for kind in _pause_kinds(window):
+    for kind, pause_s in _pause_kinds(window).items():
         share = ""
         if kind.every:
             steps_s = kind.every / (window.iterations_per_s or math.inf)
-            share_pct = 100 * kind.seconds / (kind.seconds + steps_s)
+            share_pct = 100 * pause_s / (pause_s + steps_s)
             per = "an epoch" if "epoch" in kind.what else "between two"
             share = f", {share_pct:.0f} % at {kind.every:.0f} iterations {per}"
-        yield f"{kind.what} costs {kind.seconds:.1f} s{share}; {WITHOUT_PAUSE}"
+        yield f"{kind.what} costs {pause_s:.1f} s{share}; {WITHOUT_PAUSE}"
 
 
 SAMPLED = "sampled_power"

@@ -216,7 +216,13 @@ class Watch:
         """
         if end is ProbeEnd.INTERRUPTED:
             return STOPPED
-        if self._hides_a_death(end):
+        # what shows that a rank died, although the others wrote on, or although the trainer ended in another way
+        signs_of_death = {
+            ProbeEnd.HANG: self.evidence.fatal_t_s is not None,  # the silence confirms even a line that may be harmless
+            ProbeEnd.OUT_OF_TIME: self.evidence.is_certain,  # the ranks that write on may have survived any other line
+            ProbeEnd.EXITED: bool(self.evidence.reported),  # otherwise the exit code tells how it ended
+        }
+        if signs_of_death.get(end):
             end = ProbeEnd.FATAL
         shown = self.evidence.failure()  # what the output shows
         behind = self._rank_behind()
@@ -234,21 +240,6 @@ class Watch:
         silent = self._first_line_s is None and not in_session
         without_iteration = self._without_iteration(end, finished, silent)
         return shown or without_iteration or self._unexplained(end, exit_code, missing, behind)
-
-    def _hides_a_death(self, end: ProbeEnd) -> bool:
-        """Return whether the probe ended because a rank died, although it seems to have ended in another way.
-
-        The other ranks may have written on, or the trainer may have reported a failure before it ended.
-        """
-        match end:
-            case ProbeEnd.HANG:  # the silence confirms even a line that may be harmless
-                return self.evidence.fatal_t_s is not None
-            case ProbeEnd.OUT_OF_TIME:  # the ranks that write on may have survived what such a line shows
-                return self.evidence.is_certain
-            case ProbeEnd.EXITED:  # the exit code tells how it ended, unless the trainer reported a failure before
-                return bool(self.evidence.reported)
-            case _:
-                return False
 
     def _without_iteration(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
         """Return the failure of a trainer that may have trained but has reported no iteration; None for any other.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import ClassVar, NamedTuple
 
 from tuner.probe.result import Change, Pause, Progress, Thin
@@ -125,8 +125,6 @@ class Piece(NamedTuple):
 class Window:
     """The whole iterations from the first mark to the last mark, which a probe evaluates; or a part of them."""
 
-    JUMP: ClassVar = 10.0
-    """A span in which iterations came so many times as fast as in the median span shows that they were miscounted."""
     LEAST_SPANS: ClassVar = 4
     """The fewest spans that show a usual speed, and the fewest iterations that show a usual length (chosen)."""
 
@@ -139,8 +137,6 @@ class Window:
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
     change: Change | None = None
     """The change of the speed at which the window begins; None if it begins for another reason."""
-    is_counted: bool = False
-    """Whether the iterations were counted inside the training, so that none is of an earlier run."""
     origin: Mark | None = None
     """The trainer's first mark, which lies before the window; None if it is unknown."""
 
@@ -200,12 +196,6 @@ class Window:
     def counts_samples(self) -> bool:
         """Whether any samples are known: the trainer counts them, or the study says how many an iteration has."""
         return any(mark.samples is not None for mark in self.marks)
-
-    @property
-    def has_jumps(self) -> bool:
-        """Whether iterations came ten times as fast for a while, as lines of an earlier run do."""
-        speeds = [block.value for block in self.paces()]
-        return not self.is_counted and len(speeds) >= self.LEAST_SPANS and max(speeds) >= self.JUMP * median(speeds)
 
     @property
     def _part_with_samples(self) -> "Window":

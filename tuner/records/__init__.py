@@ -2,7 +2,6 @@
 
 Databases of earlier versions still open. Only this room knows what those versions wrote in another way:
 
-- The constraint `ineligible` had the misleading name `eligible`: `schema.INELIGIBLE_BEFORE`.
 - The record of a case had neither `files` nor `robot`: `case_record.decode` and `case_record.known_case`.
-- An identity held settings of the pruner that nothing reads any more: `case_record.as_of_now`.
+- An identity held a setting of the pruner that nothing reads any more: `case_record.as_of_now`.
 """

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tuner.probe import MOST
 from tuner.records.schema import BATCH, CASE, ENDED, IDENTITY, MENDED, RACE, RUNGS, STOPPED, record_of, storable
-from tuner.study import FILES, LADDER, RETIRED, BatchFit, Case, Config, masked_trainer
+from tuner.study import FILES, LADDER, BatchFit, Case, Config
 
 STOPPED_EARLY = "the search was stopped early; rerun to resume"
 """What is told of a search that a person, a limit of time or a crash has stopped."""
@@ -23,35 +23,17 @@ RECORDED = "recorded"
 
 def comparable(identity: Mapping[str, Any]) -> list[Any]:
     """Return the parts of an identity that two cases must share so that one can learn from the other."""
-    trainer = {name: fact for name, fact in _part(identity, "trainer").items() if name != RECORDED}
-    other_parts = [identity.get(part) for part in ("objective", "constraints", "source", "devices")]
-    return [trainer, *other_parts]
+    trainer = identity.get("trainer")
+    facts = {name: fact for name, fact in trainer.items() if name != RECORDED} if isinstance(trainer, dict) else {}
+    return [facts, *(identity.get(part) for part in ("objective", "constraints", "source", "devices"))]
 
 
 def as_of_now(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the settings of older versions that nothing reads any more, to compare it with now.
-
-    These are the settings of the pruner called `none`, and the pruner's retired keys.
-    """
-    settings = {name: setting for name, setting in identity.items() if name != "pruner"}
-    pruner = _part(identity, "pruner")
-    if pruner.get("name") == "none":
-        return settings
-    in_use = {key: value for key, value in pruner.items() if f"pruner.{key}" not in RETIRED}
-    return {**settings, "pruner": in_use} if in_use else settings
-
-
-def masked(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity, or the record of a case, without literal keys: older versions stored them."""
-    if "trainer" not in identity:
+    """Return an identity without the pruner's `margin_pct`, which earlier versions stored, to compare it with now."""
+    pruner = identity.get("pruner")
+    if not isinstance(pruner, dict):
         return dict(identity)
-    return {**identity, "trainer": masked_trainer(_part(identity, "trainer"))}
-
-
-def _part(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the settings of a part of an identity; empty where they are missing or unreadable."""
-    part = identity.get(name)
-    return part if isinstance(part, dict) else {}
+    return {**identity, "pruner": {key: value for key, value in pruner.items() if key != "margin_pct"}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +85,7 @@ def decode(attribute: object) -> CaseRecord | None:
     if not isinstance(names, list | tuple):
         return None
     files = {str(name): attribute.get(str(name)) or "" for name in names}
-    return record_of(CaseRecord, {**masked(attribute), "files": files})
+    return record_of(CaseRecord, {**attribute, "files": files})
 
 
 def known_case(name: str, record: CaseRecord | None) -> Case:
@@ -207,7 +189,7 @@ class StudyAttributes:
         attribute = self._attributes.get(IDENTITY)
         if attribute is None:
             return None
-        return masked(attribute) if isinstance(attribute, dict) else {}
+        return attribute if isinstance(attribute, dict) else {}
 
     @property
     def rungs(self) -> tuple[int, ...] | None:

@@ -22,12 +22,10 @@ RETRY = "retry"
 """Trial attribute, of a failed trial: its config is to be probed again."""
 CONFIRMS = "confirms"
 """Trial attribute: the trainer's plain command measures a config again that a session has measured."""
-CALIBRATES = "calibrates"
-"""Trial attribute: the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
 SOAKS = "soaks"
 """Trial attribute: the trial shows whether a config's memory lasts. Its objectives do not count where others do.
 
-It holds what was soaked, as `trial.SoakSettings`; older versions wrote only that it was a soak.
+It holds what was soaked, as `trial.SoakSettings`.
 """
 TOLD = "told"
 """Trial attribute: a person has told that a training with the config ran out of memory. It is the parameter with whose
@@ -37,14 +35,8 @@ ORIGIN = "origin"
 ERROR = "error"
 """Trial attribute: the standard error of a complete trial's value."""
 
-WARM = "warm"
-"""Trial attribute in place of a probe record: a session served the probe."""
-MEASURED_ON = "measured_on"
-"""Trial attribute in place of a probe record: the devices that measured it."""
-FAILURE = "failure"
-"""Trial attribute in place of a probe record: the kind of the failure."""
 COST = "cost"
-"""Trial attribute in place of a probe record: what the probe took, as `trial.cost` returns it."""
+"""Trial attribute of other programs, which store no probe record: what the probe took, as `trial.cost` returns it."""
 
 CASE = "case"
 """Study attribute: the record of the case, as `case_record.encode` writes it."""
@@ -70,8 +62,6 @@ MEMORY = "memory_gib"
 """Constraint: the device memory that was missing, in GiB."""
 INELIGIBLE = "ineligible"
 """Constraint, 1 for a complete trial that must not be the best; also the status of such a trial in summaries."""
-INELIGIBLE_BEFORE = "eligible"
-"""The misleading name that version 0.1.0 wrote for `INELIGIBLE`, with the same value 1."""
 
 
 def _table(name: str, columns: str) -> TableClause:

@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from sqlalchemy import Row
 
-from tuner.probe import BUSY_PCT, METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
+from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
 from tuner.records import schema
 from tuner.records.schema import read_json, record_of, storable
-from tuner.study import Config, launch_digest, without_keys
+from tuner.study import Config, launch_digest
 
 OK = "ok"
 """The status of a probe that gave a number."""
@@ -82,24 +82,13 @@ def encode(probe: ProbeRecord) -> dict[str, Any]:
     return storable(asdict(probe))
 
 
-def decode(attribute: object) -> ProbeRecord | None:
-    """Return the probe that `encode` gave; None where the attribute is missing or not such a record.
-
-    Records of older versions may quote a secret key, such as an API key; `***` stands for it.
-    """
-    probe = record_of(ProbeRecord, attribute)
-    if probe is None or probe.failure is None:
-        return probe
-    return replace(probe, failure=replace(probe.failure, detail=without_keys(probe.failure.detail)))
-
-
 def stored_facts(rows: Iterable[Row[Any]]) -> dict[str, Any]:
     """Return a trial's attributes from their rows in the table `ATTRIBUTES`: name → value of JSON.
 
     The record of the probe is decoded.
     """
     facts = {row.key: read_json(row.value_json) for row in rows}
-    return {name: decode(fact) if name == schema.PROBE else fact for name, fact in facts.items()}
+    return {name: record_of(ProbeRecord, fact) if name == schema.PROBE else fact for name, fact in facts.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +131,7 @@ class TrialRecord:
     """One trial. What is unknown is None or empty.
 
     Its facts come from the trial's probe record. If another program than the tuner fills a study, its trials have no
-    such record. They say the same with the attributes `WARM`, `MEASURED_ON`, `FAILURE` and `COST` of `schema`.
+    such record. They may say with the attribute `COST` what the trial took.
     """
 
     number: int = 0
@@ -159,12 +148,8 @@ class TrialRecord:
     """Whether the trial failed and its config is to be probed again."""
     confirms: bool = False
     """Whether the trial measures a config again, by the trainer's plain command."""
-    calibrates: bool = False
-    """Whether the rungs of an `auto` ladder, or an `auto` batch size, follow from the trial."""
-    soaks: bool = False
-    """Whether the trial shows if the config's memory lasts."""
     soak: SoakSettings | None = None
-    """How the trial soaks; None where it does not, or where an older version stored it."""
+    """How the trial shows whether the config's memory lasts; None where it does not show that."""
     grows_with: str | None = None
     """The parameter with whose value memory grows, or "", where a person has told that a training ran out of memory."""
     origin: str | None = None
@@ -176,7 +161,7 @@ class TrialRecord:
     is_barred: bool = False
     """Whether the trial's config must not be the best although it ran."""
     took: Mapping[str, float] | None = None
-    """The attribute `COST` of a trial without a record, in the form that `cost` returns."""
+    """The attribute `COST`, in the form that `cost` returns; None for a trial without it."""
     started: datetime | None = None
     """UTC, naive."""
     completed: datetime | None = None
@@ -213,6 +198,11 @@ class TrialRecord:
     def measured_on(self) -> str:
         """Which devices measured the trial; empty where that is unknown."""
         return self.probe.measured_on or ""
+
+    @property
+    def soaks(self) -> bool:
+        """Whether the trial shows if the config's memory lasts."""
+        return self.soak is not None
 
     @property
     def cost(self) -> Mapping[str, float]:
@@ -259,12 +249,12 @@ class TrialRecord:
     @property
     def others_pct(self) -> float | None:
         """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
-        return over(max, (device.others_mean_pct for device in self.devices))
+        return self.probe.others_pct
 
     @property
     def is_disturbed(self) -> bool:
         """Whether other programs used so much of the processors that the probe has a note about it."""
-        return (self.others_pct or 0.0) >= BUSY_PCT
+        return self.probe.is_disturbed
 
     @property
     def failed(self) -> bool:
@@ -322,7 +312,6 @@ def read(
     *,
     state: str = COMPLETE,
     config: Config | None = None,
-    objective: str = "",
     **facts: Any,
 ) -> TrialRecord:
     """Return the trial that has these attributes and Optuna constraints.
@@ -334,50 +323,29 @@ def read(
         constraints: Name → Optuna constraint.
         state: The state, as Optuna names it.
         config: The config; None for that of the record.
-        objective: The name of the first objective, whose error a record may say.
         **facts: The other fields of the trial.
     """
     stored = attributes.get(schema.PROBE)
-    record = stored if isinstance(stored, ProbeRecord) else decode(stored)
+    record = stored if isinstance(stored, ProbeRecord) else record_of(ProbeRecord, stored)
     violations = constraints or {}
     missing_gib = _number(violations.get(schema.MEMORY)) or 0.0
-    probe = record or _substitute(attributes, state, missing_gib)
-    error = _number(attributes.get(schema.ERROR))
-    if error is None:
-        error = _number(probe.metrics.get(f"{objective}_se"))
-    is_barred = violations.get(schema.INELIGIBLE) or violations.get(schema.INELIGIBLE_BEFORE)
+    status = FailureKind.GPU_OOM if missing_gib else {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
+    probe = record or ProbeRecord(status=status)
     return TrialRecord(
         state=state,
         config=probe.config if config is None else config,
-        error=error,
+        error=_number(attributes.get(schema.ERROR)),
         probe=probe,
         retry=schema.RETRY in attributes,
         confirms=schema.CONFIRMS in attributes,
-        calibrates=schema.CALIBRATES in attributes,
-        soaks=schema.SOAKS in attributes,
         soak=record_of(SoakSettings, attributes[schema.SOAKS]) if schema.SOAKS in attributes else None,
         grows_with=_text(attributes.get(schema.TOLD)),
         origin=_text(attributes.get(schema.ORIGIN)),
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,
-        is_barred=probe.ineligible is not None or bool(is_barred),
-        took=None if record else _amounts(attributes.get(schema.COST)),
+        is_barred=probe.ineligible is not None or bool(violations.get(schema.INELIGIBLE)),
+        took=_amounts(attributes[schema.COST]) if schema.COST in attributes else None,
         **facts,
-    )
-
-
-def _substitute(attributes: Mapping[str, Any], state: str, missing_gib: float) -> ProbeRecord:
-    """Return a probe record for a trial that has none, by the attributes that another program has stored instead.
-
-    `state`: as Optuna names it. `missing_gib`: the device memory that was missing, in GiB; 0 where none was.
-    """
-    status_of_state = {COMPLETE: OK, PRUNED_STATE: PRUNED}.get(state)
-    devices = _text(attributes.get(schema.MEASURED_ON))
-    status = _text(attributes.get(schema.FAILURE)) or status_of_state
-    return ProbeRecord(
-        status=FailureKind.GPU_OOM.value if missing_gib else status,
-        warm=schema.WARM in attributes or None,
-        host={DEVICES: devices} if devices else {},
     )
 
 

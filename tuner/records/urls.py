@@ -1,6 +1,5 @@
 """Checks the URL of a study database before anything is opened, and shows it without its password."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,15 @@ REPLAYED = "-replay"
 def checked_url(url: str) -> URL:
     """Return the URL of a database, parsed, which an installed driver can open and which outlives this process.
 
+    It is one of SQLite or PostgreSQL, which have a lock that keeps workers apart.
+
     Raises StoreError for any other URL. The message never shows a password.
     """
     if re.search("[\0\ud800-\udfff]", url):
         raise StoreError(f"the storage URL holds a character that no URL can hold; its form is {_FORM}")
     parsed = _parsed(url)
+    if (backend := parsed.get_backend_name()) not in {"sqlite", "postgresql"}:
+        raise StoreError(f"{shown(url)}: the tuner does not work on {backend}; its form is {_FORM}")
     try:
         dialect = parsed.get_dialect()
         dialect.import_dbapi()
@@ -33,28 +36,13 @@ def checked_url(url: str) -> URL:
         raise StoreError(f"{shown(url)} needs the package {error.name}; install it beside the tuner") from error
     except (NoSuchModuleError, ImportError) as error:
         raise StoreError(f"the storage URL cannot be used: {error}; its form is {_FORM}") from error
-    if parsed.get_backend_name() == "sqlite":
-        _check_file(parsed)
-        _check_options(parsed)
+    if backend == "sqlite":
+        _check_sqlite(parsed)
     try:
         dialect().create_connect_args(parsed)
     except (ArgumentError, ValueError, TypeError) as error:
         raise StoreError(f"database {shown(url)}: its options cannot be used: {error}; its form is {_FORM}") from error
     return parsed
-
-
-def unguarded(url: str) -> str | None:
-    """Return why several workers are not safe on a database; None where a lock of the database keeps them apart."""
-    backend = _parsed(url).get_backend_name()
-    if backend in {"sqlite", "postgresql"}:
-        return None
-    return f"{backend} has no lock here that keeps workers apart: two could probe the same config, or end each other's"
-
-
-def check_guarded(url: str) -> None:
-    """Raise StoreError where several workers are not safe on a database: see `unguarded`."""
-    if why := unguarded(url):
-        raise StoreError(f"{shown(url)}: {why}; run `tuner optimize` alone on it, or name a database of {_FORM}")
 
 
 def session_options(url: URL) -> dict[str, Any]:
@@ -89,8 +77,8 @@ def _parsed(url: str | URL) -> URL:
         raise StoreError(f"the storage URL cannot be used: it is no database URL; its form is {_FORM}") from error
 
 
-def _check_file(url: URL) -> None:
-    """Raise StoreError for a URL of SQLite that names no lasting file."""
+def _check_sqlite(url: URL) -> None:
+    """Raise StoreError for a URL of SQLite that names no lasting file, or an option that SQLite does not know."""
     file = url.database or ""
     if url.host or url.username:
         raise StoreError(f"database {shown(url)}: SQLite has no host and no user; its form is sqlite:///PATH")
@@ -98,19 +86,9 @@ def _check_file(url: URL) -> None:
         raise StoreError(f"database {shown(url)} would be lost at the end of this process; name a file: sqlite:///PATH")
     if file.startswith("~"):
         raise StoreError(f"database {shown(url)}: nothing expands the ~ in a URL; write the path out")
-
-
-def _check_options(url: URL) -> None:
-    """Raise StoreError for options that SQLite does not know."""
     known = ("timeout", "uri", "mode", "cache", "immutable", "nolock", "vfs")
     if unknown := sorted(url.query.keys() - set(known)):
         raise StoreError(f"database {shown(url)}: SQLite knows no option {unknown[0]!r}; known: {', '.join(known)}")
-    try:
-        timeout_s = float(str(url.query.get("timeout", 0)))
-    except ValueError:
-        timeout_s = -1.0  # no number: refused below
-    if not 0.0 <= timeout_s < math.inf:
-        raise StoreError(f"database {shown(url)}: its timeout is no number of seconds from 0 up; write ?timeout=60")
 
 
 def database_url(storage: str | None, folder: Path, file: str = DATABASE) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tuner.export import SPEEDS, in_words, race_row, score_text, with_error
 from tuner.probe import FULL_PCT, METRICS, number_of
-from tuner.report.facts import PERCENT, CaseFacts, default_name, memory_end, when_found
+from tuner.report.facts import CaseFacts, default_name, memory_end, when_found
 from tuner.search.scores import standings
 from tuner.search.standing import Standing
 from tuner.study import launched, rung_of
@@ -140,9 +140,8 @@ def choices(case: CaseFacts) -> Picture | None:
         _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
         _points(stars, "the best", BEST, size=STAR, symbol="star"),
     ]
-    upwards = "it keeps the least busy device busier" if objective in PERCENT else f"its {objective} is higher"
     caption = (
-        f"Each dot is a config. To the right it trains more samples per second, upwards {upwards}. "
+        f"Each dot is a config. To the right it trains more samples per second, upwards its {objective} is higher. "
         "The line joins the configs that no other config beats in both."
     )
     if any(point.is_warm and point.value > star.value for point in points for star in stars):

@@ -333,17 +333,12 @@ def verdict(case: CaseFacts) -> str:
         texts.append(f"its total batch is {row.best.total_batch:,.10g}")
     if row.bound:
         texts.append(f"its devices: {row.profile}")
-    texts += [*map(str, known), *_of_gain(case)]
-    return export.sentences(dict.fromkeys(texts))  # each once: the result is among the findings, too
-
-
-def _of_gain(case: CaseFacts) -> Iterator[str]:
-    """Yield sentences: what a whole training gains, and why the gain may not hold; none where the gain is unknown."""
+    texts += map(str, known)
     best, default, name = case.view.best, case.view.default, default_name(case)
-    if best is None or default is None or not (gain := case.summary.gain):
-        return
-    yield from export.whole_training(gain, default, best, name)
-    yield from export.doubts(case.view, default, name)
+    if best and default and row.gain:
+        texts += export.whole_training(row.gain, default, best, name)
+        texts += export.doubts(case.view, default, name)
+    return export.sentences(dict.fromkeys(texts))  # each once: the result is among the findings, too
 
 
 def cost(case: CaseFacts) -> str:

@@ -20,24 +20,14 @@ if TYPE_CHECKING:
     from tuner.running.job import Budget
 
 
-def rungs_to_come(rungs: Sequence[int]) -> str:
-    """Return in words how the rungs of an `auto` ladder are found. `rungs` are those of its calibration probes."""
-    return f"the ladder is auto: its rungs are computed from the first probes, at {' and '.join(map(str, rungs[:2]))}"
+def auto_to_come(parameter: str) -> str:
+    """Return in words how the values of a parameter that is `auto` are found."""
+    return f"{parameter} is auto: it follows from the first probes"
 
 
-def batch_to_come(parameter: str) -> str:
-    """Return in words how a batch size that is `auto` is found; `parameter` is its name."""
-    return f"{parameter} is auto: it follows from the memory of the first probes"
-
-
-def batch_line(case: str, parameter: str, why: str) -> str:
-    """Return a line with a batch size that was `auto`; `why` says its value and what it follows from."""
-    return f"{case}: {parameter} is auto: {why}, fixed in this study"
-
-
-def ladder_line(case: str, rungs: Iterable[int]) -> str:
-    """Return a line with the rungs that an `auto` ladder has come to."""
-    return f"{case}: the ladder is auto: {' '.join(map(str, rungs))}, fixed in this study"
+def auto_line(case: str, parameter: str, values: Iterable[int], why: str | None = None) -> str:
+    """Return a line with the values of a parameter that was `auto`; `why` says what a batch size follows from."""
+    return f"{case}: {parameter} is auto: {why or ' '.join(map(str, values))}, fixed in this study"
 
 
 def out_of_time(budget: "Budget", limit_option: str = "hours") -> str:
@@ -68,14 +58,10 @@ def line(event: events.Event) -> StyledLine | None:
             style = "bold green" if event.leads else {OK: "green", PRUNED: "yellow"}.get(event.status, "red")
         case events.CaseStarted():
             text, style = f"case {event.case}: {_progress_at_start(event)}", "bold"
-        case events.CalibrationStarted():
-            text = f"case {event.case}: {rungs_to_come(event.rungs)}"
-        case events.LadderFixed():
-            text = f"case {ladder_line(event.case, event.rungs)}"
-        case events.BatchFitStarted():
-            text = f"case {event.case}: {batch_to_come(event.parameter)}"
-        case events.BatchFitted():
-            text = f"case {batch_line(event.case, event.parameter, event.why)}"
+        case events.AutoStarted():
+            text = f"case {event.case}: {auto_to_come(event.parameter)}"
+        case events.AutoFixed():
+            text = f"case {auto_line(event.case, event.parameter, event.values, event.why)}"
         case events.CaseEnded():
             why = f": {event.why}" if event.why else ""
             again = f", {event.confirmed} to confirm" if event.confirmed else ""
@@ -109,7 +95,7 @@ def _trial_line(event: events.ProbeEnded) -> str:
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
     why = ", to confirm" if event.confirms else ""
     origin = f", from {event.origin}" if event.origin else ""
-    left = f"; {time_left(event.left_s, event)}" if event.left_s else ""
+    left = f"; {time_left(event.left_s)}" if event.left_s else ""
     return f"#{event.trial}{turn} {outcome} ({duration(event.seconds)}{why}{origin}{left})"
 
 
@@ -127,10 +113,9 @@ def _best_so_far(event: events.ProbeEnded) -> str:
     return ", confirmed by the plain command" if event.confirms else ", best so far"
 
 
-def time_left(seconds: float, event: events.ProbeStarted | events.ProbeEnded) -> str:
+def time_left(seconds: float) -> str:
     """Return in words about how many seconds, at least one, are left until the search or its time limit ends."""
-    about = f"{max(seconds, 1.0):.0f} s" if seconds < 59.5 else duration(seconds)
-    return f"about {about} left{' of the time limit' if event.left_of_hours else ''}"
+    return f"about {f'{max(seconds, 1.0):.0f} s' if seconds < 59.5 else duration(seconds)} left"
 
 
 def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:

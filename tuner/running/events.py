@@ -98,37 +98,22 @@ class CaseStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationStarted(Event):
-    """The rungs of an `auto` ladder are now computed from probes at these rungs."""
-
-    case: str
-    rungs: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LadderFixed(Event):
-    """The `auto` ladder of a case has these rungs."""
-
-    case: str
-    rungs: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchFitStarted(Event):
-    """A batch size that is `auto` is now computed from the memory of small probes."""
+class AutoStarted(Event):
+    """Small probes begin, from which the values of a parameter that is `auto` follow."""
 
     case: str
     parameter: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchFitted(Event):
-    """The batch size of a case that is `auto` has this value."""
+class AutoFixed(Event):
+    """The values of a parameter that was `auto`: the rungs of the ladder, or the batch size."""
 
     case: str
     parameter: str
-    size: int
-    why: str
+    values: tuple[int, ...]
+    why: str | None
+    """What a batch size follows from; None for rungs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +127,6 @@ class ProbeStarted(Event):
     """The trials after which the search probably ends, this one included; None where nothing tells."""
     left_s: float | None
     """The seconds of these trials, at most those of `--hours`; None where they are unknown."""
-    left_of_hours: bool = False
-    """Whether `--hours` end before these trials, so that `left_s` is what is left of `--hours`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,26 +181,13 @@ class ProbeEnded(Event):
     counts: bool
     """Whether the trial counts towards `target`."""
     left_s: float | None
-    """The seconds after which the search probably ends, as it said when the probe began; None where unknown."""
-    left_of_hours: bool = False
-    """Whether `--hours` end before that, so that `left_s` is what is left of `--hours`."""
+    """The seconds after which the search probably ends, at most those of `--hours`; None where unknown."""
 
     @classmethod
     def of(
-        cls,
-        case: Case,
-        asked: "Asked",
-        result: ProbeResult,
-        verdict: "Verdict",
-        *,
-        leads: bool,
-        best: BestSoFar | None,
-        finished: int,
-        target: int | None,
-        left_s: float | None,
-        left_of_hours: bool = False,
+        cls, case: Case, asked: "Asked", result: ProbeResult, verdict: "Verdict", *, target: int | None, **progress: Any
     ) -> "ProbeEnded":
-        """Return the event of a trial that is stored; for `leads` and the arguments after it, see the fields."""
+        """Return the event of a trial that is stored. `progress`: the fields `leads`, `best`, `finished`, `left_s`."""
         reason = result.failure.detail if result.failure else result.stopped
         not_eligible = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         not_measured = f"no {', '.join(verdict.unread)}" if verdict.unread else None
@@ -230,18 +200,14 @@ class ProbeEnded(Event):
             values=tuple(verdict.values or ()),
             error=widened(verdict.values[0], verdict.error, result.devices) if verdict.values else None,
             samples_per_s=result.samples_per_s,
-            leads=leads,
             notes=tuple(text for text in (reason, not_eligible, not_measured, *result.notes) if text),
             confirms=asked.confirms,
             origin=asked.choice.origin,
             seconds=result.total_s,
-            best=best,
-            finished=finished,
             target=target,
             # neither another measurement of the best, nor a failure that will be tried again
             counts=target is not None and not (asked.confirms or verdict.retry),
-            left_s=left_s,
-            left_of_hours=left_of_hours,
+            **progress,
         )
 
 

@@ -61,13 +61,8 @@ CALIBRATE = Purpose(
 
 def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
     """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out."""
-    return Purpose(
-        strategy=lambda *_: batch_calibration(batch),
-        limited=False,
-        competing=False,
-        stores_ending=False,
-        ineligible=lambda _: REASON,  # as this text says: the probe only shows how much memory a batch takes
-    )
+    # the reason is that the probe only shows how much memory a batch takes
+    return replace(CALIBRATE, strategy=lambda *_: batch_calibration(batch), ineligible=lambda _: REASON)
 
 
 def purpose_of_recording(configs: Sequence[Config], *, limited: bool = True) -> Purpose:

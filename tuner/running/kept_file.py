@@ -26,8 +26,10 @@ def keep_study_file(bench: "Workbench") -> None:
     is_copy_itself = copy.is_file() and copy.samefile(file)  # tuner runs on the copy
     if not is_of_file or exposed(bench.spec) or is_copy_itself:
         return
-    origin = f"{_COPIED}{_shown(file.resolve())}, with which{_end_of_remark()}\n"
-    content = _with_remark(file.read_bytes(), origin.encode())
+    remark = f"{_COPIED}{_shown(file.resolve())}, with which{_end_of_remark()}\n".encode()
+    first, end, rest = file.read_bytes().partition(b"\n")
+    below_comment = end and first.startswith(b"#")  # the first comment may name the study's command
+    content = first + end + remark + rest if below_comment else remark + first + end + rest
     if not copy.is_file() or copy.read_bytes() != content:
         write_files(bench.folder, {STUDY_FILE: content})
 
@@ -40,12 +42,6 @@ def _shown(path: Path) -> str:
 def _end_of_remark() -> str:
     """Return the end of the remark in a copy that is made now: it names the folder in which tuner runs."""
     return f" tuner ran in {_shown(Path.cwd())}"
-
-
-def _with_remark(content: bytes, remark: bytes) -> bytes:
-    """Return a study file with a remark as its first line, or below its first comment, which may name its command."""
-    first, end, rest = content.partition(b"\n")
-    return first + end + remark + rest if end and first.startswith(b"#") else remark + content
 
 
 def origin_of(study: str) -> str | None:

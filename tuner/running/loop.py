@@ -10,15 +10,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
 from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_another
+from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
-from tuner.search.calibration import BatchToFit, calibrated_at, rungs_after
+from tuner.search.calibration import rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
@@ -29,8 +29,11 @@ from tuner.study import Case, Space, compare_with_default
 class CaseWork:
     """The work on one case."""
 
-    def __init__(self, job: Job, case: Case) -> None:
-        """Open the study of a case for a job. Raises StoreError if it was begun with other settings."""
+    def __init__(self, job: Job, case: Case, probed: int = 0) -> None:
+        """Open the study of a case for a job. Raises StoreError if it was begun with other settings.
+
+        `probed`: the number of probes that this command has made for the case before, such as small ones.
+        """
         bench = job.bench
         self._job = job
         self._case = case
@@ -49,8 +52,10 @@ class CaseWork:
             case=_case_record(job, case, self._spec.objective, space),
             confirm=job.purpose.competing,
         )
-        self._confirmed = 0
-        """The trials so far that only confirmed a config; see `CaseOutcome.confirmed`."""
+        self._target = job.target(self._spec)
+        """The number of finished trials that ends the work; None where no number does."""
+        self._probed, self._confirmed = probed, 0
+        """The trials so far, and those that only confirmed a config: see `CaseOutcome`."""
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
@@ -60,29 +65,24 @@ class CaseWork:
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
 
-    def run(self, probed: int = 0) -> events.CaseOutcome:
+    def run(self) -> events.CaseOutcome:
         """Probe one config after another until the case is over, and return how that ended.
-
-        `probed`: the number of probes that this command has made for the case before, such as small ones.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
-        target = self._job.target(self._spec)
-        self._begin(target)
-        while asked := self._ask(target):
+        self._begin()
+        while asked := self._ask():
             result = self._probing.measure(asked)
-            probed += 1
+            self._probed += 1
             self._confirmed += asked.confirms
             history = self.study.history()
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 self._store_ending(f"the search {ending}; rerun to resume")
-                return self._outcome(ending, probed, result.failure)
-        return self._outcome_without_next(target, probed)
+                return self._outcome(ending, result.failure)
+        return self._outcome_without_next()
 
-    def _begin(self, target: int | None) -> None:
+    def _begin(self) -> None:
         """Take over what earlier runs have left, and tell the watcher how far the case is.
-
-        `target`: the number of finished trials that ends the work; None where no number does.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
@@ -98,7 +98,7 @@ class CaseWork:
             events.CaseStarted(
                 case=self._case.name,
                 finished=history.finished,
-                target=target,
+                target=self._target,
                 best=events.BestSoFar.of(self.study.case, history.records),
                 saved=taken_back.stored,
                 to_repeat=taken_back.to_repeat,
@@ -112,42 +112,37 @@ class CaseWork:
         if self._job.purpose.stores_ending:
             self.study.stop(why)
 
-    def _outcome_without_next(self, target: int | None, probed: int) -> events.CaseOutcome:
-        """Return how the work ended, when there is no next trial to begin.
-
-        Args:
-            target: The number of finished trials that ends the work; None where no number does.
-            probed: The number of probes of this command.
-        """
+    def _outcome_without_next(self) -> events.CaseOutcome:
+        """Return how the work ended, when there is no next trial to begin."""
         if self._job.interrupted():
             self._store_ending(STOPPED_EARLY)
-            return self._outcome(events.Ending.INTERRUPTED, probed)
-        is_reached = target is not None and self.study.history().finished >= target
-        if target is not None and is_reached:
-            budget = number_of(target, "trial")
+            return self._outcome(events.Ending.INTERRUPTED)
+        is_reached = self._target is not None and self.study.history().finished >= self._target
+        if self._target is not None and is_reached:
+            budget = number_of(self._target, "trial")
             self._store_ending(f"the search stopped at its budget of {budget}; a larger number of trials resumes it")
         if self.study.awaited:  # other workers still run probes
             ending = events.Ending.ELSEWHERE
-        elif not probed:
+        elif not self._probed:
             ending = events.Ending.ALREADY
         else:
             ending = events.Ending.TARGET if is_reached else events.Ending.EXHAUSTED
-        outcome = self._outcome(ending, probed)
+        outcome = self._outcome(ending)
         if is_reached:
             return outcome
         # the strategy has nothing left, and says why
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
-    def _ask(self, target: int | None) -> Asked | None:
+    def _ask(self) -> Asked | None:
         """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
-        The case is over at `target` finished trials, or when the strategy has nothing left. While other workers run the
-        last probes of the case, another probe may still be needed. A job with `wait` waits for these probes, and takes
-        over what the workers leave.
+        The case is over at its target, or when the strategy has nothing left. While other workers run the last probes
+        of the case, another probe may still be needed. A job with `wait` waits for these probes, and takes over what
+        the workers leave.
         """
         while not self._job.interrupted():
             awaited_before = self.study.awaited  # the probes of other workers
-            if asked := self.study.ask(target, self._probing.starts_for, self._may_begin, self._job.left_s):
+            if asked := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
                 return asked
             awaited = self.study.awaited
             if awaited != awaited_before:  # another worker has begun or ended a probe, so the answer may change
@@ -166,12 +161,17 @@ class CaseWork:
         """
         return not self._job.interrupted() and self._job.has_time(probe_s)
 
-    def _outcome(self, ending: events.Ending, probed: int, failure: Failure | None = None) -> events.CaseOutcome:
+    def _outcome(self, ending: events.Ending, failure: Failure | None = None) -> events.CaseOutcome:
         """Return the outcome of the case with an ending."""
         is_unread = ending is events.Ending.UNREAD and failure is None
         why = f"this trainer on these devices reports no {self._spec.objective}" if is_unread else None
         return events.CaseOutcome(
-            case=self._case, ending=ending, probed=probed, confirmed=self._confirmed, failure=failure, why=why
+            case=self._case,
+            ending=ending,
+            probed=self._probed,
+            confirmed=self._confirmed,
+            failure=failure,
+            why=why,
         )
 
 
@@ -218,20 +218,15 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
             break  # the other cases have the same trainer
     if job.wait is None:
         return outcomes
-    return [_finish_elsewhere(job, outcome) for outcome in outcomes]
 
-
-def _finish_elsewhere(job: Job, outcome: events.CaseOutcome) -> events.CaseOutcome:
-    """Return to a case whose last trials other workers ran, and return its outcome after more work on it.
-
-    This work waits for their probes, and takes over what they leave. The outcome of any other case stays as it is.
-    """
-    if outcome.ending is not events.Ending.ELSEWHERE or job.interrupted():
-        return outcome
-    later = _optimize_case(job, outcome.case)
-    job.watcher(later.event)
-    confirmed = outcome.confirmed + later.confirmed
-    return replace(later, probed=outcome.probed + later.probed, confirmed=confirmed)
+    # Return to the cases whose last trials other workers ran: wait for their probes, and take over what they leave.
+    for place, outcome in enumerate(outcomes):
+        if outcome.ending is events.Ending.ELSEWHERE and not job.interrupted():
+            later = _optimize_case(job, outcome.case)
+            job.watcher(later.event)
+            confirmed = outcome.confirmed + later.confirmed
+            outcomes[place] = replace(later, probed=outcome.probed + later.probed, confirmed=confirmed)
+    return outcomes
 
 
 def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
@@ -239,65 +234,39 @@ def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
     job, small_probes = prepare(job, case)
     if small_probes is not None and small_probes.stopped:
         return small_probes
-    return CaseWork(job, case).run(small_probes.probed if small_probes else 0)
+    return CaseWork(job, case, small_probes.probed if small_probes else 0).run()
 
 
-class Prepared(NamedTuple):
-    """A job with the values of a case that are `auto`, and how the small probes ended if any ran."""
-
-    job: Job
-    outcome: events.CaseOutcome | None = None
-
-
-def prepare(job: Job, case: Case) -> Prepared:
-    """Return the job with all values of the case that are `auto`.
+def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
+    """Return the job with all values of the case that are `auto`, and how the small probes ended if any ran.
 
     The values come from the case's study. If the study has none, they follow from small probes that run now, and the
-    study keeps them for good.
+    study keeps them for good. If fewer than two batch sizes ran, the job is as it was, and the outcome says what to
+    repair.
     """
-    if (batch := job.bench.batch_to_fit(case)) is not None:
-        return _fit_batch(job, case, batch)
-    return _calibrate(job, case) if job.bench.calibrates(case) else Prepared(job)
-
-
-def _announce_and_run(work: CaseWork, job: Job, event: events.Event) -> events.CaseOutcome:
-    """Tell the watcher by an event that small probes begin, run them, and return how they ended."""
-    job.watcher(event)
-    return work.run()
-
-
-def _fit_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
-    """Work out the case's batch size that is `auto`, by small probes unless the case's study has it already.
-
-    Returns the job with the batch size. If fewer than two sizes ran, it is the job as it was, and an outcome that says
-    what to repair.
-    """
-    started = events.BatchFitStarted(case=case.name, parameter=batch.parameter)
-    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
-    outcome = _announce_and_run(work, job, started) if work.study.attributes.batch is None else None
-    if outcome and outcome.stopped:
-        return Prepared(job, outcome)
-    fitted = work.study.fix_batch(batch.fit)
+    bench, batch = job.bench, job.bench.batch_to_fit(case)
+    if batch is None and not bench.calibrates(case):
+        return job, None
+    space, limits = bench.space_for(case), bench.spec_for(case).probe
+    parameter = batch.parameter if batch else str(space.ladder)
+    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch) if batch else CALIBRATE), case)
+    attributes, outcome = work.study.attributes, None
+    if (attributes.batch if batch else attributes.rungs) is None:
+        job.watcher(events.AutoStarted(case=case.name, parameter=parameter))
+        outcome = work.run()
+        if outcome.ending is events.Ending.INTERRUPTED:
+            work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
+        if outcome.stopped:
+            return job, outcome
+    if batch is None:
+        rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
+        job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
+        return replace(job, bench=bench.with_rungs(case, rungs)), outcome
+    fitted = work.study.fix(BATCH, batch.fit)
     if fitted is None:
-        why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
+        why = f"{parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
-        return Prepared(job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure))
-    job.watcher(events.BatchFitted(case=case.name, parameter=batch.parameter, size=fitted.size, why=str(fitted)))
-    return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
-
-
-def _calibrate(job: Job, case: Case) -> Prepared:
-    """Make the rungs of a case's `auto` ladder, by small probes unless the case's study has them already.
-
-    Returns the job with the rungs.
-    """
-    space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
-    started = events.CalibrationStarted(case=case.name, rungs=calibrated_at(space))
-    work = CaseWork(replace(job, purpose=CALIBRATE), case)
-    outcome = _announce_and_run(work, job, started) if work.study.attributes.rungs is None else None
-    if outcome and outcome.stopped:
-        return Prepared(job, outcome)
-    rungs = work.study.fix_rungs(lambda trials: rungs_after(trials, space, limits))
-    job.watcher(events.LadderFixed(case=case.name, rungs=rungs))
-    return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
+        return job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
+    job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=(fitted.size,), why=str(fitted)))
+    return replace(job, bench=bench.with_batch(case, fitted)), outcome

@@ -49,9 +49,7 @@ class RealProber:
         sleep: Callable[[float], None],
         say: Callable[[str], None] = lambda _: None,
         facts: Mapping[str, str] | None = None,
-        oom_kills: Callable[[], int] = kernel_oom_kills,
-        with_nodes: Callable[[probe.ProbeResult], probe.ProbeResult] = lambda result: result,
-        keeping: own_files.Keeping | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
         """Read the devices as they are before any probe. Raises DeviceError when a card cannot be read.
 
@@ -63,9 +61,7 @@ class RealProber:
             sleep: waits some seconds of that clock.
             say: shows the user a line about files, or about a process that cannot be killed.
             facts: what is known about the machine, which each result gets.
-            oom_kills: see `run`.
-            with_nodes: returns a result in which the nodes that it is about are named.
-            keeping: how the person's files are kept; None for the usual way.
+            nodes: the source, if it is several nodes; None for this machine.
         """
         self._say = say
         self._has_told_survivors = self._has_warned = False
@@ -78,7 +74,7 @@ class RealProber:
         self._at_open = occupied()
         self._sessions = sessions
         self._facts = dict(facts or {})
-        self._oom_kills, self._with_nodes, self._keeping = oom_kills, with_nodes, keeping
+        self._nodes = nodes
         self._after_first_run: Sequence[Occupancy] | None = None
         """How the cards were used after the first run of the open session; None without a session."""
 
@@ -102,7 +98,7 @@ class RealProber:
             recorder=self._recorder,
             clock=self._clock,
             stop=stop,
-            oom_kills=self._oom_kills,
+            oom_kills=self._nodes.oom_kills if self._nodes else kernel_oom_kills,
         )
         result = replace(result, warm=is_warm, ready_s=self._sessions.ready_s, host={**self._facts, **result.host})
         if result.failure or self._leaks():  # the next probe must not begin in this session
@@ -110,14 +106,15 @@ class RealProber:
         self._tell_survivors()
         if plan.protects_files:
             _remove_saved(plan.slot)
-        return self._with_nodes(result)
+        return self._nodes.with_nodes(result) if self._nodes else result
 
     def _warn_of_files(self, plan: probe.ProbePlan) -> None:
         """Say once how the person's files are kept, if no private view of them can be had."""
         if plan.protects_files and not self._has_warned:
             self._has_warned = True
+            keeping = own_files.Keeping(has_views=False) if self._nodes else None  # None: the usual way
             folders = own_files.folders_of(plan.argv, plan.cwd, plan.slot.out_dir)
-            if text := own_files.warning(folders, plan.slot.out_dir, self._keeping):
+            if text := own_files.warning(folders, plan.slot.out_dir, keeping):
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:
@@ -203,12 +200,6 @@ def prober_on(
     clock = clock or probe.MonotonicClock()
     open_on = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
     if isinstance(source, Nodes):
-        return open_on(
-            occupied=source.occupancy,
-            sessions=probe.Sessions(clock, source.start),
-            oom_kills=source.oom_kills,
-            with_nodes=source.with_nodes,
-            keeping=own_files.Keeping(has_views=False),
-        )
+        return open_on(occupied=source.occupancy, sessions=probe.Sessions(clock, source.start), nodes=source)
     occupied = tuple if shared else Cards(source.devices).occupancy
     return open_on(occupied=occupied, sessions=probe.Sessions(clock))

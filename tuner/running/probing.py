@@ -5,10 +5,9 @@ best config of sessions is confirmed at the end: the plain command measures it a
 the parameter that decides memory.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
@@ -23,29 +22,6 @@ from tuner.study import Case, Config, Space, StudySpec, compare_with_default, sa
 
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
 """The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
-
-
-class _Judged(NamedTuple):
-    """The result of a probe, and what the study makes of it."""
-
-    result: probe.ProbeResult
-    verdict: Verdict
-    plan: probe.ProbePlan | None
-    """None if the trainer has refused the config."""
-
-
-def _phase(newest: probe.ProbeResult | None) -> Phase:
-    """Return what a running probe does, by its newest result; None before its first iteration."""
-    if newest is None:
-        return "starting"
-    return "warm-up" if newest.window_s is None else "measuring"
-
-
-def _torch_notes(before: str | None, result: probe.ProbeResult) -> Iterator[str]:
-    """Yield a note if torch has another version than in the newest trial, `before`; only a probe tells its version."""
-    now = result.facts.get("torch")
-    if before and now and before != now:
-        yield f"torch {before} → {now} since the newest trial, so speeds may differ"
 
 
 class Probing:
@@ -92,9 +68,9 @@ class Probing:
         except TrainerError as refusal:
             kind = _REFUSALS.get(type(refusal), probe.FailureKind.MISSING_ASSET)
             result = probe.unlaunched(asked.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
-            judged = _Judged(result, self._judge(result, asked), None)
+            judged = result, self._judge(result, asked), None
         self._tell(asked, *judged)
-        return judged.result
+        return judged[0]
 
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""
@@ -104,34 +80,35 @@ class Probing:
         warm_plan = trainer.warm_plan(self._case, asked.config, slot) if is_warm else None  # None: it has no sessions
         return warm_plan or trainer.plan(self._case, asked.config, slot)
 
-    def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
-        """Run a probe, and return its result with the verdict.
+    def _run(self, asked: Asked, plan: probe.ProbePlan) -> tuple[probe.ProbeResult, Verdict, probe.ProbePlan | None]:
+        """Run a probe, and return its result with the verdict and the plan.
 
         The frontier is what earlier failures say about others: if it tells that the config fails, nothing runs.
         """
         history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
         if known := judge_unlaunched(asked.config, history.frontier):
             failure, verdict = known
-            return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
+            return probe.unlaunched(asked.config, failure, plan.digest), verdict, plan
 
         # tell how much is left
         case = self._case.name
         left = None if asked.confirms else self._probes_left(asked.choice.left, history.finished)
-        left_s, of_hours = self._time_left(left, history, max(history.running, 1))
-        config = dict(asked.config)
-        self._job.watcher(
-            ProbeStarted(case=case, trial=asked.number, config=config, left=left, left_s=left_s, left_of_hours=of_hours)
-        )
+        left_s = self._time_left(left, history, max(history.running, 1))
+        started = ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
+        self._job.watcher(started)
 
         # probe, and add to the result what only the study knows
         result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
         result = probe.with_sure_speed(result, self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
-        notes = (*result.notes, *_torch_notes(history.facts.get("torch"), result))
-        result = replace(result, mfu_pct=mfu_pct, notes=notes)
+        before, now = history.facts.get("torch"), result.facts.get("torch")
+        if before and now and before != now:  # only a probe tells the version
+            note = f"torch {before} → {now} since the newest trial, so speeds may differ"
+            result = replace(result, notes=(*result.notes, note))
+        result = replace(result, mfu_pct=mfu_pct)
         if result.ok and (change := self._training_change(result)):
             result = replace(result, failure=probe.other_training(change))
-        return _Judged(result, self._judge(result, asked), plan)
+        return result, self._judge(result, asked), plan
 
     def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
         """Return the verdict on a result: its status, its values, and whether it may be the best.
@@ -151,7 +128,7 @@ class Probing:
             headroom_pct=0.0 if self._job.purpose.next_answer else self._spec.probe.headroom_pct,
             training_hours=0.0 if self._job.purpose.next_answer else self._spec.search.training_hours,
             constraints=self._constraints,
-            default=self._default_metrics(result) if self._compares else {},
+            default=self._default_metrics(result),
             attempt=asked.attempt,
         )
         by_purpose = self._job.purpose.ineligible(result) if verdict.value is not None else None
@@ -179,8 +156,11 @@ class Probing:
     def _default_metrics(self, result: probe.ProbeResult) -> Mapping[str, float | None]:
         """Return the metrics of the default config at a result's rung, with which constraints compare the result.
 
-        If the result is that of the default itself, they are its own; empty if the default is not measured yet.
+        If the result is that of the default itself, they are its own. Empty if the default is not measured yet, and if
+        no constraint compares with it.
         """
+        if not self._compares:
+            return {}
         if self._is_default(result.config):
             return probe.measured(result)
         default = self._study.history().newest(self._space.default_at(self._space.rung(result.config)))
@@ -205,7 +185,6 @@ class Probing:
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
-        left_s, of_hours = self._time_left(None if asked.confirms else probes_left, history, workers)
         best = BestSoFar.of(self._study.case, history.records)
         searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have a front
         self._job.watcher(
@@ -218,8 +197,7 @@ class Probing:
                 best=best,
                 finished=history.finished,
                 target=self._job.target(self._spec),
-                left_s=left_s,
-                left_of_hours=of_hours,
+                left_s=self._time_left(None if asked.confirms else probes_left, history, workers),
             )
         )
 
@@ -240,8 +218,8 @@ class Probing:
             return None if self._spec.sampler == "gain" else until_target
         return min(until_target, expected)
 
-    def _time_left(self, probes: float | None, history: History, workers: int) -> tuple[float | None, bool]:
-        """Return the seconds until the search probably ends, and whether they are those of a budget that ends before.
+    def _time_left(self, probes: float | None, history: History, workers: int) -> float | None:
+        """Return the seconds until the search probably ends, at most those of the budget.
 
         That is the time that the workers need for so many usual probes, and for the confirmation of the best. It is
         None if the number of probes or their usual length is unknown, or if probes take no time.
@@ -253,10 +231,9 @@ class Probing:
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
-            return None, False
+            return None
         confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
-        search_s, budget_s = probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s())
-        return min(search_s, budget_s), budget_s < search_s
+        return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
     def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
         """Return whether a running probe has measured for the study's `window_seconds`."""
@@ -275,7 +252,7 @@ class Probing:
                 keeps_rough_value = self._has_window(newest) and self._job.is_late()
                 return probe.Answer(probe.Next.ENOUGH if keeps_rough_value else probe.Next.INTERRUPTED)
             self._study.beat(asked)
-            show(so_far)
+            show(newest)
             if so_far and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)
             return self._after_iteration(asked, so_far) if so_far else probe.Answer(probe.Next.GO)
@@ -283,29 +260,28 @@ class Probing:
         return stop
 
     def _viewer(self, asked: Asked, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says.
-
-        The function gets the result after one more iteration, and None when nothing is new.
-        """
+        """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says."""
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
-        newest: probe.ProbeResult | None = None
         pulse.utilisation()  # forgets what was measured before this probe
 
-        def show(so_far: probe.ProbeResult | None) -> None:
+        def show(newest: probe.ProbeResult | None) -> None:
             """Tell the watcher how the probe stands, at most once every `pulse.every_s` seconds.
 
-            `so_far` is None where nothing is new: then the `newest` result is shown, which is None before the first.
+            `newest`: the result after the newest iteration; None before the first.
             """
-            nonlocal newest, shown_s
-            newest, now_s = so_far or newest, pulse.clock.now()
+            nonlocal shown_s
+            now_s = pulse.clock.now()
             if now_s - shown_s < pulse.every_s:
                 return
             shown_s = now_s
+            phase: Phase = "starting"
+            if newest is not None:
+                phase = "warm-up" if newest.window_s is None else "measuring"
             event = ProbeRunning(
                 case=self._case.name,
                 trial=asked.number,
-                phase=_phase(newest),
+                phase=phase,
                 seconds=now_s - began_s,
                 iteration=newest and newest.iterations,
                 usual_iterations=limits.iterations - limits.warmup_iterations,
@@ -322,7 +298,8 @@ class Probing:
         """Report a running probe to the pruner, which may find that it is behind, and return whether it goes on.
 
         The pruner ends only a probe that competes for the best. One that measures a config again, or the default with
-        which others are compared, runs to its usual end.
+        which others are compared, runs to its usual end. So does a probe that other programs slow down: the config may
+        be as fast as the others.
         """
         objectives = self._spec.objectives
         if self._job.purpose.next_answer:
@@ -332,7 +309,7 @@ class Probing:
         if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
             is_hopeless = self._study.report(asked, so_far.iterations, value)
         is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
-        if is_hopeless and is_competing and self._has_window(so_far):
+        if is_hopeless and is_competing and self._has_window(so_far) and not so_far.is_disturbed:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
         incumbent = self._study.incumbent() if is_competing else None

@@ -6,6 +6,7 @@ the parameter that decides memory. In a session, one started trainer measures se
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -68,15 +69,12 @@ def plan_recording(bench: Workbench, case: Case, count: int | None) -> PlannedRe
         parameters[batch] = parameters[batch].with_values(space.values(batch))
     columns(parameters)  # raises StudyError
 
-    def session_of(config: Config) -> str | None:
-        """Return the key of the session that can measure a config; None without sessions."""
-        return bench.trainer.session_key(case, config) if spec.probe.warm else None
-
+    session_key = partial(bench.trainer.session_key, case) if spec.probe.warm else lambda _: None
     return PlannedRecording(
         case=case,
         sample_size=count,
         # configs of one session follow each other, so that few trainers are started
-        configs=ordered_by_session(configs, session_of, space.ladder),
+        configs=ordered_by_session(configs, session_key, space.ladder),
         circumstances=Circumstances(
             space=parameters,
             limits=spec.probe,

@@ -82,17 +82,15 @@ def _calibrating(
         stored_result: Returns the rungs or the batch size that a worker has stored in the study; None before.
     """
 
-    def end_if_known(history: History, price: Price) -> Done | None:
-        """End the calibration once a result is stored, or enough is known to work it out."""
+    def choose(history: History, price: Price) -> Choice | Done:
+        """Choose the config to probe next; end once a result is stored, or enough is known to work it out."""
         is_stored = stored_result(StudyAttributes(history.study.user_attrs)) is not None
-        return Done(reason=ALL_PROBED) if is_stored or next_config(history) is None else None
-
-    def choose(history: History, price: Price) -> Choice | None:
-        """Choose the config to probe next."""
         config = next_config(history)
-        return None if config is None else Choice(config=config, why=Why.CALIBRATE)
+        if is_stored or config is None:
+            return Done(reason=ALL_PROBED)
+        return retry(history, price) or Choice(config=config, why=Why.CALIBRATE)
 
-    return Strategy(choosers=(end_if_known, retry, choose))
+    return Strategy(choosers=(choose,))
 
 
 def ladder_calibration(space: Space) -> Strategy:
@@ -113,13 +111,8 @@ def ladder_calibration(space: Space) -> Strategy:
 
 
 def calibration_configs(space: Space) -> list[Config]:
-    """Return the configs that calibration probes, in this order: the default config of each rung."""
-    return [usual(space) | {str(space.ladder): rung} for rung in calibrated_at(space)]
-
-
-def calibrated_at(space: Space) -> tuple[int, ...]:
-    """Return the rungs that calibration probes, in this order, until two have run."""
-    return tuple(calibration_rungs(_doublings(space)))
+    """Return the configs that calibration probes, in this order, until two have run: defaults of some rungs."""
+    return [usual(space) | {str(space.ladder): rung} for rung in calibration_rungs(_doublings(space))]
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:

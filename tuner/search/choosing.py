@@ -270,6 +270,13 @@ class History:
                 return subject.config
         return None
 
+    def to_compare(self, own: Config) -> Config | None:
+        """Return a config to measure again once the search has ended, so that the gain over `own` is sure; else None.
+
+        `own`: the user's own config.
+        """
+        return self.contradictory(own) or self.disturbed_own(own) or self.unsure_gain(own)
+
     def confirmed(self) -> list[Config]:
         """Return the configs that the plain command has measured and that may be the best, the largest value first."""
         cold = sorted(standing.ways(self._ended).cold.values(), key=attrgetter("value"), reverse=True)
@@ -344,11 +351,6 @@ def retry(history: History, price: Price) -> Choice | None:
     return Choice(config=dict(failed.config), why=Why.RETRY, origin=failed.origin)
 
 
-def confirm_measured(history: History, price: Price) -> Choice | None:
-    """Choose the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
-    return confirmation(history.unconfirmed())
-
-
 def confirmation(config: Config | None) -> Choice | None:
     """Return the choice that measures a config again by the trainer's plain command."""
     return None if config is None else Choice(config=config, why=Why.CONFIRM, cold=True)
@@ -360,7 +362,7 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Choice | None] = confirm_measured
+    confirm: Callable[[History, Price], Choice | None] = lambda history, _: confirmation(history.unconfirmed())
     """Chooses once the search has ended: the best config, unless the plain command has measured it."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:

@@ -87,8 +87,8 @@ class Frontier:
             for failure in alike.get(self._comparison_key(config, need), ()):
                 growing = need.growing_with(self._ladder, failure.config)
                 if all(_ratio(config.get(name), failure.config.get(name)) >= 1.0 for name in growing):
-                    rung_ratio = self._rung_ratio(config, failure.config)
-                    exceeded.append(OutOfMemory(failure.config, failure.violation * rung_ratio))
+                    rung, failed_rung = config.get(self._ladder or ""), failure.config.get(self._ladder or "")
+                    exceeded.append(OutOfMemory(failure.config, failure.violation * _ratio(rung, failed_rung)))
         return max(exceeded, key=lambda failure: failure.violation, default=None)
 
     def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
@@ -104,10 +104,6 @@ class Frontier:
             for failure in itertools.chain.from_iterable(alike.values()):
                 growing = need.growing_with(self._ladder, failure.config)
                 yield [_values_beyond(need, growing, parameter, failure.config) for parameter in space.parameters]
-
-    def _rung_ratio(self, config: Mapping[str, Value], base: Mapping[str, Value]) -> float:
-        """Return how many times as large the rung of a config is as that of `base`; 1 without a ladder."""
-        return 1.0 if self._ladder is None else _ratio(config.get(self._ladder), base.get(self._ladder))
 
     def _comparison_key(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
         """Return the parameters and values that two configs must share, so that their needs can be compared."""

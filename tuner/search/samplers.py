@@ -26,7 +26,7 @@ from tuner.search.trials import distribution
 from tuner.study import Config, Parameter, SearchSpec, Space, Value
 
 
-class StrategySampler(BaseSampler):
+class StrategySampler(RandomSampler):
     """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
     def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
@@ -34,12 +34,12 @@ class StrategySampler(BaseSampler):
 
         `price` returns how many starts of the trainer a config takes now; the sampler calls it before each trial.
         """
+        super().__init__()
         self._space = space
         self._strategy = strategy
         self._price = price
         self._chosen: dict[int, Config] = {}
         """Number of a trial → its config."""
-        self._outside_space = RandomSampler()
 
     def exhausted(self, study: Study) -> bool:
         """Check whether nothing is left to probe; `ended` returns the reason."""
@@ -63,19 +63,13 @@ class StrategySampler(BaseSampler):
         if self.exhausted(study):
             study.stop()
 
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return no parameters: `sample_independent` returns all of them.
-
-        For those named here, Optuna would check the distribution, and refuse `suggest_int` where it finds choices.
-        """
-        return {}
-
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Choose the whole config of a trial, and return nothing: `sample_independent` then returns each parameter.
 
-        Optuna calls this once for each trial, when it begins.
+        Optuna calls this once for each trial, before its first parameter. For parameters returned here, it would check
+        the distribution, and refuse `suggest_int` where it finds choices.
         """
         self._chosen[trial.number] = self.choose(study, trial)
         return {}
@@ -101,7 +95,7 @@ class StrategySampler(BaseSampler):
         """
         value = self._chosen[trial.number].get(param_name)
         if value is None:
-            return self._outside_space.sample_independent(study, trial, param_name, param_distribution)
+            return super().sample_independent(study, trial, param_name, param_distribution)
         if not allowed(param_distribution, value):
             raise StudyError(
                 f"the space has {param_name}={value}, outside {param_distribution}; suggest all its values"
@@ -122,10 +116,6 @@ class StrategySampler(BaseSampler):
                 f"trial {trial.number} did not suggest {error.args[0]}, so the search cannot learn from it; the space "
                 "has it: suggest all its values"
             ) from error
-
-    def reseed_rng(self) -> None:
-        """Start other random numbers, as Optuna asks of samplers that run side by side."""
-        self._outside_space.reseed_rng()
 
 
 class GivenSampler(StrategySampler):

@@ -138,7 +138,7 @@ def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     config, the last one counts.
     """
     soaks = [trial for trial in trials if trial.soaks and trial.counts]
-    kinds = [trial.soak.kind if trial.soak else None for trial in soaks]  # flags and limit; older versions stored none
+    kinds = [trial.soak.kind for trial in soaks if trial.soak]  # flags and limit
     last_of_another_kind = max((place for place, kind in enumerate(kinds) if kind != kinds[-1]), default=-1)
     of_newest_kind = soaks[last_of_another_kind + 1 :]
     newest = {trial.launch: trial.number for trial in of_newest_kind}  # a later soak replaces an earlier one

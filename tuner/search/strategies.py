@@ -5,6 +5,7 @@ parameter that decides how much memory a config needs, and its values are the ru
 that serves several probes, usually those of one rung. A sibling is a similar case that was searched before.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -14,13 +15,24 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import full
-from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why, first_answer, retry
+from tuner.search.choosing import (
+    Choice,
+    Chooser,
+    Done,
+    History,
+    Price,
+    Strategy,
+    Why,
+    confirmation,
+    first_answer,
+    retry,
+)
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
 from tuner.search.samplers import Drawn, seeds_first, siblings_first
 from tuner.search.standing import eligible, incumbent
-from tuner.search.trials import ended_trials, since_mended
+from tuner.search.trials import since_mended, typed_trial
 from tuner.study import LADDER, PATIENCE, VARIANT, Config, PrunerSpec, SearchSpec, Space, StudySpec
 
 
@@ -74,17 +86,31 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
     if spec.sampler == "gain":
         goal = Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
         return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=cases), cases)
-    return by_drawing(space, spec.search, cases, resumed_at=resumed_at)
+    is_speed = len(spec.objectives) == 1 and full(spec.objectives[0]) == math.inf
+    return by_drawing(space, spec.search, cases, resumed_at=resumed_at, own=space.own if is_speed else None)
 
 
-def by_drawing(space: Space, search: SearchSpec, siblings: Sequence[Sibling] = (), *, resumed_at: int = 0) -> Strategy:
+def by_drawing(
+    space: Space,
+    search: SearchSpec,
+    siblings: Sequence[Sibling] = (),
+    *,
+    resumed_at: int = 0,
+    own: Config | None = None,
+) -> Strategy:
     """Return the strategy of the siblings' best configs, then `Space.seeds`, then what TPE or a random sampler draws.
 
-    `resumed_at`: the number of trials so far.
+    `resumed_at`: the number of trials so far. `own`: the user's own config, whose gain the end makes sure; None where
+    there is none, or no speed to compare.
     """
+
+    def confirm(history: History, price: Price) -> Choice | None:
+        """Choose what only sessions have measured, or what leaves the gain over the own config unsure."""
+        return confirmation(history.unconfirmed()) or confirmation(history.to_compare(own) if own else None)
+
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
-    return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose))
+    return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose), confirm=confirm)
 
 
 def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy:
@@ -140,7 +166,7 @@ class GuardedPruner(BasePruner):
             self._advised.add(trial.number)
         if trial.number not in self._advised:
             return False
-        best = incumbent(ended_trials(since_mended(study)))
+        best = incumbent(map(typed_trial, since_mended(study)))
         if best is None:  # no config has been measured
             return False
         patience = trial.params.get(PATIENCE, self._patience)

@@ -4,7 +4,7 @@ A trial is Optuna's record of a probe, which is one short run with one config. T
 how much memory a config needs, and its values are the rungs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from itertools import takewhile
 
@@ -33,16 +33,11 @@ def distribution(parameter: Parameter) -> BaseDistribution:
         return IntDistribution(*parameter.bounds, log=True)
     if not parameter.is_range:
         return CategoricalDistribution(values)
-    step = _step(parameter)
+    first, *later = (Decimal(repr(value)) for value in values)
+    step = float(later[0] - first) if later and not parameter.is_log else None
     if all(isinstance(value, int) for value in values):
         return IntDistribution(int(values[0]), int(values[-1]), log=parameter.is_log, step=int(step or 1))
     return FloatDistribution(float(values[0]), float(values[-1]), log=parameter.is_log, step=step)
-
-
-def _step(parameter: Parameter) -> float | None:
-    """Return the difference between the values of a range; None for a logarithmic range and for a single value."""
-    first, *later = (Decimal(repr(value)) for value in parameter.values)
-    return float(later[0] - first) if later and not parameter.is_log else None
 
 
 def suggest(trial: Trial, space: Space) -> Config:
@@ -82,11 +77,6 @@ def typed_trial(trial: FrozenTrial) -> TrialRecord:
     )
 
 
-def ended_trials(trials: Iterable[FrozenTrial]) -> list[TrialRecord]:
-    """Return the typed trial of each trial of Optuna that has ended."""
-    return [typed_trial(trial) for trial in trials if trial.state.is_finished()]
-
-
 def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     """Return how often a config has failed in a row just now, to decide whether it is probed again.
 
@@ -106,4 +96,4 @@ def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
         trial.set_constraint(INELIGIBLE, 1.0)
     for metric, share in verdict.missed.items():
         trial.set_constraint(metric, share)
-    study.tell(trial, verdict.values, state=TrialState[verdict.state.name])
+    study.tell(trial, verdict.values, state=verdict.state)

@@ -8,7 +8,8 @@ started trainer that serves several probes; the plain command starts a trainer f
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+
+from optuna.trial import TrialState
 
 from tuner import probe
 from tuner.records.trial import NO_READING, OK, PRUNED
@@ -20,19 +21,12 @@ SAYS_NOTHING = {kind for kind in probe.FailureKind if kind.says_nothing}
 """Failures that say nothing about the config. The config is probed again until it has been measured."""
 
 
-class State(StrEnum):
-    """How a trial ends. Samplers learn from COMPLETE and PRUNED, and ignore FAIL."""
-
-    COMPLETE = "complete"
-    PRUNED = "pruned"
-    FAIL = "fail"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """What the study records about one probe."""
 
-    state: State
+    state: TrialState
+    """How the trial ends. Samplers learn from complete and pruned trials, and ignore those that fail."""
     status: str
     """For people and tables: `ok`, `pruned`, `no_reading` or the failure's kind."""
     value: float | None = None
@@ -87,10 +81,10 @@ def judge(
     if result.failure is not None:  # 1
         return _verdict_on_failure(result, result.failure, attempt)
     if result.stopped is not None:  # 2
-        return Verdict(state=State.PRUNED, status=PRUNED)
+        return Verdict(state=TrialState.PRUNED, status=PRUNED)
     numbers = {objective: probe.value(result, objective) for objective in objectives}
     if unread := tuple(objective for objective, number in numbers.items() if number is None):  # 3
-        return Verdict(state=State.FAIL, status=NO_READING, unread=unread)
+        return Verdict(state=TrialState.FAIL, status=NO_READING, unread=unread)
     # 4
     complaints = list(_complaints_of_memory(result, headroom_pct, training_hours))
     missed: dict[str, float] = {}
@@ -102,7 +96,7 @@ def judge(
             complaints.append(bound.complaint(number, default_number))
     first, *further = (number for number in numbers.values() if number is not None)
     return Verdict(
-        state=State.COMPLETE,
+        state=TrialState.COMPLETE,
         status=OK,
         value=first,
         further=tuple(further),
@@ -146,14 +140,14 @@ def _verdict_on_failure(result: probe.ProbeResult, failure: probe.Failure, attem
         case probe.Blame.CONFIG:
             is_short = failure.kind is probe.FailureKind.GPU_OOM
             missing_gib = out_of_memory(result.config, failure).violation if is_short else None
-            return Verdict(state=State.PRUNED, status=status, constraint=missing_gib)
+            return Verdict(state=TrialState.PRUNED, status=status, constraint=missing_gib)
         case probe.Blame.HOST:
             again = failure.kind.says_nothing or attempt < 2
-            return Verdict(state=State.FAIL, status=status, retry=again)
+            return Verdict(state=TrialState.FAIL, status=status, retry=again)
         case probe.Blame.NOBODY | probe.Blame.SETUP:
-            return Verdict(state=State.FAIL, status=status, retry=True)
+            return Verdict(state=TrialState.FAIL, status=status, retry=True)
         case probe.Blame.UNKNOWN:
-            return Verdict(state=State.FAIL, status=status, retry=result.warm)
+            return Verdict(state=TrialState.FAIL, status=status, retry=result.warm)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,9 +211,7 @@ class _LiveProbe:
         is_speed = probe.full(objective) == math.inf  # the full value of a share is 100 %
         window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
         trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
-        others_pct = probe.over(max, (device.others_mean_pct for device in self.so_far.devices)) or 0.0
-        is_disturbed = others_pct >= probe.BUSY_PCT
-        if is_speed and is_disturbed and trained_s >= max(120.0, 3.0 * start_up_s):  # chosen
+        if is_speed and self.so_far.is_disturbed and trained_s >= max(120.0, 3.0 * start_up_s):  # chosen
             return True
         # 3
         is_long = window_s >= max(30.0, start_up_s)
@@ -258,4 +250,4 @@ def judge_unlaunched(config: Config, frontier: Frontier) -> tuple[probe.Failure,
     settings = " ".join(f"{name}={value_text(number)}" for name, number in beyond.config.items())
     detail = f"not launched: it needs at least as much memory as {settings}, which ran out of memory"
     failure = probe.Failure(kind=probe.FailureKind.GPU_OOM, rule="frontier", detail=detail)
-    return failure, Verdict(state=State.PRUNED, status=failure.kind.value, constraint=beyond.violation)
+    return failure, Verdict(state=TrialState.PRUNED, status=failure.kind.value, constraint=beyond.violation)

@@ -29,7 +29,7 @@ from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, free
 from tuner.search.samplers import ask_for
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
 from tuner.store.opening import open_study, unchanged_attributes
@@ -81,11 +81,6 @@ class UnstoredResult:
     verdict: Verdict
     record: ProbeRecord
 
-    def is_of(self, trial: FrozenTrial) -> bool:
-        """Return whether this is the result of a trial. A trial of another database may have the same number."""
-        lease = Lease.read(trials.typed_trial(trial).lease)
-        return trial.number == self.number and lease is not None and lease.same(self.lease)
-
 
 class TakenBack(NamedTuple):
     """How many trials had lost their process, and what became of them."""
@@ -123,13 +118,18 @@ def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: P
     return file
 
 
-def _read_unstored(probes: Path) -> dict[Path, UnstoredResult]:
-    """Return the results that `write_unstored` has written below the folder of a case's probes: file → result."""
-    results: dict[Path, UnstoredResult] = {}
+def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredResult] | None:
+    """Return the file below the folder of a case's probes in which `write_unstored` has kept a trial's result; or None.
+
+    A trial of another database may have the same number, so the process must be the same, too.
+    """
+    lease = Lease.read(trials.typed_trial(trial).lease)
     for file in probes.glob(f"*/{RESULT_FILE}"):
         with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
-            results[file] = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
-    return results
+            result: UnstoredResult = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
+            if result.number == trial.number and lease is not None and lease.same(result.lease):
+                return file, result
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +151,7 @@ class Asked:
         return self.choice.why is Why.CONFIRM
 
 
-_MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.CALIBRATE: schema.CALIBRATES, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
+_MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
 """Why a config was chosen → the attribute of the trial that says so."""
 
 
@@ -228,9 +228,6 @@ class CaseStudy:
     Raises StoreError that names what differs from the study in the database.
     """
 
-    LOCKED_S = 5.0
-    """For this many seconds a probe that runs leaves a database alone, once it has found its file locked."""
-
     def __init__(
         self,
         database: Database,
@@ -263,8 +260,6 @@ class CaseStudy:
         """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
         self._beat_s = 0.0
         """When the lease was renewed last."""
-        self._locked_until_s = 0.0
-        """Until when a running probe leaves the database alone; see `LOCKED_S`."""
         self._incumbent: float | None = None
         """The incumbent when it was read last."""
         self._reported: dict[int, int] = {}
@@ -277,17 +272,14 @@ class CaseStudy:
         return self._database.transact(work, alone=alone, hurried=hurried, before_repeat=self._forget)
 
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
-        """Return what work returns; `otherwise`, without waiting, if another program locks the database's file.
+        """Return what work returns; `otherwise`, after a short wait, if another program locks the database's file.
 
         Work during a probe is done so: the trainer's output is not read while this waits, and the trainer may be the
-        program that locks the file. Once the file was locked, it is left alone for `LOCKED_S` seconds.
+        program that locks the file.
         """
-        if time.monotonic() < self._locked_until_s:
-            return otherwise
         try:
             return self._transact(work, hurried=True)
         except FileLockedError:
-            self._locked_until_s = time.monotonic() + self.LOCKED_S
             return otherwise
 
     def _forget(self) -> None:
@@ -332,22 +324,14 @@ class CaseStudy:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._transact(lambda: StudyAttributes(self._study.user_attrs))
 
-    def fix_rungs(self, make: Callable[[Sequence[FrozenTrial]], tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the rungs of an `auto` ladder. If the study has none, `make` makes them from the trials, for good."""
-        return self._stored_or_made(schema.RUNGS, make)
-
-    def fix_batch(self, make: Callable[[Sequence[FrozenTrial]], BatchFit | None]) -> BatchFit | None:
-        """Return the batch size that is `auto`. If the study has none, `make` makes it from the trials, for good."""
-        return self._stored_or_made(schema.BATCH, make)
-
-    def _stored_or_made(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
-        """Return what the study stores as an attribute. If it stores nothing, make it from the trials and store it.
+    def fix(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
+        """Return an `auto` value. If the study has none, make it from the trials and store it for good.
 
         It happens in one transaction, so that all workers get the same.
 
         Args:
-            name: The name of the attribute, and of the property of `StudyAttributes` that reads it.
-            make: Makes it from the trials. None, which is not stored, if they do not suffice.
+            name: `RUNGS` or `BATCH`: the name of the study attribute.
+            make: Makes the value from the trials. None, which is not stored, if they do not suffice.
         """
 
         def stored_or_made() -> Answer:
@@ -373,17 +357,16 @@ class CaseStudy:
             """End the trials whose process is gone; return their number, and the files whose results are now stored."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
-            results = _read_unstored(probes) if dropped else {}
             stored: list[Path] = []
             for trial in dropped:
-                file = next((file for file, result in results.items() if result.is_of(trial)), None)
-                if file is None:
-                    digest = launch_digest(trial.params)
-                    verdict = Verdict(state=State.FAIL, status=INTERRUPTED, retry=True)
-                    record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                else:
-                    verdict, record = results[file].verdict, results[file].record
+                if unstored := _unstored_result(trial, probes):
+                    file, result = unstored
+                    verdict, record = result.verdict, result.record
                     stored.append(file)
+                else:
+                    digest = launch_digest(trial.params)
+                    verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
+                    record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
                 self._tell(self._trial(trial.number), verdict, record)
             return len(dropped), stored
 

@@ -304,11 +304,9 @@ class Database:
         Raises:
             StoreError: The database cannot be reached, exists only in memory, or holds other tables than Optuna's.
         """
-        self._lock_s, self._away_s, self._sleep = lock_s, away_s, sleep
+        self._lock_s, self._away_s = lock_s, away_s
         self.lives = Liveness(self.now_s)
         """Returns whether a process on another host lives, by the lease that it has written."""
-        self._opened = False
-        """Whether the database has answered once."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
@@ -317,8 +315,8 @@ class Database:
             self._make_file()
             with self.lock():
                 self.storage = self._opened_storage(self._check_kind())
-        self._opened = True
-        self._be_patient(self.storage.engine)
+        if not self._is_sqlite:  # before the server has answered once, nothing waits: its URL may be wrong
+            retry_connecting(self.storage.engine, away_s, sleep)
         sessions = self.storage.rdb.scoped_session
         self._transactions = Transactions(self.storage.engine, sessions, away_s=away_s, sleep=sleep)
 
@@ -379,7 +377,7 @@ class Database:
         """Hold the lock of the database inside a `with` block: only one worker holds it at a time.
 
         It begins trials, and ends those of other workers. SQLite has a file lock beside the database, PostgreSQL an
-        advisory lock, other servers have none. Raises StoreError if another worker does not release the lock.
+        advisory lock. Raises StoreError if another worker does not release the lock.
         """
         if self._is_sqlite:
             with self._file_lock():
@@ -486,14 +484,6 @@ class Database:
         timeout = {} if "timeout" in self._url.query else {"timeout": self._away_s}
         return {"connect_args": {"factory": PatientConnection, **timeout}}
 
-    def _be_patient(self, engine: sql.Engine) -> None:
-        """Let an engine wait for a server that goes away.
-
-        Before the server has answered once, nothing waits: its URL may be wrong.
-        """
-        if self._opened and not self._is_sqlite:
-            retry_connecting(engine, self._away_s, self._sleep)
-
     @contextmanager
     def _connection(self) -> Iterator[sql.Connection]:
         """Yield a connection for work outside of Optuna's storage, and close it after the `with` block.
@@ -501,7 +491,6 @@ class Database:
         So the tables are looked at before the storage is opened, and a lock is held while the storage is used.
         """
         engine = sql.create_engine(self._url, **self._engine_options)
-        self._be_patient(engine)
         try:
             with engine.connect() as connection:
                 yield connection

@@ -1,10 +1,9 @@
 """Reads studies from a journal of Optuna, the file of its JournalStorage. The file is only read."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import optuna
 from optuna.storages import JournalStorage
@@ -12,6 +11,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial
 
 from tuner.errors import StoreError
+from tuner.records.schema import read_json
 from tuner.study import open_regular
 
 
@@ -72,18 +72,10 @@ def _processes(path: Path, study_id: int) -> list[str]:
     A `worker_id` is the process and its thread, joined by a hyphen.
     """
     create_trial = 4  # `JournalOperation.CREATE_TRIAL`
-    operations = (entry for entry in _operations(path) if entry.get("study_id") == study_id)
-    begun = (operation for operation in operations if operation.get("op_code") == create_trial)
-    return [str(operation.get("worker_id")).rpartition("-")[0] for operation in begun]
-
-
-def _operations(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the operations in a journal, such as the begin of a trial: each is a line of JSON."""
+    processes: list[str] = []
     with open_regular(path) as file:
-        for line in file:
-            try:
-                operation = json.loads(line)
-            except ValueError:
-                continue  # the line is being written
-            if isinstance(operation, dict):
-                yield operation
+        for line in file:  # each is an operation, such as the begin of a trial
+            operation = read_json(line)  # None for a line that is being written
+            if operation and (operation.get("op_code"), operation.get("study_id")) == (create_trial, study_id):
+                processes.append(str(operation.get("worker_id")).rpartition("-")[0])
+    return processes

@@ -9,8 +9,8 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Any
@@ -33,14 +33,14 @@ class Lease:
     """The process that runs a trial. Boot and start ticks identify it whatever the wall clock does meanwhile."""
 
     host: str
-    """The name that `this_host` returns. A lease of an older version has only its first word."""
+    """The name that `this_host` returns."""
     pid: Annotated[int, Field(ge=1, lt=1 << 31)]
     beat: float
     """The newest sign of life: seconds since 1970 on the clock of the database."""
     boot: str | None = None
     """The boot of the host: `boot_id` of random(4)."""
     ticks: int | None = None
-    """The start of the process, in clock ticks after the boot: `starttime` of proc(5). Unknown in older leases."""
+    """The start of the process, in clock ticks after the boot: `starttime` of proc(5)."""
 
     @classmethod
     def mine(cls, now_s: float | None = None) -> "Lease":
@@ -66,7 +66,7 @@ class Lease:
 
     def is_here(self) -> bool:
         """Return whether the process ran on this machine, even if in another container: all share the boot."""
-        return self.boot == _boot_id() if self.boot else self.host in {this_host(), platform.node()}
+        return self.boot == _boot_id() if self.boot else self.host == this_host()
 
     def held(self, lives: "Callable[[Lease], bool]") -> bool:
         """Return whether the process lives: on this host the kernel says it, elsewhere `lives` by the signs of life.
@@ -74,7 +74,7 @@ class Lease:
         Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
         process whose start is unknown. A zombie does not live.
         """
-        if self.host not in {this_host(), platform.node()} or self.boot is None or self.ticks is None:
+        if self.host != this_host() or self.boot is None or self.ticks is None:
             return lives(self)
         return _boot_id() == self.boot and _start_ticks(self.pid) == self.ticks
 
@@ -91,46 +91,30 @@ class Liveness:
     def __init__(self, now_s: Callable[[], float], elapsed_s: Callable[[], float] = time.monotonic) -> None:
         """`now_s` is the database's clock; `elapsed_s` is that of this process, which nobody sets."""
         self._now_s, self._elapsed_s = now_s, elapsed_s
-        self._watched_s: dict[Lease, tuple[float, float]] = {}
-        """Lease with its sign of life → when this process saw it first and last, by its own clock."""
+        self._seen_s: dict[Lease, float] = {}
+        """Lease with its sign of life → when this process saw it first, by its own clock."""
 
     def __call__(self, lease: Lease) -> bool:
         """Return whether the process of a lease lives, as far as its signs of life tell: see the class."""
+        if len(self._seen_s) > 10_000:  # each sign of life makes another lease
+            self._seen_s.clear()  # the watch begins anew
         at_s = self._elapsed_s()
-        first_s, _ = self._watched_s.get(lease, (at_s, at_s))
-        self._watched_s[lease] = first_s, at_s
-        if len(self._watched_s) > 10_000:  # the leases that were seen last stay
-            latest = sorted(self._watched_s.items(), key=lambda watched: watched[1][1])
-            self._watched_s = dict(latest[5_000:])
-        silent_s = at_s - first_s  # a new sign of life makes another lease
+        silent_s = at_s - self._seen_s.setdefault(lease, at_s)
         return silent_s < WATCHED_S or (silent_s < STALE_S and self._now_s() - lease.beat < STALE_S)
 
 
 def database_s(url: sql.URL, scalar: Callable[[Any], Any]) -> float:
     """Return the seconds since 1970 on the clock of a database: a server's, or that of the disk that holds the file.
 
+    It is this host's time where no file can be made.
+
     `scalar` returns the answer to a query of one value.
     """
-    if url.get_backend_name() == "sqlite":
-        return _disk_s(Path(url.database or "").parent)
     if url.get_backend_name() == "postgresql":
         return float(scalar(sql.select(sql.extract("epoch", sql.func.clock_timestamp()))))
-    answer = scalar(sql.select(sql.func.current_timestamp()))
-    if isinstance(answer, datetime):
-        return (answer if answer.tzinfo else answer.replace(tzinfo=UTC)).timestamp()
-    return float(answer)
-
-
-def _disk_s(folder: Path) -> float:
-    """Return the time at which a new file is made, which the server of a shared disk says.
-
-    It is this host's time where no file can be made.
-    """
-    try:
-        with TemporaryFile(dir=folder) as file:
-            return os.fstat(file.fileno()).st_mtime
-    except OSError:
-        return time.time()
+    with suppress(OSError), TemporaryFile(dir=Path(url.database or "").parent) as file:
+        return os.fstat(file.fileno()).st_mtime  # the server of a shared disk says it
+    return time.time()
 
 
 def lives_at(now_s: float) -> Callable[[Lease], bool]:

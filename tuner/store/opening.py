@@ -5,8 +5,7 @@ its measurements mean. A sibling is a similar case that has been searched before
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -18,12 +17,13 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.errors import StoreError
 from tuner.records.case_record import StudyAttributes, as_of_now, comparable, known_case
 from tuner.records.schema import IDENTITY, MENDED, storable
+from tuner.records.trial import COMPLETE, PRUNED_STATE, RUNNING
 from tuner.search.observed import Observed, Sibling
 from tuner.search.standing import best
 from tuner.search.trials import typed_trial
 from tuner.store.database import Database
-from tuner.store.leases import Lease, is_held, lives_at
-from tuner.study import Case, is_expansion, most_similar, refers
+from tuner.store.leases import is_held, lives_at
+from tuner.study import Case, most_similar
 
 
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
@@ -125,18 +125,13 @@ def _mends(
     must_stay = ("objective", "space") if trials else ("objective",)
     if any(differences(stored, now)) and all(stored.get(part) == now.get(part) for part in must_stay):
         lives = lives_at(database.now_s())
-        if not any(_is_measured_or_run(trial, lives) for trial in trials):
+        records = list(map(typed_trial, trials))
+        is_run = any(record.state == RUNNING and is_held(record.lease, lives) for record in records)
+        is_measured = any(record.state in {COMPLETE, PRUNED_STATE} and record.failure is None for record in records)
+        if not (is_run or is_measured):
             return True
     _check_identity(database, study, stored, now)
     return False
-
-
-def _is_measured_or_run(trial: FrozenTrial, lives: Callable[[Lease], bool]) -> bool:
-    """Return whether a trial has measured a config, or a living process runs it."""
-    if trial.state == TrialState.RUNNING:
-        return is_held(typed_trial(trial).lease, lives)
-    was_stopped_by_pruner = trial.state == TrialState.PRUNED and typed_trial(trial).failure is None
-    return trial.state == TrialState.COMPLETE or was_stopped_by_pruner
 
 
 def _check_identity(database: Database, study: str, stored: dict[str, Any], now: dict[str, Any]) -> None:
@@ -158,9 +153,6 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
     """Yield a line for each setting that differs between two parts of a study's settings, which may hold further parts.
 
-    Version 0.1.0 stored the values of environment variables in place of references such as `${NAME}`. Such a value is
-    no difference, and no line shows it, because it may be a secret key.
-
     Args:
         path: The keys that lead to the parts, as `trainer.options`; empty for the whole settings.
         stored: The part with which the study was started.
@@ -169,11 +161,7 @@ def _differences_below(path: str, stored: object, now: object) -> Iterator[str]:
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
             yield from _differences_below(f"{path}.{name}".lstrip("."), stored.get(name), now.get(name))
-    elif stored == now or (isinstance(stored, str) and isinstance(now, str) and is_expansion(stored, now)):
-        return
-    elif isinstance(now, str) and refers(now) and not refers(str(stored)):
-        yield f"  {path}: was another text, is {now!r}"  # the text may hold the value of a variable
-    else:
+    elif stored != now:
         yield f"  {path}: was {stored!r}, is {now!r}"
 
 
@@ -197,36 +185,32 @@ def siblings(
     def find() -> list[Sibling]:
         """Return the first three siblings, all read in one transaction."""
         cases = storage.cases()
-
-        def trials(name: str) -> list[FrozenTrial]:
-            """Return the trials of a case, by the name of its study in the database."""
-            study_id, _ = cases[name]
-            return storage.get_all_trials(study_id, deepcopy=False)
-
-        def similar_cases() -> Iterator[Sibling | None]:
-            """Yield what is known of each similar case of the same study."""
-            of_study = [
-                known_case(name.removeprefix(prefix), facts.case)
-                for name, (_, facts) in cases.items()
-                if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
-            ]
-            for name in most_similar(case, of_study):
-                yield sibling(name, trials(f"{prefix}{name}"))
-
-        def cases_of_script() -> Iterator[Sibling | None]:
-            """Yield what is known of each case of another study that measured nothing but the same script."""
+        of_study = [
+            known_case(name.removeprefix(prefix), facts.case)
+            for name, (_, facts) in cases.items()
+            if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
+        ]
+        names = [f"{prefix}{name}" for name in most_similar(case, of_study)]
+        if script:
+            parts = ("objective", "source", "devices")
+            wanted = [identity.get(part) for part in parts]
             for name, (_, facts) in reversed(cases.items()):
-                if name.startswith(prefix) or not facts.identity:
+                of_case = [(facts.identity or {}).get(part) for part in parts]
+                if of_case == wanted and not name.startswith(prefix):
+                    names.append(name)
+        found: list[Sibling] = []
+        for name in names:
+            study_id, _ = cases[name]
+            trials = storage.get_all_trials(study_id, deepcopy=False)
+            if not name.startswith(prefix):
+                complete = (typed_trial(trial) for trial in trials if trial.state == TrialState.COMPLETE)
+                if {trial.probe.facts.get("script") for trial in complete} != {script}:
                     continue
-                if any(facts.identity.get(part) != identity.get(part) for part in ("objective", "source", "devices")):
-                    continue
-                known = trials(name)
-                complete = (typed_trial(trial) for trial in known if trial.state == TrialState.COMPLETE)
-                if {trial.probe.facts.get("script") for trial in complete} == {script}:
-                    yield sibling(name, known)
-
-        candidates = chain(similar_cases(), cases_of_script() if script else ())
-        return list(islice(filter(None, candidates), 3))  # the generators read no further case
+            if known_sibling := sibling(name.removeprefix(prefix), trials):
+                found.append(known_sibling)
+            if len(found) == 3:
+                break
+        return found
 
     return database.transact(find)
 

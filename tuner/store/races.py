@@ -39,8 +39,8 @@ class RaceRuns:
         self._study_id: int = study_id
 
     def read(self) -> tuple[RunRecord, ...]:
-        """Return the runs so far, in the order in which they began."""
-        return self._database.transact(self._runs)
+        """Return the runs that have ended, in the order in which they began."""
+        return self._database.transact(lambda: StudyAttributes(self._attributes()).race)
 
     def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
         """Claim the run of a config with a seed for this process, so that no other process makes it.
@@ -64,7 +64,7 @@ class RaceRuns:
                     if is_held(claim.lease, self._database.lives):
                         return False
                     number = claimed_number  # in place of the claim of a process that is gone
-            if is_made(self._runs()):
+            if is_made(self.read()):
                 return False
             self._write_claim(number, Claim(config=config, seed=seed, lease=self._database.lease()))
             return True
@@ -121,7 +121,3 @@ class RaceRuns:
         """Return the claims of runs that have not ended, by their numbers."""
         claims = {run_number(name): read_claim(attribute) for name, attribute in self._attributes().items()}
         return {number: claim for number, claim in claims.items() if number is not None and claim is not None}
-
-    def _runs(self) -> tuple[RunRecord, ...]:
-        """Return the runs that have ended, in the order in which they began."""
-        return StudyAttributes(self._attributes()).race

@@ -291,7 +291,10 @@ def _frozen_trial(row: Row[Any], details: Sequence[Sequence[Row[Any]]], objectiv
             distributions=distributions,
             user_attrs=facts,
             system_attrs={attribute.key: _constraint(attribute.key, attribute.value_json) for attribute in constraints},
-            intermediate_values={int(step.step): _number(step.intermediate_value) for step in steps},
+            intermediate_values={  # Optuna stores nothing for NaN
+                int(step.step): math.nan if step.intermediate_value is None else float(step.intermediate_value)
+                for step in steps
+            },
         )
     except (KeyError, ValueError, TypeError, IndexError, OverflowError):
         return None
@@ -307,8 +310,3 @@ def _constraint(key: str, document: str) -> Any:
     if key.startswith("constraints") and not isinstance(value, int | float):
         raise TypeError("a constraint is a number")
     return value
-
-
-def _number(value: Any) -> float:
-    """Return a stored number; NaN where the database stores none, as Optuna does for NaN."""
-    return math.nan if value is None else float(value)

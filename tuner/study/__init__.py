@@ -80,4 +80,4 @@ from tuner.study.study_file import (
     unmatched,
     without_effect,
 )
-from tuner.study.variables import escaped, expanded, is_expansion, looked_up, parts, referring, refers
+from tuner.study.variables import escaped, expanded, looked_up, parts, referring, refers

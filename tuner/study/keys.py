@@ -100,10 +100,7 @@ def literal_keys(words: Iterable[str], env: Mapping[str, str]) -> dict[str, str]
 
 
 def masked_trainer(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a study stores about its trainer (its fingerprint), with `MASKED` in place of secret keys.
-
-    Older versions stored the keys themselves, so both sides of a comparison are masked.
-    """
+    """Return what a study stores about its trainer (its fingerprint), with `MASKED` in place of secret keys."""
     masked = dict(fingerprint)
     if isinstance(command := masked.get("command"), str):
         words = re.findall(r"(?:'[^']*'|\S)+", command)  # of a line in shell quoting

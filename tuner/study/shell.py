@@ -64,8 +64,7 @@ def literal_words(line: str) -> list[str]:
 def quoted(word: str) -> str:
     """Return a word of a study's command as it is stored and compared: in quotes where it needs them.
 
-    References to variables are not quoted: `--lr=${LR}` stays as it is, so that `is_expansion` can compare it with the
-    command in which the variable has its value.
+    References to variables are not quoted: `--lr=${LR}` stays as it is.
     """
     beside_names = "".join(part.source for part in parts(word) if part.name is None)
     has_names = len(beside_names) < len(word)

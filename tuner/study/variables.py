@@ -114,26 +114,3 @@ def looked_up(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str
     """Return name → value of the variables that texts refer to, as far as they are set."""
     names = {part.name for text in texts for part in parts(text) if part.is_reference and part.name}
     return {name: environ[name] for name in sorted(names) if environ.get(name)}
-
-
-def is_expansion(text: str, template: str) -> bool:
-    """Return whether a text may be a template whose references were replaced by values; False without a reference.
-
-    Values may be any text. So the literals between the references must only follow each other in the text.
-    """
-    literals = [""]  # the template's texts before, between and after the references
-    for part in parts(template):
-        if part.is_reference:
-            literals.append("")
-        else:
-            literals[-1] += part.source
-    begin, *between, end = literals if len(literals) > 1 else ("", "")
-    if len(literals) == 1 or not (text.startswith(begin) and text[len(begin) :].endswith(end)):
-        return False
-    place, stop = len(begin), len(text) - len(end)
-    for literal in between:
-        found_at = text.find(literal, place, stop)
-        if found_at < 0:
-            return False
-        place = found_at + len(literal)
-    return True

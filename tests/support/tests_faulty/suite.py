@@ -21,8 +21,8 @@ from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
 from tuner.probe.units import BYTES_PER_MIB
-from tuner.records.schema import storable_text
-from tuner.records.trial import ProbeRecord, decode, encode
+from tuner.records.schema import record_of, storable_text
+from tuner.records.trial import ProbeRecord, encode
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,7 +78,7 @@ def probe(fault: str, out_dir: Path, *, flood_bytes: int = BYTES_PER_MIB, bounds
         result = run(
             plan, launch=partial(Process, clock=clock, bounds=bounds), recorder=recorder, clock=clock, stop=never
         )
-        kept = decode(encode(ProbeRecord(failure=result.failure)))
+        kept = record_of(ProbeRecord, encode(ProbeRecord(failure=result.failure)))
         got, says = (kept.failure.kind.value, kept.failure.detail) if kept and kept.failure else (OK, "")
     except TunerError as error:
         got, says = type(error).__name__, str(error)

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from optuna.trial import TrialState
 from sqlalchemy import create_engine
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
@@ -23,7 +24,7 @@ from tuner.probe.protocols import OutputLine
 from tuner.probe.run import run
 from tuner.records.trial import ProbeRecord, encode
 from tuner.report.facts import gather
-from tuner.search.verdict import State, Verdict
+from tuner.search.verdict import Verdict
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
 from tuner.study.space import launch_digest
@@ -109,7 +110,7 @@ def begun(file: Path) -> bytes:
     """Make a study with trials in every state, and return its database."""
     database = Database(f"sqlite:///{file}")
     study = case_study(database, name=NAME)
-    for state in (State.COMPLETE, State.COMPLETE, State.PRUNED, State.FAIL):
+    for state in (TrialState.COMPLETE, TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL):
         asked = study.ask(None)
         if asked is None:
             raise SystemExit("nothing is left to ask")
@@ -127,7 +128,7 @@ def resume(address: str) -> None:
         study = case_study(database, name=NAME)
         study.take_back(Path("none"))
         if asked := study.ask(None):
-            tell(study, asked, State.COMPLETE)
+            tell(study, asked, TrialState.COMPLETE)
     finally:
         database.close()
 
@@ -139,9 +140,9 @@ def show(address: str) -> None:
     gather(reader, Path("none"))
 
 
-def tell(study: CaseStudy, asked: Asked, state: State) -> None:
+def tell(study: CaseStudy, asked: Asked, state: TrialState) -> None:
     record = ProbeRecord(status="ok", config=asked.config, digest=launch_digest(asked.config))
-    value = 50.0 if state is State.COMPLETE else None
+    value = 50.0 if state is TrialState.COMPLETE else None
     study.tell(asked, Verdict(state=state, status="ok" if value else "crash", value=value), record)
 
 

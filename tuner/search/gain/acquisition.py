@@ -150,11 +150,6 @@ class Acquisition:
         return "; ".join([reason, *limits, *failed])
 
     @property
-    def _launchable(self) -> int:
-        """The number of configs that may be launched and have not been measured."""
-        return int(np.count_nonzero(self._outlook.is_unmeasured & (self._outlook.runs > 0.0)))
-
-    @property
     def _to_repeat(self) -> int | None:
         """The config to measure again once no series of probes pays; None where there is none.
 
@@ -180,10 +175,8 @@ class Acquisition:
         outlook = self._outlook
         if outlook.best is None:
             return None
-        left = expected_gain.probes_left(self._threat, self._rules.probes_for_rare_values)
-        if outlook.is_rough:  # then the search does not end before `ENOUGH` configs
-            return max(left, min(ENOUGH - len(outlook.measured_places), self._launchable))
-        return left
+        # rough predictions would forbid an end before `ENOUGH` configs, but they seldom stay rough for so long
+        return expected_gain.probes_left(self._threat, self._rules.probes_for_rare_values)
 
     def is_as_good(self, config: Config, price: Price) -> bool:
         """Return whether a config is as good as the best, as well as the search needs to know it.

@@ -82,7 +82,7 @@ class Gain:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
         It is not chosen where the best cold config is as good: see `Acquisition.is_as_good`. A study of a speed then
-        measures the user's own config again: see `History.disturbed_own` and `History.unsure_gain`.
+        measures the user's own config again: see `History.to_compare`.
         """
         acquisition = self._acquisition(history)
         best = acquisition.best_config
@@ -92,8 +92,7 @@ class Gain:
         is_confirmed = best in confirmed or (bool(confirmed) and acquisition.is_as_good(confirmed[0], price))
         if not is_confirmed:
             return self._confirmation(best, history)
-        unsure = (history.disturbed_own(self._own) or history.unsure_gain(self._own)) if self._own else None
-        return self.settle(history, price) or self._confirmation(unsure, history)
+        return self._confirmation(history.to_compare(self._own) if self._own else None, history)
 
     def _confirmation(self, config: Config | None, history: History) -> Choice | None:
         """Return the choice that measures a config again by the plain command; None without a config."""

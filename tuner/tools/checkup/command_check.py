@@ -66,11 +66,10 @@ def check_imports(
     if versions:
         yield fine("imports", f"{python} imports {', '.join(versions)}")
     missing = [module.module for module in imported if module.missing]
-    if needed := [name for name in missing if name not in optional]:
-        yield problem("imports", f"{python} lacks {', '.join(needed)}; install them there")
-    if lacking := [name for name in missing if name in optional]:
-        text = f"{python} lacks {', '.join(lacking)}; activate the environment of the training, or install them there"
-        yield warning("imports", text)
+    for finding, is_optional in ((problem, False), (warning, True)):
+        if names := [name for name in missing if (name in optional) == is_optional]:
+            remedy = "install them there, or activate the environment of the training"
+            yield finding("imports", f"{python} lacks {', '.join(names)}; {remedy}")
     for module in imported:
         if module.error is not None and not module.missing:
             finding = warning if module.module in optional else problem

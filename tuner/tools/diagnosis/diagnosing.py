@@ -291,9 +291,10 @@ def _read(engine: Engine, study: str) -> study_times.StudyRecord:
     with reading(engine) as connection:
         exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()  # 1 or 2
         cases = [exact] if exact else connection.execute(with_key.where(of_study(study))).all()  # 3
+        if not cases:
+            names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
+            raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {_named(names)}")
         workers = loader_workers(connection, [row.study_id for row in cases])
-    if not cases:
-        raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {studies_in(engine)}")
     if exact and not exact.key:  # 1
         return read_plain(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
     record = read_own(engine, name, case if exact else None)
@@ -302,13 +303,6 @@ def _read(engine: Engine, study: str) -> study_times.StudyRecord:
         workers, **{name: getattr(workers, name) * ranks for name in ("value", "low", "high")}
     )
     return replace(record, setup=record.setup.or_else(study_times.Setup(loader_workers=all_workers)))
-
-
-def studies_in(engine: Engine) -> str:
-    """Return the names of a database's studies, and how to diagnose one of them."""
-    with reading(engine) as connection:
-        names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
-    return _named(names)
 
 
 def _named(names: Sequence[str]) -> str:

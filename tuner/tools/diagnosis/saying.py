@@ -92,30 +92,21 @@ def _at_once(trials: AtOnce) -> str:
     return f"{trials.mean:.1f} in the mean, mostly {middle}, at most {trials.most}"
 
 
-def lacking(facts: Facts) -> dict[str, list[str]]:
-    """Return each question that could not be answered for sure → the fields of `Setup` that would answer it.
-
-    These are unknown, or a guess.
-    """
+def unknown(facts: Facts) -> list[str]:
+    """Return sentences about what could not be judged for sure, and which options tell what is unknown or a guess."""
     needed_facts = {
         "whether start-ups take much of the time": () if facts.startup_share is not None else ("startup_s",),
         "whether data loading has enough workers": () if facts.setup.data_wait else ("loader_workers", "cores"),
         "how many trials the GPUs have room for": () if facts.is_ours else ("memory_used_gib", "gpu_memory_gib"),
         "how much more the GPUs can do": () if facts.on_cpu else ("duty_pct",),
     }
-    known = {field: getattr(facts.setup, field) for field in OPTIONS}
-    is_sure = {field for field, fact in known.items() if fact and fact.source != GUESS}
-    lacks = {what: [name for name in names if name not in is_sure] for what, names in needed_facts.items()}
-    return {what: names for what, names in lacks.items() if names}
-
-
-def unknown(facts: Facts) -> list[str]:
-    """Return sentences about what could not be judged for sure, and which options tell what is missing."""
     texts: list[str] = []
-    for what, names in lacking(facts).items():
-        is_guessed = all(getattr(facts.setup, name) for name in names)
-        options = " and ".join(OPTIONS[name] for name in names)
-        texts.append(f"{'Guessed' if is_guessed else 'Unknown'} is {what}: {options} would tell.")
+    for what, names in needed_facts.items():
+        known: dict[str, KnownFact[float] | None] = {name: getattr(facts.setup, name) for name in names}
+        lacks = {name: fact for name, fact in known.items() if fact is None or fact.source == GUESS}
+        if lacks:
+            options = " and ".join(OPTIONS[name] for name in lacks)
+            texts.append(f"{'Guessed' if all(lacks.values()) else 'Unknown'} is {what}: {options} would tell.")
     return texts
 
 
@@ -136,5 +127,4 @@ def sentences(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Cause {place}, {cause.kind}: {cause.why}"
         yield f"  Change: {cause.change}."
         yield f"  {most}: {cause.how}."
-        yield f"  Undoing it costs {cause.undo}."
     yield from missing

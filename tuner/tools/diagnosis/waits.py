@@ -1,4 +1,4 @@
-"""Finds why the GPUs of a study did not train more: causes, gains, and what a change costs to undo. Pure.
+"""Finds why the GPUs of a study did not train more: causes, changes and gains. Pure.
 
 A cause is something that keeps GPUs from training, with the change that ends it. The gain of a change is how many times
 as much training would fit into the same time. A start-up is the time from a trial's start until it trains. `tuner` may
@@ -44,14 +44,12 @@ class IdleCause:
     """`factor`, but at most what GPUs that are never idle can do; None where neither is known."""
     how: str
     """The arithmetic of `gain`."""
-    undo: str
-    """What it costs to take the change back."""
 
 
 def _cause(
     kind: Kind, facts: Facts, *, why: str, change: str, how: str, ratio: tuple[float, float] | None = None
 ) -> IdleCause:
-    """Return a cause, after working out what its change gains and what undoing the change costs.
+    """Return a cause, after working out what its change gains.
 
     The gain is at most what the GPUs have room for: GPUs that are busy half of the time can train twice as much.
 
@@ -72,14 +70,7 @@ def _cause(
     if duty_pct and (factor is None or factor > room):
         gain = room
         how += f"; GPUs that are {duty_pct:.3g}% busy have room for 100 / {duty_pct:.3g} = {room:.2f} times"
-    undo = _UNDO.get(kind, _ONE_RESTART)
-    if facts.is_ours:  # `tuner` ran the study
-        # A session is a started trainer that serves several trials. A study that begins to use sessions keeps its
-        # database, unlike one whose settings change.
-        begins_sessions = kind is Kind.STARTUP and not facts.has_sessions
-        free = "nothing: tuner keeps trials with other settings in a database of their own"
-        undo = _ONE_RESTART if begins_sessions else free
-    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how, undo=undo)
+    return IdleCause(kind=kind, why=why, change=change, factor=factor, gain=gain, how=how)
 
 
 LEAST_SHARE = 0.1
@@ -96,18 +87,6 @@ def causes(facts: Facts) -> list[IdleCause]:
     # a change that gains less than a tenth is not worth another study (chosen)
     worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= 1.1]
     return sorted(worth, key=lambda kept: (-(kept.factor or 0.0), list(Kind).index(kept.kind)))
-
-
-_ONE_RESTART = "one restart; all trials stay comparable"
-_UNDO = {
-    Kind.FAILURES: "a new study: Optuna refuses other choices of a parameter in the same study",
-    Kind.PRUNING: "one restart; trials that were pruned meanwhile stay so",
-    Kind.STARTUP: "one restart and the code of before; all trials stay comparable",
-    Kind.ALL_GPUS: "a new study: a trial on fewer GPUs measures another training",
-    Kind.PARALLEL: "the trials that run in the added processes, when these are ended",
-    Kind.IDLE: "a new study: what each GPU has to do also changes what is learnt",
-}
-"""Kind → what it costs to take the change back in a study of any Optuna program, where that is more than a restart."""
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
@@ -271,18 +250,6 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     is_crowded = each * at_once > cores.value and each > wanted
     if not is_crowded and each >= wanted:
         return
-    if is_crowded:
-        how = (
-            "workers that compute slow each other down, and workers that wait for storage do not: "
-            "`tuner optimize --search num_workers=…` measures which number is best"
-        )
-    else:  # without a worker, the trial loads its data itself, in turn with the training
-        fewest = each if workers.low is None else workers.low
-        times = wanted / fewest if fewest >= 1.0 else wanted + 1.0
-        how = (
-            f"a worker per core gains up to {times:.2f} times if workers compute; workers that wait for storage may "
-            "gain more: `tuner optimize --search num_workers=…` measures it"
-        )
     of_all = f": {each * at_once:.6g} for {at_once} trials" if at_once > 1 else ""
     yield _cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
@@ -291,7 +258,8 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
         change=f"let each trial have {number_of(wanted, 'loader worker')} in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",
-        how=how,
+        how="`tuner optimize --search num_workers=…` measures which number is best: more workers than cores slow each "
+        "other down where they compute, and not where they wait for storage",
     )
 
 

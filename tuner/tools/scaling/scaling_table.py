@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from tuner.probe import DeviceSummary, Quantity, joint_error
-from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Mode, Results, Route, Subject
+from tuner.tools.scaling.results import COUNTS, LINKS, Measurement, Results, Route, Subject
 
 Scaling = Literal["single", "weak", "strong"]
 """`weak`: the batch per GPU stays the same. `strong`: the whole batch stays the same. `single`: the baseline."""
@@ -88,26 +88,6 @@ class LinkRow(NamedTuple):
     """
 
 
-class _Index:
-    """Finds the measured points of one subject."""
-
-    def __init__(self, results: Results, subject: Subject) -> None:
-        self.subject = subject
-        self.points = _measured(results, subject.name)
-
-    def at(self, mode: Mode, size: int | None, gpus: int) -> list[Measurement]:
-        """Return the points of a mode and size, in which `gpus` devices worked at the same time, in all programs."""
-        return [
-            point
-            for point in self.points
-            if (point.mode, point.size, len(point.gpus) * point.beside) == (mode, size, gpus)
-        ]
-
-    def single(self, size: int | None) -> Measurement | None:
-        """Return the baseline of a size: one rank on the first device; None where it was not measured."""
-        return next((point for point in self.at("single", size, 1) if point.gpus == (0,)), None)
-
-
 def _measured(results: Results, subject: str) -> list[Measurement]:
     """Return the points of a subject whose rate and step are known."""
     points = (point for point in results.points if point.workload == subject)
@@ -122,59 +102,68 @@ def table(results: Results) -> list[ScalingRow]:
     """
     rows: list[ScalingRow] = []
     for subject in results.subjects:
-        index = _Index(results, subject)
-        # a single rank on the first GPU is the baseline
-        singles = [point for point in index.points if point.mode == "single" and point.gpus == (0,)]
-        rows += [_row(index, point, point, "single") for point in singles]
-        joined = [point for point in index.points if point.mode == "joined"]
-        several = [_row(index, point, *compared) for point in joined for compared in _comparisons(index, point)]
+        points = _measured(results, subject.name)
+        # a single rank on the first GPU is the baseline of its size
+        singles = {point.size: point for point in points if point.mode == "single" and point.gpus == (0,)}
+        rows += [_row(subject, point, point, "single", {}) for point in singles.values()]
+        several: list[ScalingRow] = []
+        for point in (point for point in points if point.mode == "joined"):
+            ranks = len(point.gpus)
+            programs = [other for other in points if other.mode == "beside" and other.beside == ranks]
+            beside = [_step_ms(program) for program in programs if program.size == point.size]
+            for baseline, scaling in _baselines(singles, point):
+                losses_ms = _losses(point, baseline, singles.get(point.size), beside)
+                several.append(_row(subject, point, baseline, scaling, losses_ms))
         # in reverse order of the letters, "weak" precedes "strong"; otherwise the rows stay in the order of measurement
         rows += sorted(several, key=lambda row: row.scaling, reverse=True)
     return rows
 
 
-def _comparisons(index: _Index, point: Measurement) -> Iterator[tuple[Measurement, Scaling]]:
+def _baselines(singles: Mapping[int | None, Measurement], point: Measurement) -> Iterator[tuple[Measurement, Scaling]]:
     """Yield the baselines of a point, if they were measured, each with the kind of scaling that it shows.
 
-    They are one GPU with the batch of one rank, and one GPU with the batch of all ranks.
+    They are one GPU with the batch of one rank, and one GPU with the batch of all ranks; `singles`: size → baseline.
     """
-    if weak := index.single(point.size):
+    if weak := singles.get(point.size):
         yield weak, "weak"
-    if point.size is not None and (strong := index.single(point.size * len(point.gpus))):
+    if point.size is not None and (strong := singles.get(point.size * len(point.gpus))):
         yield strong, "strong"
 
 
-def _row(index: _Index, point: Measurement, baseline: Measurement, scaling: Scaling) -> ScalingRow:
+def _row(
+    subject: Subject, point: Measurement, baseline: Measurement, scaling: Scaling, losses: Mapping[str, Quantity]
+) -> ScalingRow:
     """Return the row of a point, compared with its baseline."""
-    is_single = scaling == "single"
     return ScalingRow(
         workload=point.workload,
-        unit=index.subject.unit,
+        unit=subject.unit,
         size=baseline.size,
         gpus=len(point.gpus),
         route=point.route,
         scaling=scaling,
         samples_per_s=rate(point),
         step_ms=_step_ms(point),
-        speed_up=Quantity(1.0) if is_single else rate(point).over(rate(baseline)),
-        losses={} if is_single else _losses(index, point, baseline),
+        speed_up=Quantity(1.0) if scaling == "single" else rate(point).over(rate(baseline)),
+        losses=losses,
         devices=point.devices,
     )
 
 
-def _losses(index: _Index, point: Measurement, baseline: Measurement) -> dict[str, Quantity]:
-    """Return where the time of a step of several GPUs is lost, compared with the baseline: loss → ms."""
-    ranks = len(point.gpus)
+def _losses(
+    point: Measurement, baseline: Measurement, alone: Measurement | None, beside: Sequence[Quantity]
+) -> dict[str, Quantity]:
+    """Return where the time of a step of several GPUs is lost, compared with the baseline: loss → ms.
+
+    Args:
+        point: The measurement of several GPUs.
+        baseline: One GPU with the batch of one rank, or of all ranks.
+        alone: One GPU with the batch of one rank; None where it was not measured.
+        beside: The time of a step of each GPU, all at once in programs of their own.
+    """
     is_weak = baseline.size == point.size
-    ideal = _step_ms(baseline).times(1.0 if is_weak else 1 / ranks)
-    alone = index.single(point.size)
-    serial = alone if alone != baseline else None  # weak scaling has no serial loss
-    return losses(
-        joined=_step_ms(point),
-        ideal=ideal,
-        same_batch=_step_ms(serial) if serial else ideal,
-        beside=[_step_ms(program) for program in index.at("beside", point.size, ranks)],
-    )
+    ideal = _step_ms(baseline).times(1.0 if is_weak else 1 / len(point.gpus))
+    same_batch = _step_ms(alone) if alone and not is_weak else ideal  # weak scaling has no serial loss
+    return losses(joined=_step_ms(point), ideal=ideal, same_batch=same_batch, beside=beside)
 
 
 def ceilings(rows: Sequence[ScalingRow]) -> Iterator[tuple[ScalingRow, int, Quantity]]:
@@ -207,12 +196,6 @@ def link_table(results: Results) -> list[LinkRow]:
 def rate(point: Measurement) -> Quantity:
     """Return the samples per second of a point that has them."""
     return Quantity(point.samples_per_s or 0.0, point.samples_per_s_se)
-
-
-def mean_pct(devices: Sequence[DeviceSummary], field: str) -> float | None:
-    """Return the mean over devices of a percentage, the field of this name; None where a device lacks it."""
-    known = [value for device in devices if (value := getattr(device, field)) is not None]
-    return sum(known) / len(known) if devices and len(known) == len(devices) else None
 
 
 def _step_ms(point: Measurement) -> Quantity:

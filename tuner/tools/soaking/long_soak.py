@@ -40,21 +40,15 @@ def reported_failure(lines: Iterable[str], *, oom: bool, gpu: bool) -> probe.Fai
     Raises:
         StudyError: Neither output nor user says that memory ran out, so the study would learn nothing.
     """
-    evidence, is_empty = probe.Evidence(), True
+    evidence = probe.Evidence()
     for line in lines:
         evidence.feed(without_keys(line), 0.0)
-        is_empty = False
     failure = evidence.failure()
     if failure and failure.kind in probe.OUT_OF_MEMORY:
         return failure
     if not oom:
-        if is_empty:
-            why = "nothing is told"
-        elif failure:
-            why = f"it shows {failure.kind}: {failure.detail}"
-        else:
-            why = "no line of it shows why the training failed"
-        raise StudyError(f"{why}; give --oom where the training ran out of memory")
+        shown = f"the output shows {failure.kind}: {failure.detail}" if failure else "no output shows why it failed"
+        raise StudyError(f"{shown}; give --oom where the training ran out of memory")
     kind = probe.FailureKind.GPU_OOM if gpu else probe.FailureKind.HOST_OOM
     detail = "a training with this config ran out of memory, as its user told"
     return probe.Failure(kind=kind, rule=probe.REPORTED, detail=detail)

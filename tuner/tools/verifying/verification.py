@@ -262,10 +262,9 @@ def report(findings: Findings) -> Iterator[str]:
     if gain := findings.gain:
         base = findings.subjects[0]
         gain_in_study = best.study_speed.value / base.study_speed.value
-        yield (
-            f"pauses left out, the best makes {with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}, "
-            f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
-        )
+        times = f"{with_error(gain.value, gain.error, 3)} times the {SPEEDS[base.metric]} of {base.name}"
+        in_study = f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
+        yield f"pauses left out, the best makes {times}, {in_study}"
     slowdown_of_best = findings.slowdown(best)
     yield _verdict(findings, slowdown_of_best)
     power = {slower: slowdown_of_best.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
@@ -278,19 +277,18 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
     *bases, best = findings.subjects
     allowed = f"{findings.at_least:g} times its speed in the study"
     match findings.verdict:
-        case Outcome.SLOWER if bases:
-            is_too = findings.slowdown(bases[0]).is_below(findings.at_least)
-            return f"slower: {best.name} is below {allowed}, and {bases[0].name} is {'too' if is_too else 'not'}"
         case Outcome.SLOWER:
-            return f"slower: {best.name} is below {allowed}"
+            is_below = [(base.name, findings.slowdown(base).is_below(findings.at_least)) for base in bases]
+            also = "".join(f", and {name} is {'too' if is_too else 'not'}" for name, is_too in is_below)
+            return f"slower: {best.name} is below {allowed}{also}"
         case Outcome.UNKNOWN if of_best.is_below(findings.at_least):
             return (
                 f"unknown: {best.name} is slower, and waited {100 * best.waits:.0f} % of its time for a processor that "
                 "other programs used; verify again on a quiet machine"
             )
         case Outcome.UNKNOWN:
-            unseen = "any slowdown" if of_best.detectable >= 1.0 else f"{100 * of_best.detectable:.0f} % slower"
-            return f"unknown: runs differ so much that {unseen} may stay unseen; see --minutes"
+            unseen_pct = 100 * min(of_best.detectable, 1.0)
+            return f"unknown: runs differ so much that {unseen_pct:.0f} % slower may stay unseen; see --minutes"
         case _:
             return f"it holds: {best.name} is not surely below {allowed}"
 
