@@ -245,7 +245,7 @@ def test_folders_that_saving_flags_name_and_links_are_protected_too(tmp_path: Pa
         path.mkdir(parents=True)
     (folder / "sub/best").symlink_to(linked)
     words = ["python", "train.py", "--save-dir", str(elsewhere), f"--output={folder}/sub/x.pt", "--pictures", str(data)]
-    words += [f"trainer.ckpt_dir={of_setting}", f"data.root={data}"]
+    words += [f"trainer.ckpt_dir={of_setting}", f"data.root={data}", "--save-note", "no path " * 99]
     assert set(folders_of(words, folder, folder / "runs/probe")) == {folder, elsewhere, linked, of_setting}
 
 

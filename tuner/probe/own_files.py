@@ -299,8 +299,9 @@ def _folders_of_flags(command: Sequence[str], cwd: Path) -> Iterator[Path]:
         is_named = bool(equals) or flag.startswith("-")
         if is_named and _SAVES.search(flag) and value and not value.startswith("-"):
             path = cwd / value
-            if path.is_dir() or path.parent.is_dir():
-                yield (path if path.is_dir() else path.parent).resolve()
+            with suppress(OSError):  # the value is no path, such as a text longer than a name can be
+                if path.is_dir() or path.parent.is_dir():
+                    yield (path if path.is_dir() else path.parent).resolve()
 
 
 def _link_targets(folder: Path) -> Iterator[Path]:
