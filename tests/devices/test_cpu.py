@@ -261,6 +261,7 @@ def test_a_numbered_rank_reads_its_own_however_busy_the_launcher_and_a_loader_ar
     second = FakeProcess(12, launcher, LOCAL_RANK="1")
     first = FakeProcess(13, launcher, created_s=1.0, LOCAL_RANK="0")
     loader = FakeProcess(14, second, LOCAL_RANK="1")
+    FakeProcess(15, launcher, created_s=2.0, LOCAL_RANK="0")  # a helper of the first rank, whose parent has ended
     launcher.cpu_s = loader.cpu_s = 9.0
     source = CpuSource(2, cores=2, open_process=lambda pid: cast(psutil.Process, launcher))
     source.attach(launcher.pid)

@@ -56,10 +56,12 @@ def _limits(root: Path, controller: str) -> Iterator[list[int]]:
                 continue
             group = mount / path.lstrip("/")
             for folder in (group, *group.parents):  # every group above limits this one, too
+                if not folder.is_relative_to(mount):
+                    break
                 with suppress(OSError, ValueError):  # a group without a limit says `max` or -1
                     texts = [(folder / file).read_text(encoding="utf-8") for file in files]
                     numbers = [int(word) for text in texts for word in text.split()]
-                    if folder.is_relative_to(mount) and numbers and min(numbers) > 0:
+                    if numbers and min(numbers) > 0:
                         yield numbers
 
 
@@ -96,19 +98,24 @@ Times = Mapping[int, CpuTime]
 def find_ranks(tree: Sequence[ProcessUsage], count: int) -> list[int]:
     """Return the pids of the ranks, in their order.
 
-    A rank has a `LOCAL_RANK` that the process above it has not. Where their number is not `count`, the ranks are the
-    `count` processes that used the most CPU time, the oldest first.
+    A rank has a `LOCAL_RANK` that the process above it has not. Of several such processes with one number, the oldest
+    is the rank: a helper whose parent has ended is below another process. Where the number of ranks is not `count`, the
+    ranks are the `count` processes that used the most CPU time, the oldest first.
     """
     numbers = {process.pid: process.local_rank for process in tree}
-    numbered = {
-        process.local_rank: process.pid
-        for process in tree
-        if process.local_rank is not None and process.local_rank != numbers.get(process.parent)
-    }
-    if len(numbered) == count:
-        return [pid for _, pid in sorted(numbered.items())]
+    pids: dict[int, int] = {}
+    for process in sorted(tree, key=_age):
+        if process.local_rank is not None and process.local_rank != numbers.get(process.parent):
+            pids.setdefault(process.local_rank, process.pid)
+    if len(pids) == count:
+        return [pid for _, pid in sorted(pids.items())]
     busiest = heapq.nlargest(count, tree, key=lambda process: process.cpu_s)
-    return [process.pid for process in sorted(busiest, key=lambda process: (process.created_s, process.pid))]
+    return [process.pid for process in sorted(busiest, key=_age)]
+
+
+def _age(process: ProcessUsage) -> tuple[float, int]:
+    """Return by what processes are sorted, the oldest first."""
+    return process.created_s, process.pid
 
 
 def find_owners(tree: Sequence[ProcessUsage], ranks: Sequence[int]) -> dict[int, int]:
