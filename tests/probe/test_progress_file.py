@@ -59,6 +59,12 @@ def test_rows_that_appear_together_are_one_iteration(tmp_path: Path) -> None:
     assert bench.write("256,100\n").iterations() == [(4, 256)]
 
 
+def test_a_row_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, columns={"samples": "seen"}).write("seen,text\n64,a\n")
+    assert bench.iterations() == [(1, 64)]
+    assert bench.write("128,b\n" + "c" * 200_000 + ",d\n256,e\n").iterations() == [(4, 256)]
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, form: Literal["csv", "jsonl"]) -> None:
     rows = (

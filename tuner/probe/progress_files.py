@@ -64,20 +64,23 @@ class ProgressFileReader:
                 reports = [report for row in self._rows(self._tail) if (report := self._report(row, self._tail))]
             else:
                 self._complain("missing", "it has not appeared")
-        except (OSError, csv.Error) as error:
+        except OSError as error:
             self._complain("broken", str(error))
         messages, self._messages = [*self._messages, *reports[-1:]], []
         return [json.dumps(message) for message in messages]
 
     def _rows(self, tail: Tail) -> Iterator[dict[str, Any]]:
-        """Yield the rows since the last call, column → value. Raises OSError, and csv.Error for what is no CSV."""
+        """Yield the rows since the last call, column → value; a line that is no CSV has none. Raises OSError."""
         lines = tail.read()
         if tail.starts != self._starts:  # the file is new, or written anew
             self._starts, self._row_number, self._columns = tail.starts, 0, []
             self._counters = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
         is_csv = self._file.format == "csv"
         for line in lines:
-            cells = next(csv.reader([line]), []) if is_csv else []
+            cells: list[str] = []
+            if is_csv:
+                with suppress(csv.Error):  # a cell is longer than the library reads
+                    cells = next(csv.reader([line]), [])
             if is_csv and not self._columns:
                 self._columns = cells
                 continue
