@@ -44,6 +44,15 @@ def test_the_first_rank_reports_the_score() -> None:
     assert reader.score == Score(1.0, 3.5)
 
 
+@pytest.mark.parametrize("score", [10**20, 10**400, float("nan")])
+def test_a_reported_score_that_is_no_usable_number_is_not_a_number(score: float) -> None:
+    reader = ProgressReader(LinePatterns(), 0.0)
+    told = {"type": "iteration", "iteration": 0, "score": score}
+    reader.feed(OutputLine(t_s=1.0, text=json.dumps(told), stream="progress"))
+    assert reader.score
+    assert math.isnan(reader.score.value)
+
+
 @given(st.lists(st.text(alphabet="ab \u00e9", min_size=1)), st.integers(1, 7))
 def test_lines_do_not_depend_on_how_the_bytes_arrive(lines: list[str], size: int) -> None:
     data = "\n".join(lines).encode()

@@ -115,9 +115,7 @@ class ProgressReader:
         if fields is None or self.counts_inside:  # no iteration, or one that is counted already: it may tell a pause
             self._note_pause(line.text)
             return None
-        if (
-            self._counts_lines
-        ):  # no pattern reads an iteration: each line that matches is one, unless it repeats samples
+        if self._counts_lines:  # no pattern reads an iteration: each match is one, unless it repeats samples
             rank, samples = _count(fields.get("rank")), _count(fields.get("samples"))
             if samples is None or samples > self._highest.get((rank, "samples"), -1):
                 self._lines_by_rank[rank] += 1
@@ -264,7 +262,9 @@ class ProgressReader:
 def _score(value: object) -> float | None:
     """Return a printed score; NaN if it is not finite, or too large for a score; None if it is not a number."""
     score = number(value, least=-MOST)
-    if score is None and isinstance(value, float | str):
+    if score is None and isinstance(value, int | float):
+        return nan
+    if score is None and isinstance(value, str):
         with suppress(ValueError):
             float(value)
             return nan
