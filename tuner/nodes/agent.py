@@ -107,8 +107,9 @@ def serve(mailbox: Mailbox, opening: Opening, clock: probe.Clock) -> None:
         try:
             match mailbox.next(BEAT_S):
                 case Part() as part:
-                    first = range(len(part.plan.slot.local_devices))  # a plan may use fewer than the node has
-                    devices = part_of(source, first, memory_mib=spec.environment.memory_mib)
+                    devices, count = source, len(part.plan.slot.local_devices)
+                    if count < len(source.devices):
+                        devices = part_of(source, range(count), memory_mib=spec.environment.memory_mib)
                     plan = part_of_plan(part, opening.number, devices.devices, launch_variables(spec, devices))
                     process = run_part(plan, devices, mailbox, clock)
                 case Word.LOOK:

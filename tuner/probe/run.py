@@ -201,8 +201,8 @@ class _Probe:
         steps = None if self._reader.doubt or window.is_queued else summaries.iterations_per_s(window)
         devices = self._summaries(window, shares)
         per_joule = summaries.samples_per_joule(speed, devices, window.trained_s)
-        hour_costs = self._plan.slot.price_per_hour
-        per_price = speed.times(HOUR_S / hour_costs) if speed and hour_costs is not None else None
+        price = self._plan.slot.price_per_hour
+        per_price = speed.times(HOUR_S / price) if speed and price is not None else None
         return replace(
             blank,
             window_s=window.seconds,

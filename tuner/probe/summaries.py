@@ -461,16 +461,16 @@ def step_share(window: Window) -> float | None:
 
 def _pause_kinds(window: Window) -> dict[Pause, float]:
     """Return each kind of pause in a window with its period → the mean length in seconds."""
-    by_kind: dict[str, list[tuple[Mark, Pause]]] = {}
+    by_kind: dict[str, list[Mark]] = {}
+    periods: dict[str, float | None] = {}
     for mark in window.marks[1:]:
         if mark.pause and mark.pause_s:
-            by_kind.setdefault(mark.pause.what, []).append((mark, mark.pause))
+            by_kind.setdefault(mark.pause.what, []).append(mark)
+            periods[mark.pause.what] = mark.pause.every  # the newest count, because an epoch may get longer
     kinds: dict[Pause, float] = {}
-    for what, pauses in by_kind.items():
-        (first, _), (last, newest) = pauses[0], pauses[-1]
-        # the newest count, because an epoch may get longer; or else the mean distance of those in the window
-        every = newest.every or (last.iteration - first.iteration) / max(1, len(pauses) - 1) or None
-        kinds[Pause(what, every)] = fmean(mark.pause_s for mark, _ in pauses)
+    for what, marks in by_kind.items():
+        mean_distance = (marks[-1].iteration - marks[0].iteration) / max(1, len(marks) - 1)  # 0 for a single pause
+        kinds[Pause(what, periods[what] or mean_distance or None)] = fmean(mark.pause_s for mark in marks)
     return kinds
 
 

@@ -64,13 +64,13 @@ class Probing:
         slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}", asked.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
-            judged = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
+            result, verdict, plan = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
         except TrainerError as refusal:
             kind = _REFUSALS.get(type(refusal), probe.FailureKind.MISSING_ASSET)
             result = probe.unlaunched(asked.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
-            judged = result, self._judge(result, asked), None
-        self._tell(asked, *judged)
-        return judged[0]
+            verdict, plan = self._judge(result, asked), None
+        self._tell(asked, result, verdict, plan)
+        return result
 
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""

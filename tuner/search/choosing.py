@@ -351,6 +351,11 @@ def retry(history: History, price: Price) -> Choice | None:
     return Choice(config=dict(failed.config), why=Why.RETRY, origin=failed.origin)
 
 
+def confirm_measured(history: History, price: Price) -> Choice | None:
+    """Choose the config that the plain command must still measure, if there is one: see `History.unconfirmed`."""
+    return confirmation(history.unconfirmed())
+
+
 def confirmation(config: Config | None) -> Choice | None:
     """Return the choice that measures a config again by the trainer's plain command."""
     return None if config is None else Choice(config=config, why=Why.CONFIRM, cold=True)
@@ -362,7 +367,7 @@ class Strategy:
 
     choosers: Sequence[Chooser]
     """They choose until the search ends, the most urgent chooser first."""
-    confirm: Callable[[History, Price], Choice | None] = lambda history, _: confirmation(history.unconfirmed())
+    confirm: Callable[[History, Price], Choice | None] = confirm_measured
     """Chooses once the search has ended: the best config, unless the plain command has measured it."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:

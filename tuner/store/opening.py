@@ -185,21 +185,8 @@ def siblings(
     def find() -> list[Sibling]:
         """Return the first three siblings, all read in one transaction."""
         cases = storage.cases()
-        of_study = [
-            known_case(name.removeprefix(prefix), facts.case)
-            for name, (_, facts) in cases.items()
-            if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
-        ]
-        names = [f"{prefix}{name}" for name in most_similar(case, of_study)]
-        if script:
-            parts = ("objective", "source", "devices")
-            wanted = [identity.get(part) for part in parts]
-            for name, (_, facts) in reversed(cases.items()):
-                of_case = [(facts.identity or {}).get(part) for part in parts]
-                if of_case == wanted and not name.startswith(prefix):
-                    names.append(name)
-        found: list[Sibling] = []
-        for name in names:
+        siblings: list[Sibling] = []
+        for name in _candidates(cases, prefix, case, identity, any_study=script is not None):
             study_id, _ = cases[name]
             trials = storage.get_all_trials(study_id, deepcopy=False)
             if not name.startswith(prefix):
@@ -207,12 +194,39 @@ def siblings(
                 if {trial.probe.facts.get("script") for trial in complete} != {script}:
                     continue
             if known_sibling := sibling(name.removeprefix(prefix), trials):
-                found.append(known_sibling)
-            if len(found) == 3:
+                siblings.append(known_sibling)
+            if len(siblings) == 3:
                 break
-        return found
+        return siblings
 
     return database.transact(find)
+
+
+def _candidates(
+    cases: dict[str, tuple[int, StudyAttributes]],
+    prefix: str,
+    case: Case,
+    identity: Mapping[str, Any],
+    *,
+    any_study: bool,
+) -> list[str]:
+    """Return the names of the cases that may be siblings: those of the same study, then those of other studies.
+
+    `prefix` is the beginning of the names of the same study. `any_study`: whether other studies count.
+    """
+    of_study = [
+        known_case(name.removeprefix(prefix), facts.case)
+        for name, (_, facts) in cases.items()
+        if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
+    ]
+    names = [f"{prefix}{name}" for name in most_similar(case, of_study)]
+    parts = ("objective", "source", "devices")
+    wanted = [identity.get(part) for part in parts]
+    for name, (_, facts) in reversed(cases.items()) if any_study else ():
+        of_case = [(facts.identity or {}).get(part) for part in parts]
+        if of_case == wanted and not name.startswith(prefix):
+            names.append(name)
+    return names
 
 
 def sibling(case: str, trials: Sequence[FrozenTrial]) -> Sibling | None:
