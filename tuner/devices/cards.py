@@ -194,21 +194,21 @@ def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Ob
 
     Without cards the list is empty.
     """
-    found: list[Obstacle] = []
+    reasons: list[Obstacle] = []
     for card, before in zip(now, at_open, strict=True):
         name, old_pids = card.device.label, {user.pid for user in before.occupants}
         tolerated_mib = TOLERATED_SHARE * (card.device.mem_total_mib or math.inf)
         foreign = [user for user in card.occupants if user.pid not in old_pids or (user.mem_mib or 0.0) > tolerated_mib]
         if foreign:  # 1
-            found.append(Obstacle("foreign process", f"{name} is used by {', '.join(map(occupant_text, foreign))}"))
+            reasons.append(Obstacle("foreign process", f"{name} is used by {', '.join(map(occupant_text, foreign))}"))
         most_mib = min(before.mem_used_mib or 0.0, tolerated_mib) + SLACK_MIB
         can_compare = None not in {before.mem_used_mib, card.device.mem_total_mib}
         if can_compare and card.mem_used_mib is not None and card.mem_used_mib > most_mib:  # 2
             used = f"has {card.mem_used_mib:,.0f} MiB in use; a free card has at most {most_mib:,.0f} MiB in use"
-            found.append(Obstacle("memory", f"{name} {used}"))
+            reasons.append(Obstacle("memory", f"{name} {used}"))
         if (card.util_pct or 0.0) > IDLE_UTIL_PCT:  # 3
-            found.append(Obstacle("utilisation", f"{name} is busy ({card.util_pct:.0f} %)"))
-    return sorted(found, key=lambda obstacle: RULES.index(obstacle.rule))
+            reasons.append(Obstacle("utilisation", f"{name} is busy ({card.util_pct:.0f} %)"))
+    return sorted(reasons, key=lambda obstacle: RULES.index(obstacle.rule))
 
 
 def has_leaked(now: Sequence[Occupancy], before: Sequence[Occupancy]) -> bool:
@@ -247,18 +247,20 @@ def wait_until_idle(
     """
     end_s = clock.now() + limit_s
     while True:
-        own = [Obstacle("own process", f"{left} of an earlier probe cannot be killed")] if (left := survivors()) else []
+        reasons: list[Obstacle] = []
+        if processes := survivors():
+            reasons.append(Obstacle("own process", f"{processes} of an earlier probe cannot be killed"))
         try:
-            found = [*own, *obstacles(read(), at_open)]
+            reasons += obstacles(read(), at_open)
         except DeviceError as error:
             failure = unreadable(str(error))
             if isinstance(error, DeviceLostError):  # it does not help to wait
                 return failure
         else:
-            if not found:
+            if not reasons:
                 return None
-            detail = "; ".join(obstacle.text for obstacle in found)
-            failure = Failure(kind=FailureKind.GPU_BUSY, rule=found[0].rule, detail=detail)
+            detail = "; ".join(obstacle.text for obstacle in reasons)
+            failure = Failure(kind=FailureKind.GPU_BUSY, rule=reasons[0].rule, detail=detail)
         if interrupted():
             return STOPPED
         if clock.now() >= end_s:

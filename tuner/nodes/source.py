@@ -15,7 +15,7 @@ from math import hypot
 from queue import SimpleQueue
 from statistics import fmean
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
@@ -270,6 +270,15 @@ def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
     return hosts.pop() if len(hosts) == 1 else None
 
 
+class NodeWork(NamedTuple):
+    """How busy the devices of a node are. Nodes are compared by this percentage, so it comes first."""
+
+    pct: float
+    error_pct: float
+    """The standard error of `pct`."""
+    host: str
+
+
 def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> str | None:
     """Return a sentence about the node that the others wait for; None if there is none, or if it cannot be known.
 
@@ -286,12 +295,12 @@ def straggler(devices: Sequence[probe.DeviceSummary], hosts: Sequence[str]) -> s
     known_pct = [mean_pct for mean_pct in means_pct if mean_pct]
     if not known_pct or len(known_pct) < len(devices):
         return None
-    nodes: list[tuple[float, float, str]] = []  # how busy its devices are in percent, the error of that, and its host
+    nodes: list[NodeWork] = []
     for number, host in enumerate(hosts):
         on_node = slice(number * per_node, (number + 1) * per_node)
-        nodes.append((fmean(known_pct[on_node]), hypot(*errors_pct[on_node]) / per_node, host))
-    (fast_pct, fast_error_pct, fast_host), (slow_pct, slow_error_pct, slow_host) = min(nodes), max(nodes)
-    longer_pct = 100.0 * (slow_pct / fast_pct - 1.0)
-    if longer_pct < 10.0 or slow_pct - fast_pct < 2.0 * hypot(fast_error_pct, slow_error_pct):  # chosen
+        nodes.append(NodeWork(fmean(known_pct[on_node]), hypot(*errors_pct[on_node]) / per_node, host))
+    fast, slow = min(nodes), max(nodes)
+    longer_pct = 100.0 * (slow.pct / fast.pct - 1.0)
+    if longer_pct < 10.0 or slow.pct - fast.pct < 2.0 * hypot(fast.error_pct, slow.error_pct):  # chosen
         return None
-    return f"{slow_host} works {longer_pct:.0f} % longer in each step than {fast_host}, which waits for it"
+    return f"{slow.host} works {longer_pct:.0f} % longer in each step than {fast.host}, which waits for it"

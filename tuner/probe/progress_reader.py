@@ -169,8 +169,6 @@ class ProgressReader:
         # when the iteration ended by the rank's own time, unless that did not grow or lies in the future
         t_s = line.t_s if stamp_s is None else stamp_s - self._origin_s
         t_s = self._highest[rank, "t_s"] = t_s if began_s < t_s <= line.t_s else line.t_s
-        thin_s, thin_by = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
-        thin = Thin(thin_s - self._origin_s, thin_by) if thin_s and thin_by and thin_by > 1 else None
         return Progress(
             iteration=iteration,
             rank=rank,
@@ -178,10 +176,18 @@ class ProgressReader:
             busy_s=self._raised(rank, "busy_s", number(fields.get("busy_s"))),
             alloc_retries=self._raised(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
             t_s=t_s,
-            thin=thin if thin and began_s <= thin.from_s < t_s else None,
+            thin=self._thin(fields, began_s, t_s),
             pause=pause,
             begins_anew=begins_anew,
         )
+
+    def _thin(self, fields: dict[str, Any], began_s: float, t_s: float) -> Thin | None:
+        """Return the part of an iteration, from `began_s` to `t_s`, that a session has shortened; None without one."""
+        stamp_s, by = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
+        if stamp_s is None or by is None or by <= 1:
+            return None
+        from_s = stamp_s - self._origin_s
+        return Thin(from_s, by) if began_s <= from_s < t_s else None
 
     def _note_pause(self, text: str) -> None:
         """Note the pause that a line without an iteration tells of, unless one is noted since the last report."""
