@@ -75,6 +75,16 @@ def test_a_pipe_in_place_of_the_file_ends_no_reader(tmp_path: Path) -> None:
     assert read_series(tmp_path) is None
 
 
+@pytest.mark.parametrize("spoilt", ["x" * 200_000, '"' + "x\n" * 200_000])
+def test_a_line_that_the_tuner_has_not_written_hides_no_other(tmp_path: Path, spoilt: str) -> None:
+    write_series(tmp_path, samples(8), CARDS, marks=MARKS, window=Window(MARKS))
+    series = read_series(tmp_path)
+    with (tmp_path / SERIES_FILE).open("a") as file:
+        file.write(spoilt)
+    assert series is not None
+    assert read_series(tmp_path) == series
+
+
 @given(cut=st.integers(0, 3000), noise=st.binary(max_size=40))
 def test_half_a_file_gives_its_whole_lines(tmp_path_factory: pytest.TempPathFactory, cut: int, noise: bytes) -> None:
     folder = tmp_path_factory.getbasetemp()

@@ -227,7 +227,8 @@ def read_series(folder: Path) -> DeviceSeries | None:
     except OSError:
         return None
     readings: list[SeriesRow] = []
-    for row in csv.DictReader(text.replace("\0", "").splitlines()):
+    lines = [line for line in text.replace("\0", "").splitlines() if len(line) < 1000]  # the tuner writes about 100
+    for row in csv.DictReader(lines, quoting=csv.QUOTE_NONE):
         with suppress(KeyError, TypeError, ValueError):
             reading = SeriesRow(
                 t_s=float(row["t_s"]),
