@@ -279,5 +279,5 @@ def _score(value: object) -> float | None:
 
 def _count(value: object, most: float = MOST) -> int | None:
     """Return the whole part of a number that was printed or sent; None if it is none, or larger than `most`."""
-    whole = number(value, most)
-    return None if whole is None else int(whole)
+    amount = number(value, most)
+    return None if amount is None else int(amount)

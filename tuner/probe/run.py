@@ -267,7 +267,7 @@ class _Probe:
 
     def _alloc_retries(self) -> int | None:
         """Return the allocator retries of all ranks so far, as they report them or else as they were counted inside."""
-        told = [report for report in self._watch.progress if report.alloc_retries is not None]
-        newest = {report.rank: report.alloc_retries or 0 for report in told}  # of several, the last one stays
+        reports = [report for report in self._watch.progress if report.alloc_retries is not None]
+        by_rank = {report.rank: report.alloc_retries or 0 for report in reports}  # the newest of each rank
         counted = self._watch.training.alloc_retries if self._watch.training else None
-        return sum(newest.values()) if newest else counted
+        return sum(by_rank.values()) if by_rank else counted

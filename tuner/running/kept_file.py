@@ -27,9 +27,10 @@ def keep_study_file(bench: "Workbench") -> None:
     if not is_of_file or exposed(bench.spec) or is_copy_itself:
         return
     remark = f"{_COPIED}{_shown(file.resolve())}, with which{_end_of_remark()}\n".encode()
-    first, end, rest = file.read_bytes().partition(b"\n")
-    below_comment = end and first.startswith(b"#")  # the first comment may name the study's command
-    content = first + end + remark + rest if below_comment else remark + first + end + rest
+    content = file.read_bytes()
+    begins_with_comment = content.startswith(b"#") and b"\n" in content  # which may name the study's command
+    place = content.index(b"\n") + 1 if begins_with_comment else 0
+    content = content[:place] + remark + content[place:]
     if not copy.is_file() or copy.read_bytes() != content:
         write_files(bench.folder, {STUDY_FILE: content})
 
