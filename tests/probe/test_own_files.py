@@ -249,6 +249,18 @@ def test_folders_that_saving_flags_name_and_links_are_protected_too(tmp_path: Pa
     assert set(folders_of(words, folder, folder / "runs/probe")) == {folder, elsewhere, linked, of_setting}
 
 
+def test_a_folder_that_vanishes_meanwhile_stops_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list_folder = os.scandir
+
+    def vanishing(path: Path) -> object:
+        if Path(path).name == "runs":
+            raise FileNotFoundError(path)
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert folders_of(["train"], folder, folder / "runs/probe") == [folder]
+
+
 def test_a_machine_without_views_says_what_it_does_and_which_files_are_too_large(folder: Path) -> None:
     said = warning([folder], folder / "runs/probe", NO_VIEWS)
     assert said is not None

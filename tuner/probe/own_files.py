@@ -315,7 +315,8 @@ def _link_targets(folder: Path) -> Iterator[Path]:
 
 def _entries(folder: Path) -> Iterator[Path]:
     """Yield the paths in a folder and in its folders, at most 10,000: a folder of data has no end."""
-    return islice(chain(folder.glob("*"), folder.glob("*/*")), 10_000)
+    with suppress(OSError):  # another program may remove a folder meanwhile
+        yield from islice(chain(folder.glob("*"), folder.glob("*/*")), 10_000)
 
 
 def _view_starter(store: Path, folders: Sequence[Path], shown: Sequence[Path]) -> tuple[str, ...]:
