@@ -172,9 +172,11 @@ def best_by_case(study: StudyReader) -> Sheet:
 
 
 def _best_columns(study: StudyReader) -> list[str]:
-    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, the best, then measurements.
+    """Return the columns of `best_by_case.tsv`.
 
-    Measurements are left out where the columns after the fixed part would be more than 20 (chosen).
+    First those of the tool that tuner replaces, then the searched parameters, facts about the best config, and its
+    measurements. At most 20 columns follow the first ones, so that people can still read the table; measurements give
+    way.
     """
     parameters = study.fields.parameters
     # at least two devices: the tool that tuner replaces has their columns in its tables
