@@ -76,9 +76,7 @@ def _processes(path: Path, study_id: int) -> list[str]:
     with open_regular(path) as file:
         for line in file:  # each is an operation, such as the begin of a trial
             operation = read_json(line)  # None for a line that is being written
-            if isinstance(operation, dict) and (operation.get("op_code"), operation.get("study_id")) == (
-                create_trial,
-                study_id,
-            ):
+            begins_trial = isinstance(operation, dict) and operation.get("op_code") == create_trial
+            if begins_trial and operation.get("study_id") == study_id:
                 processes.append(str(operation.get("worker_id")).rpartition("-")[0])
     return processes

@@ -185,8 +185,8 @@ def siblings(
     def find() -> list[Sibling]:
         """Return the first three siblings, all read in one transaction."""
         cases = storage.cases()
-        siblings: list[Sibling] = []
-        for name in _candidates(cases, prefix, case, identity, any_study=script is not None):
+        answers: list[Sibling] = []
+        for name in _candidates(cases, prefix, case, identity, any_study=bool(script)):
             study_id, _ = cases[name]
             trials = storage.get_all_trials(study_id, deepcopy=False)
             if not name.startswith(prefix):
@@ -194,10 +194,10 @@ def siblings(
                 if {trial.probe.facts.get("script") for trial in complete} != {script}:
                     continue
             if known_sibling := sibling(name.removeprefix(prefix), trials):
-                siblings.append(known_sibling)
-            if len(siblings) == 3:
+                answers.append(known_sibling)
+            if len(answers) == 3:
                 break
-        return siblings
+        return answers
 
     return database.transact(find)
 
