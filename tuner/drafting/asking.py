@@ -75,8 +75,8 @@ def _check_file(text: str, words: Sequence[str]) -> None:
     """
     file, _, keys = text.lstrip("-").partition("=")[0].partition(":")
     if file not in (named := named_files(words)):
-        instead = ", ".join(named) or "no configuration file"
-        raise StudyError(f"{text}: the command does not name {file}; it names {instead}")
+        why = f"{file} is no YAML, TOML or JSON file that the command names; it names {', '.join(named) or 'none'}"
+        raise StudyError(f"{text}: {why}")
     values = values_or_null_in(Path(file))
     if values and keys not in values:
         raise StudyError(f"{text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
