@@ -302,7 +302,8 @@ def _value_of_word(flag: str, word: str) -> Value:
     Raises StudyError for a word that is not a value of the flag, or is a number in a spelling that programs do not
     read: `50'000`, `050`, other digits, `inf`.
     """
-    number, shown = _number(word), word if len(word) <= 60 else f"{word[:60]}…"
+    number = _number(word)
+    shown = word if len(word) <= 60 else f"{word[:60]}…"
     is_size = any(role.has(flag) for role in (Role.WORKERS, Role.BATCH, Role.ENVIRONMENTS))
     least = 0 if Role.WORKERS.has(flag) else 1
     if is_size and (not isinstance(number, int) or number < least):
