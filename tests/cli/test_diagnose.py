@@ -5,6 +5,8 @@ import re
 import shutil
 import sqlite3
 import threading
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
+from optuna.distributions import distribution_to_json
+from optuna.storages._rdb import models
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import insert
 from tests_cli import Tuner
 from tests_counts import COUNTED_TRAINING
 from tests_database import empty_database
@@ -22,7 +27,7 @@ from tests_docs import ROOT, of
 from tests_later import Later
 from tests_store import CRASH, ask, case_study, ok, opened, stored, tell
 
-from notebooks.studies import HEALTHY, STARVED, add
+from notebooks.studies import HEALTHY, STARVED, drawn
 from tuner.count.signature import Shares
 from tuner.devices.cpu import usable_cores
 from tuner.export.reader import connect
@@ -50,12 +55,38 @@ def empty(folder: Path) -> optuna.storages.RDBStorage:
     return optuna.storages.RDBStorage(f"sqlite:///{file}", skip_compatibility_check=True)
 
 
+def add(storage: optuna.storages.RDBStorage, name: str, trials: Iterable[FrozenTrial]) -> optuna.Study:
+    """Add a study of ended trials, by few statements: Optuna takes several for each report."""
+    study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
+    rows: dict[type, list[dict[str, Any]]] = defaultdict(list)
+    for number, trial in enumerate(trials):
+        with_id = {"trial_id": 1000 * study._study_id + number}
+        times = {"datetime_start": trial.datetime_start, "datetime_complete": trial.datetime_complete}
+        of_study = {"study_id": study._study_id, "number": number, "state": trial.state}
+        rows[models.TrialModel].append(with_id | of_study | times)
+        for parameter, kind in trial.distributions.items():
+            written = {"param_value": trial.params[parameter], "distribution_json": distribution_to_json(kind)}
+            rows[models.TrialParamModel].append(with_id | written | {"param_name": parameter})
+        for step, value in trial.intermediate_values.items():
+            told = {"step": step, "intermediate_value": value, "intermediate_value_type": "FINITE"}
+            rows[models.TrialIntermediateValueModel].append(with_id | told)
+        if trial.value is not None:
+            told = {"objective": 0, "value": trial.value, "value_type": "FINITE"}
+            rows[models.TrialValueModel].append(with_id | told)
+    with storage.engine.begin() as connection:
+        for model, of_model in rows.items():
+            connection.execute(insert(model), of_model)
+    return study
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a database with a starved study, a healthy one, one without trials and one whose trials still run."""
     storage = empty(tmp_path_factory.mktemp("optuna"))
-    add(storage, "starved", STARVED, at_once=4, workers=2, running=4)
-    add(storage, "healthy", HEALTHY, at_once=4, workers=4)
+    starved = add(storage, "starved", drawn(STARVED, 4, 2))
+    for _ in range(4):
+        starved.ask()
+    add(storage, "healthy", drawn(HEALTHY, 4, 4))
     optuna.create_study(storage=storage, study_name="without trials")
     optuna.create_study(storage=storage, study_name="just begun").ask()
     storage.engine.dispose()

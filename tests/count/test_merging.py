@@ -217,12 +217,14 @@ def test_a_batch_norm_takes_its_means_over_the_samples_of_a_forward_pass(
     assert training.signature.normed == samples
 
 
-def test_tokens_and_retries_of_allocators_are_told() -> None:
+def test_tokens_skipped_steps_and_allocators_are_told() -> None:
     def of_rank(retries: int) -> Callable[[int], dict[str, Any]]:
-        return lambda step: count(step, form="1024 int64", alloc_retries=retries)
+        told = {"skipped": 2, "reserved_mib": 100.0 * retries, "alloc_retries": retries}
+        return lambda step: count(step, form="1024 int64", **told)
 
-    merger = merged(*[(start(rank, 2, rank), of_rank(rank + 1)) for rank in range(2)])
+    merger = merged(*[(start(rank, 2, rank, compiled=True), of_rank(rank + 1)) for rank in range(2)])
     list(merger.new_marks())
     training = merger.training()
     assert training is not None
-    assert (training.tokens_per_sample, training.alloc_retries) == (1024, 3)
+    assert (training.tokens_per_sample, training.skipped, training.compiled) == (1024, 2, True)
+    assert (training.reserved_mib, training.alloc_retries) == (200.0, 3)

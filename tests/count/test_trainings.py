@@ -241,13 +241,13 @@ def test_more_between_two_steps_than_is_noted_ends_the_counts(
     assert last(records)["steps"] <= 20
 
 
-def test_the_precision_and_saves_are_told(counted: Any) -> None:
+def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     _, records = counted("""
         scaler = torch.amp.GradScaler("cpu")
         for number in range(9):
             optimizer.zero_grad()
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = model(torch.ones(5, 4)).sum()
+                loss = model(torch.ones(5, 4)).sum() * (float("inf") if number == 4 else 1)
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()
@@ -255,6 +255,7 @@ def test_the_precision_and_saves_are_told(counted: Any) -> None:
     """)
     told = last(records)
     assert told["precision"] == {"autocast": ["bfloat16"], "tf32": False, "scaled": True}
+    assert told["skipped"] == 1
     assert 0 < told["saves_s"] < 60
 
 

@@ -78,7 +78,7 @@ def test_a_thin_window_stands_for_all_that_training_does() -> None:
     times = [Mark(iteration=0, t_s=10.0, samples=0), Mark(iteration=1, t_s=13.0, samples=100, thin=Thin(12.0, 8.0))]
     window = Window((*times, Mark(iteration=2, t_s=23.0, samples=200)))
     assert (window.seconds, window.trained_s, window.samples_per_s) == (13.0, 20.0, 10.0)
-    assert [(piece.begin_s, piece.end_s, piece.by) for piece in window.pieces()] == [
+    assert [(piece.begin_s, piece.end_s, piece.by) for piece in window.pieces] == [
         *((10.0, 12.0, 1.0), (12.0, 13.0, 8.0), (13.0, 23.0, 1.0))
     ]
     assert [(block.seconds, block.value) for block in window.rates()] == [(10.0, 10.0)] * 2

@@ -106,7 +106,7 @@ class Merger:
         flops = [process.flops for process in self.trainers]
         flops_are_known = per_step > 0 and None not in flops and witness != ENVIRONMENTS
         newest = [process.points[-1] for process in self.trainers]
-        retries = [point["alloc_retries"] for point in newest if "alloc_retries" in point]  # of ranks with a card
+        with_card = [point for point in newest if "alloc_retries" in point]  # the ranks whose allocator is CUDA's
         batches_name = "loader.batches" if lead.is_fed else "forwards"
         return TrainingCounts(
             signature=self._signature(per_step),
@@ -117,8 +117,11 @@ class Merger:
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
+            skipped=last.get("skipped", 0),
+            compiled=bool(lead.start.get("compiled")),
+            reserved_mib=max((point["reserved_mib"] for point in with_card), default=None),
             torch=str(lead.start.get("torch", "")),
-            alloc_retries=sum(retries) if retries else None,
+            alloc_retries=sum(point["alloc_retries"] for point in with_card) if with_card else None,
         )
 
     def _checked_witness(self) -> Witness | None:

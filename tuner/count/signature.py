@@ -170,6 +170,12 @@ class TrainingCounts:
     """How many groups of ranks train on samples of their own."""
     passes: int | None = None
     """The passes over the data that are over."""
+    skipped: int = 0
+    """The steps that a gradient scaler has skipped."""
+    compiled: bool = False
+    """Whether a part of the trained module is compiled."""
+    reserved_mib: float | None = None
+    """The allocator's peak on the card where it is largest; None without a card."""
     torch: str = ""
     """The version of torch; empty where it is unknown."""
     alloc_retries: int | None = None

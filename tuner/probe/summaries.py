@@ -377,7 +377,7 @@ def _window_mean(
         read: Returns the quantity in a sample; None if it is unknown.
         past_s: How far back a reading reaches, as for `mean_readings`.
     """
-    pieces = window.pieces()
+    pieces = window.pieces
     if len(pieces) == 1:
         return _known(over(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
     readings = mean_readings(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
@@ -511,7 +511,7 @@ def counted_power(samples: Sequence[DeviceSample]) -> MeanOf | None:
     def power_w(window: Window) -> Quantity | None:
         """Return the mean power over a window."""
         trained_s = energy_ws = 0.0  # the energy is the power of each piece times its seconds of training
-        for piece in window.pieces():
+        for piece in window.pieces:
             begin_s, end_s = max(piece.begin_s, readings[0].t_s), min(piece.end_s, readings[-1].t_s)
             if end_s > begin_s:
                 piece_w = (_energy_at(readings, end_s) - _energy_at(readings, begin_s)) / (end_s - begin_s)

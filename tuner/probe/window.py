@@ -9,6 +9,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, stdev
@@ -121,7 +122,7 @@ class Piece(NamedTuple):
         return self.by * (self.end_s - self.begin_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that what is worked out once can be kept
 class Window:
     """The whole iterations from the first mark to the last mark, which a probe evaluates; or a part of them."""
 
@@ -160,10 +161,10 @@ class Window:
         """The length of the window."""
         return self.last.t_s - self.first.t_s
 
-    @property
+    @cached_property
     def trained_s(self) -> float:
         """The seconds that the iterations take in ordinary training, without pauses and with nothing left out."""
-        return sum(piece.trained_s for piece in self.pieces())
+        return sum(piece.trained_s for piece in self.pieces)
 
     @property
     def iterations(self) -> int:
@@ -216,8 +217,9 @@ class Window:
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before
 
-    def pieces(self) -> list[Piece]:
-        """Return the pieces of the window, cut where a thin part or a pause begins or ends; one piece without any."""
+    @cached_property
+    def pieces(self) -> Sequence[Piece]:
+        """The pieces of the window, cut where a thin part or a pause begins or ends; one piece without any."""
         pieces: list[Piece] = []
         begin_s = self.first.t_s
         for before, mark in pairwise(self.marks):

@@ -175,13 +175,12 @@ class Probing:
         folder, expected = self._job.bench.folder, asked.choice.left
         record = probe_record(result, verdict, plan, folder=folder)
         try:
-            self._study.tell(asked, verdict, record)
+            history = self._study.tell(asked, verdict, record)
         except StoreError as error:
             if (file := write_unstored(asked.number, verdict, record, folder)) is None:
                 raise
             kept = f"the result of the last probe is kept in {file}; the next run stores it if the trial is still open"
             raise StoreError(f"{error}\n{kept}") from error
-        history = self._study.history()
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others

@@ -510,25 +510,27 @@ class CaseStudy:
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = self._unless_locked(renew, self._beat_s)
 
-    def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> None:
-        """Store the verdict and the record of the probe."""
-        self._transact(lambda: self._tell(self._trials[asked.number], verdict, probe))
+    def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> History:
+        """Store the verdict and the record of the probe, and return what the study has probed now."""
+        history = self._transact(lambda: self._tell(self._trials[asked.number], verdict, probe))
         del self._trials[asked.number]
+        return history
 
-    def _tell(self, trial: Trial, verdict: Verdict, probe: ProbeRecord) -> None:
-        """End a trial with its verdict and its record, in a transaction that is open."""
+    def _tell(self, trial: Trial, verdict: Verdict, probe: ProbeRecord) -> History:
+        """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             trial.set_user_attr(name, fact)
         trials.tell(self._study, trial, verdict)
+        history = self.history()
         if not self._has_front:
-            self._store_best()
+            self._store_best(history)
+        return history
 
-    def _store_best(self) -> None:
+    def _store_best(self, history: History) -> None:
         """Store in words which config is the best, for people who look at the study in other tools.
 
         It is stored only where Optuna's best trial, which has the highest single value, misleads them.
         """
-        history = self.history()
         chosen = history.best(self.case.defaults)
         highest = max((trial.value for trial in history.complete if trial.value is not None), default=None)
         text = None

@@ -6,7 +6,7 @@ Each case of the tuner is a study of Optuna. A lease in a trial's attributes say
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy as copied
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
@@ -16,7 +16,7 @@ from optuna.distributions import json_to_distribution
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Row, String, bindparam, cast, or_, select
+from sqlalchemy import Connection, Row, String, bindparam, cast, or_, select
 
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
@@ -253,8 +253,8 @@ class TrialStorage(BaseStorage):
     @contextmanager
     def _reading(self) -> Iterator[_Rows]:
         """Yield a function that runs queries on one connection, in the transaction that is open, if one is."""
-        with self.rdb.scoped_session() as session:
-            connection = session.connection()
+        bind = self.rdb.scoped_session.bind  # `Transactions` binds the sessions to the connection of its transaction
+        with nullcontext(bind) if isinstance(bind, Connection) else self.engine.begin() as connection:
             yield lambda query, **values: connection.execute(query, values).all()
 
 

@@ -340,7 +340,7 @@ class Space:
         """
         generator = random.Random(0)  # noqa: S311 - choosing configs is no cryptography
         known = [self.own] if self.own else []
-        digests = set(map(config_digest, known))
+        found = {frozenset(config.items()) for config in known}
         yield from known
         for number in range(_DRAWS):
             start = generator.choice(known) if number % 2 and known else {}
@@ -352,9 +352,8 @@ class Space:
                 return generator.choice(parameter.values)
 
             config = self.draw(pick)
-            digest = config_digest(config)
-            if digest not in digests and self.holds(config):
-                digests.add(digest)
+            if (values := frozenset(config.items())) not in found and self.holds(config):
+                found.add(values)
                 known.append(config)
                 yield config
 

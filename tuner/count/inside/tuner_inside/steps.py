@@ -189,8 +189,19 @@ def _hook_optimizers(module):
 
 
 def _before_scaled_step(scaler, *_, **__):
-    """Note that the losses are scaled, if they are."""
-    training.is_scaled = training.is_scaled or scaler.is_enabled()
+    """Forget which optimizer stepped last, so that a skipped step shows. Return None if the scaler is off."""
+    if not scaler.is_enabled():
+        return None
+    training.is_scaled, _now.latest = True, None
+    return scaler
+
+
+def _after_scaled_step(*_):
+    training.skipped += _now.latest is None  # no optimizer has made a step
+
+
+def _wrap_scaler(module):
+    around("scaler", module.GradScaler, "step", _before_scaled_step, _after_scaled_step)
 
 
 @guarded("compiler")
@@ -210,8 +221,6 @@ def _keep_from_compiler(module):
 def install():
     """Count from the import of torch's optimizers on."""
     when_imported("torch._dynamo.eval_frame", _keep_from_compiler)
-    when_imported(
-        "torch.amp.grad_scaler", lambda module: around("scaler", module.GradScaler, "step", _before_scaled_step)
-    )
+    when_imported("torch.amp.grad_scaler", _wrap_scaler)
     when_imported("torch.optim.optimizer", _hook_optimizers)
     watch_backward(_now.before_backward)

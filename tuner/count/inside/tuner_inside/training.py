@@ -28,6 +28,8 @@ class Training:
         """The types in which autocast has computed."""
         self.is_scaled = False
         """Whether a gradient scaler makes losses larger."""
+        self.skipped = 0
+        """The optimizer steps that the gradient scaler has skipped."""
         self.saves_s = 0.0
         """The seconds that saving has taken."""
 
@@ -132,7 +134,7 @@ def _is_captured(tensor):
 
 
 def observations():
-    """Return what was observed so far: precision, time of saves, the allocator's retries, and losses and inputs.
+    """Return what was observed so far: precision, skipped steps, time of saves, memory, and losses and inputs.
 
     Losses and inputs are those of the first steps. They are left out once these are long over.
     """
@@ -143,10 +145,13 @@ def observations():
             "tf32": torch.get_float32_matmul_precision() != "highest",
             "scaled": training.is_scaled,
         },
+        "skipped": training.skipped,
         "saves_s": training.saves_s,
     }
     if torch.cuda.is_initialized():
-        counts["alloc_retries"] = torch.cuda.memory_stats_as_nested_dict().get("num_alloc_retries", 0)
+        stats = torch.cuda.memory_stats_as_nested_dict()
+        counts["reserved_mib"] = stats.get("reserved_bytes", {}).get("all", {}).get("peak", 0) / 2.0**20
+        counts["alloc_retries"] = stats.get("num_alloc_retries", 0)
     if training.steps <= 2 * LOSS_STEPS:
         counts.update(losses=_sums(training.losses), inputs=_sums(training.inputs))
     return counts
