@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -196,11 +197,14 @@ def _best_columns(study: StudyReader) -> list[str]:
 
 
 def _measurements(study: StudyReader) -> list[str]:
-    """Return the measurements of a study, the most important first."""
+    """Return the measurements of a study, the most important first: metrics whose constraints have barred a config."""
     metrics = study.fields.metrics
+    # why a config was barred is a sentence that names the metric
+    words = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
     important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
     available = {"measured_on", *metrics}
-    ordered = [*(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
+    ordered = [name for name in metrics if name in words]
+    ordered += [*(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
     return list(dict.fromkeys(ordered))
 
 
