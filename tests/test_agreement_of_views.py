@@ -33,7 +33,7 @@ STUDY = {
     "space": {"num_envs": {"ladder": [8, 16]}, "batch": {"choices": [1, 2]}},
 }
 
-COLUMNS: Sequence[str] = ("case", "status", "value", "config", "speed", "trial", "counts", "gain")
+COLUMNS: Sequence[str] = ("case", "status", "value", "config", "speed", "gain", "trial", "counts")
 
 Told = dict[str, Any]
 trials = st.fixed_dictionaries(

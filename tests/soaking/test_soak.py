@@ -393,5 +393,5 @@ def test_a_soak_too_short_for_any_config_names_the_minutes_that_would_do(tmp_pat
     prober = Prober({}, needs_mib=(0.0, 15.4))
     soaked(tmp_path, prober, study=spec(probe={"headroom_pct": 0}, space={"num_envs": {"ladder": [64]}}), hours=300.0)
     *_, last = verdicts(view(tmp_path / "demo"), replace(PROVOKED, hours=300.0))
-    assert "no config's memory lasts with 95 % probability" in last
+    assert "of no config it is 95 % sure that its memory lasts" in last
     assert "or soak longer: `--minutes " in last

@@ -555,17 +555,17 @@ class CpuSource:
         return limited or ProcessMemory(self._tree.memory_mib(pid))
 
     def _follow(self, root: psutil.Process | None) -> None:
-        """Follow a process and those below it from now on, and forget all others."""
+        """Follow a process and those below it from now on, and forget all others. `root`: None follows nothing."""
         self._peaks: Peaks = {}
         self._largest: list[int] = []
-        """The processes whose data memory is measured, in place of the ranks; empty without a limit."""
+        """Under a limit of memory: the processes with most data memory, which is measured in place of the ranks'."""
         self._tree = ProcessTree(root, len(self.devices))
         self._rescan_at_s = -math.inf
         self._owners: dict[int, int] = {}
         """The owners of the last sample."""
         self._delays = Delays(self._read_threads)
         self._before: tuple[float, Times] = math.inf, {}
-        """When the last sample was, and the CPU time of each process then."""
+        """When the last sample was, and the CPU time of each process then; at infinity before the first."""
 
 
 def _of_rank(rank: int, owners: dict[int, int], times: Times) -> Times:

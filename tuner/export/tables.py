@@ -172,9 +172,11 @@ def best_by_case(study: StudyReader) -> Sheet:
 
 
 def _best_columns(study: StudyReader) -> list[str]:
-    """Return the columns of `best_by_case.tsv`: a fixed part, the searched parameters, the best, then measurements.
+    """Return the columns of `best_by_case.tsv`.
 
-    Measurements are left out where the columns after the fixed part would be more than 20 (chosen).
+    First those of the tool that tuner replaces, then the searched parameters, facts about the best config, and its
+    measurements. At most 20 columns follow the first ones, so that people can still read the table; measurements give
+    way.
     """
     parameters = study.fields.parameters
     # at least two devices: the tool that tuner replaces has their columns in its tables
@@ -199,12 +201,12 @@ def _best_columns(study: StudyReader) -> list[str]:
 def _measurements(study: StudyReader) -> list[str]:
     """Return the measurements of a study, the most important first: metrics whose constraints have barred a config."""
     metrics = study.fields.metrics
-    # why a config was barred is a sentence that names the metric
-    words = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
+    # why a trial is not eligible is a text with the metrics of the constraints that it breaks
+    words_of_reasons = {word for trial in study.trials() for word in re.findall(r"\w+", trial.probe.ineligible or "")}
+    barring = [name for name in metrics if name in words_of_reasons]
     important = ("measured_on", "min_avg_util_se", "samples_per_s_se", "total_batch", "headroom_pct", "mem_peak_mib")
     available = {"measured_on", *metrics}
-    ordered = [name for name in metrics if name in words]
-    ordered += [*(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
+    ordered = [*barring, *(name for name in important if name in available), *metrics, "start_up_s", "window_s"]
     return list(dict.fromkeys(ordered))
 
 

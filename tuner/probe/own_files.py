@@ -25,8 +25,6 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Event, Thread
 
-import psutil
-
 from tuner.probe import private_view
 from tuner.probe.units import BYTES_PER_MIB
 
@@ -112,6 +110,8 @@ class View:
             keeping: The temporary folders that may hold what the command writes, whether a view may be tried at all,
                 and the user and group that must own the files.
         """
+        import psutil  # noqa: PLC0415 - only processes that run probes need it
+
         if (parent := _parent_of_view(tuple(folders), keeping)) is None:
             raise OSError("no private view can be had")
         self._folders = folders

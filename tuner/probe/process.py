@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, cast
 
-import psutil
-
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
 from tuner.probe.guard import MARK, identity
@@ -38,6 +36,8 @@ def end_orphans(within_s: float) -> list[int]:
     Orphans get at most `within_s` seconds to end. Processes of other users, and of other namespaces of process ids, are
     left alone, because nothing can be known of their guards. So are processes that have cleared their environment.
     """
+    import psutil  # noqa: PLC0415 - only processes that run probes need it
+
     until_s = time.monotonic() + within_s
     while orphans := [process for process in psutil.process_iter() if _is_orphan(process.pid)]:
         for process in orphans:

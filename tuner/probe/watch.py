@@ -163,8 +163,9 @@ class Watch:
     def next_is_last(self, *, more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.
 
-        Then a session need not begin another. The running iteration is assumed to take at least half as long as the
-        shortest iteration. `more` says that the probe needs more iterations than usual.
+        Then a session need not begin another. There is time for another where the running iteration and one more fit.
+        The running iteration counts as half of the shortest one, which is cautious. `more` says that the probe needs
+        more iterations than usual.
         """
         if len(self._window_marks) < 2:
             return False

@@ -258,7 +258,8 @@ class History:
         """Return a config to measure a second time, so that the gain over the user's own config is sure; else None.
 
         The `own` config often runs first, and another program may have been busy then. So it is measured again at the
-        end. If the best is less than 1.3 times as good, the best is measured a second time, too.
+        end. If the best is less than 1.3 times as good, the best is measured a second time, too. Only cold readings
+        count: those of the plain command, outside any session.
         """
         own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
         best_standing = standing.best(self._ended, [own])

@@ -161,7 +161,10 @@ class GuardedPruner(BasePruner):
         """The numbers of the trials that the inner pruner wants to stop."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Return whether the trial should stop. Its reported values are the objective so far, and larger is better."""
+        """Return whether the trial should stop: see the class. Larger reported values are better.
+
+        Trials from before a person has mended the study's set-up do not count.
+        """
         if self._inner.prune(study, trial):  # Hyperband says yes only at a few steps, so ask at each and remember it
             self._advised.add(trial.number)
         if trial.number not in self._advised:

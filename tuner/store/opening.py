@@ -94,7 +94,7 @@ def open_study(
 def unchanged_attributes(database: Database, study: optuna.Study, identity: dict[str, Any]) -> StudyAttributes:
     """Return the attributes of a study whose settings are still those with which this process has opened it.
 
-    Raises StoreError if another process has changed them since: see `_mends`.
+    Raises StoreError if another process has changed them since. Settings that mean the same in another form are equal.
     """
     attributes = StudyAttributes(study.user_attrs)
     stored = attributes.identity or {}

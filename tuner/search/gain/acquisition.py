@@ -241,14 +241,14 @@ class Acquisition:
     def _next_by_rule(self, best: int, gain_per_s: Floats, price: Price) -> int | None:
         """Return the place of the config that the rules 2 to 4 of `_next` ask for; None where none asks for any."""
         rules = self._rules
-        # 2
+        # 2: a surprising mean may be a mistake of the measurement
         if rules.needs_repeat and rules.is_surprising:
             return best
-        # 3
+        # 3: nothing is known of a new value, whatever the model says
         new = rules.new_value(gain_per_s)
         if new is not None:
             return new
-        # 4
+        # 4: a rule of thumb delays the end, so it waits while other probes pay
         asked_for = self._to_repeat if rules.rarely_tried is None else rules.rarely_tried
         return None if asked_for is None or self._prospect(price).pays else asked_for
 

@@ -286,7 +286,10 @@ class Rules:
         return probes
 
     def _few_values(self) -> Iterator[_FewValue]:
-        """Yield each value of each parameter with at most four values."""
+        """Yield each value that should be tried twice, with the configs that ran with it and those that failed.
+
+        These are the values of parameters with at most four values. Configs are rows of codes: each value's position.
+        """
         outlook = self._outlook
         known, failed = outlook.pool.codes[outlook.measured_places], outlook.pool.levels.codes(outlook.observed.failed)
         for column, parameter in enumerate(outlook.pool.space.parameters):

@@ -158,11 +158,14 @@ def _losses(
         point: The measurement of several GPUs.
         baseline: One GPU with the batch of one rank, or of all ranks.
         alone: One GPU with the batch of one rank; None where it was not measured.
-        beside: The time of a step of each GPU, all at once in programs of their own.
+        beside: The time of a step of each GPU while each runs a program of its own. Against `alone`, it shows what the
+            GPUs take from each other.
+
+    The serial loss is the part of a step that does not shrink with the batch. Weak scaling keeps the batch of a GPU.
     """
     is_weak = baseline.size == point.size
     ideal = _step_ms(baseline).times(1.0 if is_weak else 1 / len(point.gpus))
-    same_batch = _step_ms(alone) if alone and not is_weak else ideal  # weak scaling has no serial loss
+    same_batch = _step_ms(alone) if alone and not is_weak else ideal
     return losses(joined=_step_ms(point), ideal=ideal, same_batch=same_batch, beside=beside)
 
 

@@ -404,9 +404,10 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
         yield f"{view.name}: {in_words(passed[-1].trial.config)} lasts; the best is {in_words(best.config)}, not soaked"
     elif soaks:
         longer = "".join(f", or soak longer: {hint}" for hint in _longer_soak(soaks[-1]))
-        lasting = f"no config's memory lasts with {100 * SURE:.0f} % probability"
+        lasting = f"of no config it is {100 * SURE:.0f} % sure that its memory lasts"
         yield f"{view.name}: {lasting}; add smaller values to the ladder{longer}"
     was_refused = len(passed) < len(soaks)
+    # another allocator is another setting of the study, whose results may not mix with these
     if was_refused and (keeper := training.keeper):
         setting = f"`environment: {{variables: {{{keeper.variables[0]}: {keeper.value}}}}}`"
         kept = f"freed memory that {keeper.name} keeps for later counts as used"

@@ -19,7 +19,10 @@ _wrapped_classes = set()
 
 
 class CallWatcher:
-    """Watches the calls of modules: looks at them, or only takes a note of those that are as usual."""
+    """Watches the calls of modules.
+
+    The first calls are looked at one by one, which takes long. Once they are all alike, a call only gets a note.
+    """
 
     __slots__ = ("is_reusing", "key", "usual", "usual_mode")  # a step looks at them, and finds them in one place
 
@@ -29,7 +32,7 @@ class CallWatcher:
         self.key = None
         """The name of the argument that holds the first tensor, where a module takes only named arguments."""
         self.is_reusing = False
-        """Whether a tensor was ever given twice in a row. Before that no versions are read, because that takes long."""
+        """Whether a tensor was ever given twice in a row. Only then its version, which tells new data, is read."""
         self.usual = self.take_usual
         """The method, bound once for all notes."""
 

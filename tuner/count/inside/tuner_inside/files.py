@@ -99,11 +99,11 @@ def _on_exec(code):
         return
     if file.startswith("<"):  # a text that is executed, or a frozen module of Python
         is_script = not file.startswith("<frozen")
-        is_looked_at = is_script and not _state["argv"]  # a script may execute many texts
+        is_looked_at = is_script and not _state["argv"]  # once is enough: a script may execute many texts
     else:
         is_script = os.path.abspath(file) == os.path.abspath(script)
         is_looked_at = not file.startswith(STANDARD) and not os.path.abspath(file).startswith(PROGRAMS)
-    # below `if __name__ == "__main__":`, an imported module has what it does only as the script
+    # what an imported module has below `if __name__ == "__main__":` does not run, so only its functions are searched
     functions_only = not is_script and "__main__" in code.co_consts
     if is_looked_at and _mentions_argv(code, functions_only):
         argv_is_read()

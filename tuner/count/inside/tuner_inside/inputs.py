@@ -51,7 +51,8 @@ def samples(value):
 def key_of_samples(value):
     """Return the key or index of the tensor in a batch whose leading dimension is the samples.
 
-    None where there is none, or where the shape of a later batch may not show its samples.
+    Later batches are then counted by that tensor's shape alone, which is quick. None where that may go wrong: where no
+    such tensor is there, or where a later one may be a single sample.
     """
     tensor = first_tensor(value)
     # with three dimensions it may be a single picture

@@ -142,7 +142,10 @@ def _find_module_and_tell(tally, optimizer, now_s):
 
 
 def _watch_module(tally, optimizer):
-    """Watch the module that an optimizer trains, and tell what is trained."""
+    """Watch the module that an optimizer trains, and write for the tuner what is trained.
+
+    The first part that says which dimension of its inputs is the batch (`batch_first`) is watched, too.
+    """
     modules = outermost(optimizer)
     training_facts = facts(optimizer, modules)
     tally.watch_only(modules)

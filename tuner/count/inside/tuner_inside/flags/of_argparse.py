@@ -43,13 +43,17 @@ def _around_parser(kind, name, parts_of):
 
     @functools.wraps(function)
     def parse(self, args=None, *more, **kwargs):
-        """Parse as without this wrapper, and tell the options if that was the command line."""
+        """Parse as without this wrapper, and write the options for the tuner if the command line was parsed.
+
+        Only the outermost parse is that of the command line: a parser may call others, which see parts of it.
+        """
         this_parse = guard(_Parse)(self, args)  # adds itself to those that run; None after an error of ours
         try:
             result = function(self, args, *more, **kwargs)
         finally:
             if this_parse in _running.parses:
-                del _running.parses[_running.parses.index(this_parse) :]  # this parse, and parses inside it that failed
+                # it has ended, and with it those inside it, also where one failed
+                del _running.parses[_running.parses.index(this_parse) :]
         if this_parse is not None and this_parse.is_of_command_line:
             guard(_tell)(this_parse, *parts_of(result))
         return result
