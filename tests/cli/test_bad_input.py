@@ -416,6 +416,8 @@ def test_a_setting_outside_the_space(tuner: Tuner, tmp_path: Path) -> None:
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs=7"), "num_envs=7", "8, 16")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "num_envs"), "write num_envs=VALUE")
     refused(tuner("plan", "--study", study_file(tmp_path), "--set", "depth=7"), "no parameter 'depth'", "num_envs")
+    twice = ("--set", "num_envs=8", "--set", "num_envs=16")
+    refused(tuner("plan", "--study", study_file(tmp_path), *twice), "--set num_envs is given more than once")
     answer = tuner("plan", "--study", "reference", "--devices", "cpu:2", "--set", "prefetch_factor=4")
     refused(answer, "--set prefetch_factor", "only with num_workers of 1 or more")
 

@@ -68,7 +68,8 @@ def test_a_value_that_cannot_be_meant_is_asked_again(answer: str) -> None:
 @pytest.mark.parametrize(
     ("search", "words"),
     [
-        ("exq.yaml:data.batch_size=8,16", ["does not name exq.yaml", "it names exp.yaml"]),
+        ("exq.yaml:data.batch_size=8,16", ["exq.yaml is no", "it names exp.yaml"]),
+        ("exp.ini:batch_size=8,16", ["exp.ini is no YAML"]),
         ("exp.yaml:data.batchsize=8,16", ["exp.yaml has no value data.batchsize", "did you mean data.batch_size?"]),
         ("exp.yaml:data.workers=0,2", ["sets data.workers to null", "write the value"]),
     ],
@@ -78,7 +79,7 @@ def test_a_search_in_a_file_needs_a_value_of_a_file_that_the_command_names(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("exp.yaml").write_text("data: {batch_size: 8, workers: }\n")
-    command = Known(words=["python", "train.py", "--config=exp.yaml"], cores=4)
+    command = Known(words=["python", "train.py", "--config=exp.yaml", "exp.ini"], cores=4)
     check_searches(["exp.yaml:data.batch_size=8,16"], command)
     with pytest.raises(StudyError) as refused:
         check_searches([search], command)

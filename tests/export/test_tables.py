@@ -101,9 +101,10 @@ def test_a_row_of_the_best_has_at_most_20_columns_more_than_the_predecessors(dat
     metrics = {f"metric{number}": float(number) for number in range(30)} | {"headroom_pct": 9.0}
     case = database.case("add_pi_plus", defaults=[HIUTIL])
     database.add(case, HIUTIL, utils=(61.0, 63.0), metrics={"min_avg_util": 61.0, **metrics})
+    database.add(case, DEFAULT, utils=(71.0, 73.0), ineligible="metric29 is 3, and its constraint asks for at least 9")
     columns = list(best_by_case(reader(database)).columns)
     assert len(columns) == len(FIRST_COLUMNS) + 20
-    assert "headroom_pct" in columns
+    assert {"headroom_pct", "metric29"} <= {*columns}
     assert set(metrics) <= set(all_trials(reader(database)).columns)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.progress_files import CountLines, MergedCounts
+from tuner.probe.progress_files import CountLines, MergedCounts, read_processes
 
 START = {"type": "start", "rank": 0, "world": 1, "data_rank": 0, "parameters": 9, "optimizer": "SGD"}
 COUNTS = [
@@ -34,13 +34,26 @@ def test_steps_and_samples_are_read(tmp_path: Path) -> None:
         {"type": "count", "steps": 99, "at_s": 99.0, "loader": 5},
         {"type": "count", "steps": "x"},
         {"type": "count", "steps": 1e400},
+        COUNTS[6] | {"at_s": 1e400},
         {"type": "flags", "options": 5},
         {"type": "process", "argv": 5},
     ],
 )
 def test_a_record_of_another_form_ends_the_counts_and_not_the_search(tmp_path: Path, record: object) -> None:
-    for message in told(tmp_path, START, *COUNTS[:6], record, *COUNTS[6:]):
-        assert message["type"] in ("iteration", "training")
+    messages = told(tmp_path, START, *COUNTS[:6], record, *COUNTS[6:])
+    assert {message["type"] for message in messages} <= {"iteration", "training"}
+    json.dumps(messages, allow_nan=False)  # raises ValueError for a number that is not finite
+
+
+def test_what_a_training_has_written_of_its_files_and_flags_is_text(tmp_path: Path) -> None:
+    records = (
+        {"type": "process", "argv": [5]},
+        {"type": "file", "path": 5, "named_by": None},
+        {"type": "flags", "parser": 5, "options": []},
+    )
+    told(tmp_path, *records)
+    (process,) = read_processes(tmp_path)
+    assert (process.argv, process.files, process.parser) == (("5",), {"5": "None"}, "5")
 
 
 def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:

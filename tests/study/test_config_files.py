@@ -99,5 +99,5 @@ def test_toml_and_yaml_read_the_value_back(tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_file_is_named_as_a_word_and_behind_an_equals_sign() -> None:
-    words = ["python", "train.py", "a.yaml", "--config=b.yaml", "config=c.yaml", "+config=d.toml"]
-    assert named_files(words) == ["a.yaml", "b.yaml", "c.yaml", "d.toml"]
+    words = ["python", "train.py", "a.yaml", "--config=b.yaml", "config=c.yaml", "+config=d.toml", "runs/lr=0.1/e.yaml"]
+    assert named_files(words) == ["a.yaml", "b.yaml", "c.yaml", "d.toml", "runs/lr=0.1/e.yaml"]

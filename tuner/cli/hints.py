@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tuner import export
 from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
+from tuner.export import Topic
 from tuner.probe import number_of
 from tuner.records.urls import shown
 from tuner.running.events import CaseOutcome, Ending
@@ -79,14 +80,13 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
     """Yield what follows the table at a search's end: why a case has no best, what limits a single case, one doubt."""
     yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in export.findings(row)]
-    topic = export.Topic
-    results = [(row.case, finding) for row, finding in known if finding.topic is topic.RESULT and row.without_success]
+    results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.without_success]
     yield from export.merged_lines((case, str(finding)) for case, finding in results)
     if len(rows) == 1 and rows[0].best and rows[0].bound:
         yield f"{rows[0].case} is {rows[0].bound}"
     doubts: list[str] = []  # the largest first
-    for kind in (topic.REPLAY, topic.DOUBT, topic.CHOICE, topic.DEVICES, topic.FASTER, topic.LEFT_OUT):
-        doubts += export.merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is kind)
+    for topic in (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, Topic.LEFT_OUT):
+        doubts += export.merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is topic)
     if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
         yield doubt
 
@@ -98,13 +98,14 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
     """
     best_configs = {row.case: row.best.config for row in rows if row.best}
     for case in cases:
-        best, end = best_configs.get(case.name, {}), bench.trainer.ladder_end(case)
+        best = best_configs.get(case.name, {})
         largest = {
             parameter.name: best[parameter.name]
             for parameter in bench.space_for(case).parameters
             if _has_largest(best, parameter)
         }
-        if end and int(largest.get(LADDER, 0)) >= end.num_envs:
+        end = bench.trainer.ladder_end(case) if LADDER in largest else None
+        if end and int(largest[LADDER]) >= end.num_envs:
             del largest[LADDER]
         if largest:
             values = ", and the largest ".join(f"{name}, {value}" for name, value in largest.items())

@@ -122,9 +122,13 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
 def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
     """Return the config `first`, changed by settings. A parameter that only they bring into use has its first value.
 
-    Raises StudyError for a setting outside the space.
+    Raises StudyError for a setting outside the space, and for a parameter that is set twice.
     """
-    wanted = dict(_setting(text, space) for text in settings)
+    wanted: dict[str, Value] = {}
+    for name, value in (_setting(text, space) for text in settings):
+        if name in wanted:
+            raise StudyError(f"--set {name} is given more than once; name one value")
+        wanted[name] = value
 
     def pick(parameter: Parameter) -> Value:
         """Return a parameter's value: that of the settings, or else of the config `first`, or else its first value."""

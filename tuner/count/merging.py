@@ -207,8 +207,7 @@ def _pause(lead: ProcessCounts, from_place: int, to_place: int, witness: Witness
         return number(lead.points[to_place], name) - number(lead.points[from_place], name)
 
     if lead.is_fed and grown("loader.passes") >= 1:
-        last = lead.points[-1]
-        rows, pass_rows = number(last, "loader.rows"), number(last, "loader.size")
+        rows, pass_rows = (number(lead.points[-1], name) for name in ("loader.rows", "loader.size"))
         return {"what": "an epoch's end", "every": lead.steps * pass_rows / rows if rows and pass_rows else None}
     # rollouts run the module without gradients too, and are no evaluations
     if witness != ENVIRONMENTS and grown("evaluates_s") >= least_s:

@@ -97,21 +97,21 @@ class ProcessCounts:
     """Why parts of the counting have switched themselves off."""
 
     def feed(self, record: Mapping[str, Any]) -> None:
-        """Take one record into account."""
+        """Take one record into account. A count without a finite step and time is left out."""
         match record.get("type"):
             case "process":
-                self.argv = tuple(record["argv"])
+                self.argv = tuple(map(str, record["argv"]))
             case "flags":
-                self._flags_by_parser[record["parser"]] = tuple(flags_of(record["options"]))
+                self._flags_by_parser[str(record["parser"])] = tuple(flags_of(record["options"]))
             case "argv":
                 self.reads_argv = True
             case "file":
-                self.files[record["path"]] = record["named_by"]
+                self.files[str(record["path"])] = str(record["named_by"])
             case "start":
                 self.start = record  # a later one replaces the optimizer, and its counts go on
                 self.rank, self.world = record["rank"], record["world"]
                 self.data_rank, self.parameters = record["data_rank"], record["parameters"]
-            case "count" if self.start and record["steps"] > self.steps:
+            case "count" if self.start and number(record, "steps") > self.steps and number(record, "at_s") > 0:
                 counts = dict(record)
                 for part in ("loader", "environments"):
                     counts |= {f"{part}.{name}": count for name, count in record.get(part, {}).items()}

@@ -75,8 +75,8 @@ def _check_file(text: str, words: Sequence[str]) -> None:
     """
     file, _, keys = text.lstrip("-").partition("=")[0].partition(":")
     if file not in (named := named_files(words)):
-        instead = ", ".join(named) or "no configuration file"
-        raise StudyError(f"{text}: the command does not name {file}; it names {instead}")
+        why = f"{file} is no YAML, TOML or JSON file that the command names; it names {', '.join(named) or 'none'}"
+        raise StudyError(f"{text}: {why}")
     values = values_or_null_in(Path(file))
     if values and keys not in values:
         raise StudyError(f"{text}: {file} has no value {keys}; {_most_alike(keys, values) or 'see the file'}")
@@ -302,7 +302,8 @@ def _value_of_word(flag: str, word: str) -> Value:
     Raises StudyError for a word that is not a value of the flag, or is a number in a spelling that programs do not
     read: `50'000`, `050`, other digits, `inf`.
     """
-    number, shown = _number(word), word if len(word) <= 60 else f"{word[:60]}…"
+    number = _number(word)
+    shown = word if len(word) <= 60 else f"{word[:60]}…"
     is_size = any(role.has(flag) for role in (Role.WORKERS, Role.BATCH, Role.ENVIRONMENTS))
     least = 0 if Role.WORKERS.has(flag) else 1
     if is_size and (not isinstance(number, int) or number < least):

@@ -21,7 +21,7 @@ from tuner.drafting.writing import asked_of, command_of_file, first_run_lines, l
 from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
-from tuner.study import NAME, exposed, load, read_mapping, shell_join, value_text
+from tuner.study import NAME, StudySpec, exposed, load, read_mapping, shell_join, value_text
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.typed_command import TypedCommand, split_variables, typed_command
 
@@ -283,12 +283,19 @@ def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callabl
         with suppress(OSError):
             path.chmod(0o666 & ~umask)
     say(f"wrote {file}")
-    if spec.launch:  # its parameters are not all in the file
-        say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
-        in_file, ranks = read_mapping(file).get("space", {}), None
-        with suppress(DeviceError):  # unknown on another machine than that of the devices
-            ranks = spec.devices_of_trial(len(open_devices(spec.devices).devices))
-        for parameter, searched in spec.space.items():
-            values = searched.values if ranks is None else spec.possible(parameter, searched.values, ranks)
-            if parameter not in in_file:
-                say(f"  {parameter}={','.join(map(value_text, values))}")
+    if spec.launch:
+        _say_launches(spec, file, say)
+
+
+def _say_launches(spec: StudySpec, file: Path, say: Callable[[str], None]) -> None:
+    """Show the parameters that a study has from its ready-made spaces (`launch`), and not from its own file."""
+    say(f"searched for {', '.join(spec.launch)}, your own value first; rules leave out what cannot run together:")
+    device_count = None
+    with suppress(DeviceError):  # unknown on another machine than that of the devices
+        device_count = spec.devices_of_trial(len(open_devices(spec.devices).devices))
+    named_in_file = read_mapping(file).get("space", {})
+    for parameter, searched in spec.space.items():
+        if parameter in named_in_file:
+            continue
+        values = searched.values if device_count is None else spec.possible(parameter, searched.values, device_count)
+        say(f"  {parameter}={','.join(map(value_text, values))}")

@@ -66,14 +66,10 @@ def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: 
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config may replace it: both speeds, what changes, one doubt, and the line to copy
     gained = export.gain(view, own) if own else None
-    faster = ""
-    if gained and gained.times:  # of the training with its pauses, where these are known
-        times = export.with_error(gained.times, gained.error, 2)
-        faster = f", {times} times as many{' over the whole training' if gained.overall else ''}"
     changes = _changed_values(bench, trainer, view, own_values)
     same = _compared_trainings(own, best) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
-    best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{faster}"
+    best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{_gain_in_words(gained)}"
     incomparable = view.unlike_best(own) or view.failed_again
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
     most = 2 if view.loaded else 1  # a busy machine must not hide another doubt
@@ -267,6 +263,14 @@ def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
     changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
     made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
     return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
+
+
+def _gain_in_words(gained: export.BestGain | None) -> str:
+    """Return how many times as fast the best is, with its pauses where these are known; empty where it is unknown."""
+    if gained is None or not gained.times:
+        return ""
+    over = " over the whole training" if gained.overall else ""
+    return f", {export.with_error(gained.times, gained.error, 2)} times as many{over}"
 
 
 def _speed(config: Standing | None, view: export.CaseView) -> str:

@@ -36,8 +36,7 @@ def known_of(drafted: Draft, watched: Watched, *, free_batch: bool = False, free
     of_files: list[Flag] = []
     path_of = {word: path for process in watched.processes for path, word in process.files.items()}
     for word, path in path_of.items():
-        name = word.rpartition("=")[2]  # of `--config=train.yaml` or `config=train.yaml`, `train.yaml`
-        if name in named_files(known.words):
+        for name in {*named_files([word])} & {*named_files(known.words)}:  # of `--config=train.yaml`, `train.yaml`
             for keys, value in values_in(Path(path)).items():  # such as `train.yaml:train.batch_size`
                 of_files.append(Flag(names=(f"{name}:{keys}",), value=str(value)))
     return replace(known, flags=(*known.flags, *(flag for flag in of_files if flag.parameter not in typed)))

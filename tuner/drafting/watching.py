@@ -156,19 +156,23 @@ def watch(
         named = [str(change) for change in changes if change.is_named_in(why)]
         instead = f"; to start a probe, the tuner {' and '.join(named)}" if named else ""
         raise TrainerError(f"{why}{instead}")
-    why_off = "no Python process of the command let the counting in, as with `python -I` or in a container"
-    if processes:
-        whys = (why for process in processes for why in process.off)
-        why_off = next(whys, "no optimizer of torch has made enough steps")
     return Watched(
         printed=None if training else progress,
         training=training,
-        uncounted=None if training else counted.why or why_off,
+        uncounted=None if training else counted.why or _why_uncounted(processes),
         reports=tuple(counted.reports if training else progress.reports if progress else ()),
         processes=processes,
         samples=tuple(recorder.samples()),
         seconds=seconds,
     )
+
+
+def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
+    """Return why nothing was counted inside a training."""
+    if not processes:
+        return "no Python process of the command let the counting in, as with `python -I` or in a container"
+    reasons = (why for process in processes for why in process.off)
+    return next(reasons, "no optimizer of torch has made enough steps")
 
 
 class CountedLines:

@@ -106,9 +106,7 @@ def study_text(
         lines.append(f"slurm: {{nodes: {node_count}}}  # of a probe; this run was watched on one")
     if launch:
         lines.append(f"launch: {launch}  # a ready-made space, beside the parameters here")
-    why = "no value below changes the samples of an iteration; " if objective == ITERATIONS_PER_S else ""
-    comment = "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted"
-    lines.append(f"objective: {objective}{comment}")
+    lines.append(f"objective: {objective}{_why_no_samples(objective)}")
     if parameters := draft.space():
         lines.append("space:")
         for parameter, values in parameters.items():
@@ -226,6 +224,12 @@ def _progress_lines(printed: PrintedProgress, uncounted: str | None) -> list[str
     if not printed.counts_samples:
         lines.append(f"    # Samples are unknown: {one_line(_unknown_samples(printed))}.")
     return lines
+
+
+def _why_no_samples(objective: str) -> str:
+    """Return a comment that says when samples/s would be the objective; empty where they are."""
+    why = "no value below changes the samples of an iteration; " if objective == ITERATIONS_PER_S else ""
+    return "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted"
 
 
 def origin_line(typed: Sequence[str]) -> str:

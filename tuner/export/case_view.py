@@ -172,14 +172,16 @@ class CaseView:
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
-    def comparable_pair(self, standing: Standing, other: Standing | None = None) -> "BesideBest | None":
-        """Return a config and the best, or another one, as the plain command measured both, or as sessions did.
+    def comparable_pair(self, standing: Standing, best: Standing | None = None) -> "BesideBest | None":
+        """Return a config and the `best`, by default the case's, as the command measured both, or as sessions did.
 
         The two ways may read differently, so a value of each cannot be compared. None where there is no such pair.
         """
-        best = other or self.best
-        if best is None or standing.is_warm == best.is_warm:
-            return best and BesideBest(standing, best)
+        best = best or self.best
+        if best is None:
+            return None
+        if standing.is_warm == best.is_warm:
+            return BesideBest(standing, best)
         # the plain command has measured only one of them; sessions may have measured both
         warm, warm_best = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
         return BesideBest(warm, warm_best) if warm and warm_best else None

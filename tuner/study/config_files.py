@@ -144,8 +144,8 @@ def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple
 
 
 def named_files(words: Sequence[str]) -> list[str]:
-    """Return the configuration files that words of a command name, as a whole or behind `=`."""
-    names = [word.rpartition("=")[2] for word in words]
+    """Return the configuration files that words of a command name, as a whole or behind `--flag=` or `key=`."""
+    names = [re.sub("^[^/=]*=", "", word) for word in words]  # a folder may be called `lr=0.1`
     return [name for name in names if Path(name).suffix.lower() in FORMS]
 
 

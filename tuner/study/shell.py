@@ -85,9 +85,12 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
     """
     assigned = variables or {}
     line = [f"{name}={shell_word(text)}" for name, text in assigned.items()]
-    names_before = [(text, list(assigned)[:place]) for place, text in enumerate(assigned.values())]
-    if any(part.is_reference and part.name in names for text, names in names_before for part in parts(text)):
-        line.insert(0, "env")  # in `A=new B="$A" command`, bash itself would give `B` the value `new`
+    set_before: set[str] = set()  # by the same line
+    for name, text in assigned.items():
+        if any(part.is_reference and part.name in set_before for part in parts(text)):
+            line.insert(0, "env")  # in `A=new B="$A" command`, bash itself would give `B` the value `new`
+            break
+        set_before.add(name)
     return " ".join([*line, *map(shell_word, words)])
 
 

@@ -60,29 +60,36 @@ def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Set
         counts = select(STEPS.c.trial_id, func.count().label("reports")).where(is_of_study).group_by(STEPS.c.trial_id)
         reports: dict[int, int] = {row.trial_id: row.reports for row in connection.execute(counts)}
     trials = [
-        (row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
+        StoredTrial(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
         for row in rows
     ]
     return _record(study, trials, setup)
 
 
-StoredTrial = tuple[str, datetime | None, datetime | None, int]
-"""A trial of Optuna: its state, its start and its end, and the number of intermediate values that it reported."""
+class StoredTrial(NamedTuple):
+    """A trial of any Optuna program."""
 
+    state: str
+    began: datetime | None
+    ended: datetime | None
+    reports: int
+    """The number of intermediate values that it reported."""
 
-def _ended(state: str, began: datetime | None, ended: datetime | None, reports: int) -> study_times.TrialTimes | None:
-    """Return how a trial of Optuna ended, and when; None for a trial that has not ended."""
-    if state not in ENDS:
-        return None
-    return study_times.TrialTimes(end=ENDS[state], began_s=seconds(began), ended_s=seconds(ended), reports=reports)
+    @property
+    def times(self) -> study_times.TrialTimes | None:
+        """How the trial ended, and when; None for a trial that has not ended."""
+        if self.state not in ENDS:
+            return None
+        began_s, ended_s = seconds(self.began), seconds(self.ended)
+        return study_times.TrialTimes(end=ENDS[self.state], began_s=began_s, ended_s=ended_s, reports=self.reports)
 
 
 def _record(study: str, trials: Sequence[StoredTrial], setup: study_times.Setup) -> study_times.StudyRecord:
     """Return the record of a study of another program; `setup` is what is known of its machine and its options."""
-    states = [state for state, *_ in trials]
+    states = [trial.state for trial in trials]
     return study_times.StudyRecord(
         study=study,
-        trials=tuple(filter(None, (_ended(*trial) for trial in trials))),
+        trials=tuple(filter(None, (trial.times for trial in trials))),
         running=states.count(RUNNING),
         waiting=states.count("WAITING"),
         setup=setup,
@@ -246,14 +253,14 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
         for name, value in trial.params.items()
         if _WORKERS.search(name.lower()) and isinstance(value, int | float) and 0.0 <= value < math.inf
     ]
-    trials: list[StoredTrial] = [
-        (trial.state.name, trial.datetime_start, trial.datetime_complete, len(trial.intermediate_values))
+    trials = [
+        StoredTrial(trial.state.name, trial.datetime_start, trial.datetime_complete, len(trial.intermediate_values))
         for trial in journal.trials
     ]
     by_process: dict[object, list[study_times.Interval]] = {}
     for process, trial in zip(journal.processes, trials, strict=False):
-        if (ended := _ended(*trial)) and ended.running:
-            by_process.setdefault(process, []).append(ended.running)
+        if trial.times and trial.times.running:
+            by_process.setdefault(process, []).append(trial.times.running)
     n_jobs = max((study_times.Timeline(intervals).most for intervals in by_process.values()), default=None)
     setup = study_times.Setup(
         loader_workers=study_times.spread(workers, "journal"), n_jobs=study_times.known(n_jobs, "journal")

@@ -109,7 +109,7 @@ def table(results: Results) -> list[ScalingRow]:
         several: list[ScalingRow] = []
         for point in (point for point in points if point.mode == "joined"):
             ranks = len(point.gpus)
-            programs = [other for other in points if other.mode == "beside" and other.beside == ranks]
+            programs = [program for program in points if program.mode == "beside" and program.beside == ranks]
             beside = [_step_ms(program) for program in programs if program.size == point.size]
             for baseline, scaling in _baselines(singles, point):
                 losses_ms = _losses(point, baseline, singles.get(point.size), beside)

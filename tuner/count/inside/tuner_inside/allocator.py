@@ -39,8 +39,10 @@ class Allocator:
         if place < len(free):
             length, start = self._take_free(free[place], is_small)
         else:  # a new segment
-            usual = SMALL_SEGMENT if is_small else LARGE_SEGMENT
-            length, start = usual if size < LARGE else _multiple(size, SMALL_SEGMENT), self._top
+            start = self._top
+            length = SMALL_SEGMENT if is_small else LARGE_SEGMENT
+            if size >= LARGE:
+                length = _multiple(size, SMALL_SEGMENT)
             self._top += length + 1  # a byte between segments: their blocks are no neighbours
             self.taken += length
         left_over = length - size
