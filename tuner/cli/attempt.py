@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
@@ -19,7 +20,14 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
 
 
-def matched_lines(plan: probe.ProbePlan) -> tuple[list[str], list[str]]:
+class Matched(NamedTuple):
+    """The lines that a probe printed, and those of them that matched a pattern of `progress`."""
+
+    printed: list[str]
+    matched: list[str]
+
+
+def matched_lines(plan: probe.ProbePlan) -> Matched:
     """Return the lines that an ended probe printed, and those that match the patterns of its plan for progress."""
     texts = list(output_lines(plan.slot.console)) if plan.slot.console.is_file() else []
     reader = probe.ProgressReader(plan.progress, 0.0)
@@ -29,7 +37,7 @@ def matched_lines(plan: probe.ProbePlan) -> tuple[list[str], list[str]]:
         reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
             matches.append(text)
-    return texts, matches
+    return Matched(texts, matches)
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:

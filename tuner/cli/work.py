@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -81,9 +81,19 @@ def one_case(bench: Workbench, cases: Sequence[str] | None, what: str = "this") 
     return chosen[0]
 
 
+class SearchedCase(NamedTuple):
+    """A case that has a search."""
+
+    bench: Workbench
+    case: Case
+    url: str
+    """That of the database, with the password."""
+    view: CaseView
+
+
 def searched_case(
     study: str, cases: Sequence[str] | None, what: str, *, devices: str | None, storage: str | None, runs: Path
-) -> tuple[Workbench, Case, str, CaseView]:
+) -> SearchedCase:
     """Return a study's workbench, the case that `cases` name, the URL of its database, and the results of the case.
 
     Raises StudyError as `one_case` does, and where the case was not searched yet.
@@ -94,7 +104,7 @@ def searched_case(
     if view is None:
         search = literal_line(["tuner", "optimize", "--study", study, "--cases", case.name])
         raise StudyError(f"{case.name} has no search yet: run `{search}`")
-    return bench, case, url, view
+    return SearchedCase(bench, case, url, view)
 
 
 Settings = Annotated[

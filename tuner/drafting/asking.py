@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -131,7 +132,18 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     return SearchedFlag(flag=flag, values=all_values, current=current)
 
 
-def _named_flag(text: str, known: Known) -> tuple[str, Flag | None, Setting | None]:
+class _NamedFlag(NamedTuple):
+    """The flag that a `--search` names."""
+
+    flag: str
+    """Its name as the script spells it, or else as the person does."""
+    in_script: Flag | None
+    """The script's own flag; None where the script is not known to have it, or the command has its placeholder."""
+    setting: Setting | None
+    """The value that the command gives it; None where the command does not name it."""
+
+
+def _named_flag(text: str, known: Known) -> _NamedFlag:
     """Return the flag that a `--search` names, by its name, as the script has it, and as the command sets it.
 
     The name is spelled as in the script, or else as the person spells it. There is no flag of the script where it is
@@ -148,7 +160,7 @@ def _named_flag(text: str, known: Known) -> tuple[str, Flag | None, Setting | No
         names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
         read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
         raise StudyError(f"{text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
-    return in_script.names[0] if in_script else flag, in_script, setting
+    return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 
 def check_names(asked: Sequence[str], known: Known) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.probe import protocols, summaries
 from tuner.probe.metrics import spread
@@ -68,6 +69,14 @@ def run(
         OutputError, TrainerError: The tuner's own side fails.
     """
     return _Probe(plan, recorder, clock).run(launch, stop, oom_kills)
+
+
+class _Ending(NamedTuple):
+    """How a probe ended."""
+
+    end: ProbeEnd
+    why: str | None = None
+    """Why it was given up; None if it was not."""
 
 
 class _Probe:
@@ -150,7 +159,7 @@ class _Probe:
         """Return the seconds since the probe began."""
         return self._clock.now() - self._origin_s
 
-    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> tuple[ProbeEnd, str | None]:
+    def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
         """Read the lines of the trainer until the probe is over; return how it ended, and why if it was given up."""
         next_result_s = 0.0  # the seconds of training at which an iteration gives the next result
         wants_more = False
@@ -172,17 +181,17 @@ class _Probe:
 
             # the first reason to end counts
             if end := _END_OF_ANSWER.get(answer.next):
-                return end, answer.why
+                return _Ending(end, answer.why)
             if advanced and self._watch.has_enough and not wants_more:
-                return ProbeEnd.ENOUGH, None
+                return _Ending(ProbeEnd.ENOUGH)
             if end := self._watch.end(now_s):
-                return end, None
+                return _Ending(end)
             if self._recorder.lost is not None:
-                return ProbeEnd.LOST, None
+                return _Ending(ProbeEnd.LOST)
             if is_last or (advanced and self._watch.next_is_last(more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
-                return ProbeEnd.EXITED, None
+                return _Ending(ProbeEnd.EXITED)
 
     def _result(self, *, ran_out: bool, is_over: bool = False) -> ProbeResult:
         """Return the result as far as the marks and samples so far show it; without a window, only what needs none.

@@ -10,6 +10,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
@@ -237,7 +238,14 @@ def _optimize_case(job: Job, case: Case) -> events.CaseOutcome:
     return CaseWork(job, case, small_probes.probed if small_probes else 0).run()
 
 
-def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
+class Prepared(NamedTuple):
+    """A job with the values of a case that are `auto`, and how the small probes ended if any ran."""
+
+    job: Job
+    outcome: events.CaseOutcome | None = None
+
+
+def prepare(job: Job, case: Case) -> Prepared:
     """Return the job with all values of the case that are `auto`, and how the small probes ended if any ran.
 
     The values come from the case's study. If the study has none, they follow from small probes that run now, and the
@@ -246,7 +254,7 @@ def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
     """
     bench, batch = job.bench, job.bench.batch_to_fit(case)
     if batch is None and not bench.calibrates(case):
-        return job, None
+        return Prepared(job)
     space, limits = bench.space_for(case), bench.spec_for(case).probe
     parameter = batch.parameter if batch else str(space.ladder)
     work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch) if batch else CALIBRATE), case)
@@ -257,16 +265,17 @@ def prepare(job: Job, case: Case) -> tuple[Job, events.CaseOutcome | None]:
         if outcome.ending is events.Ending.INTERRUPTED:
             work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
         if outcome.stopped:
-            return job, outcome
+            return Prepared(job, outcome)
     if batch is None:
         rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
         job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
-        return replace(job, bench=bench.with_rungs(case, rungs)), outcome
+        return Prepared(replace(job, bench=bench.with_rungs(case, rungs)), outcome)
     fitted = work.study.fix(BATCH, batch.fit)
     if fitted is None:
         why = f"{parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
-        return job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
+        ending = events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
+        return Prepared(job, ending)
     job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=(fitted.size,), why=str(fitted)))
-    return replace(job, bench=bench.with_batch(case, fitted)), outcome
+    return Prepared(replace(job, bench=bench.with_batch(case, fitted)), outcome)

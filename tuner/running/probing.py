@@ -8,6 +8,7 @@ the parameter that decides memory.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from tuner import probe
 from tuner.count import PARTS, TrainingCounts, differences
@@ -22,6 +23,15 @@ from tuner.study import Case, Config, Space, StudySpec, compare_with_default, sa
 
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
 """The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
+
+
+class _Judged(NamedTuple):
+    """The result of a probe, and what the study makes of it."""
+
+    result: probe.ProbeResult
+    verdict: Verdict
+    plan: probe.ProbePlan | None
+    """None if the trainer has refused the config."""
 
 
 class Probing:
@@ -80,7 +90,7 @@ class Probing:
         warm_plan = trainer.warm_plan(self._case, asked.config, slot) if is_warm else None  # None: it has no sessions
         return warm_plan or trainer.plan(self._case, asked.config, slot)
 
-    def _run(self, asked: Asked, plan: probe.ProbePlan) -> tuple[probe.ProbeResult, Verdict, probe.ProbePlan | None]:
+    def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
         """Run a probe, and return its result with the verdict and the plan.
 
         The frontier is what earlier failures say about others: if it tells that the config fails, nothing runs.
@@ -88,7 +98,7 @@ class Probing:
         history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
         if known := judge_unlaunched(asked.config, history.frontier):
             failure, verdict = known
-            return probe.unlaunched(asked.config, failure, plan.digest), verdict, plan
+            return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
 
         # tell how much is left
         case = self._case.name
@@ -108,7 +118,7 @@ class Probing:
             result = replace(result, notes=(*result.notes, note))
         if result.ok and (change := self._training_change(result)):
             result = replace(result, failure=probe.other_training(change))
-        return result, self._judge(result, asked), plan
+        return _Judged(result, self._judge(result, asked), plan)
 
     def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
         """Return the verdict on a result: its status, its values, and whether it may be the best.

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner.count import as_parameter
 from tuner.errors import StudyError
@@ -89,7 +90,16 @@ def typed_command(command: Sequence[str]) -> TypedCommand:
     return typed
 
 
-def split_variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+class SplitCommand(NamedTuple):
+    """A command line such as `FOO=1 python train.py`."""
+
+    env: dict[str, str]
+    """The variables before its program."""
+    words: Sequence[str]
+    """The rest."""
+
+
+def split_variables(words: Sequence[str]) -> SplitCommand:
     """Return a command line split into the environment variables before its program, and the rest.
 
     A shell's `FOO=1 python train.py` sets such a variable. An `env` that only sets variables is no program:
@@ -100,9 +110,9 @@ def split_variables(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]
         if word == "env" and assigned_variables(words[place + 1 : place + 2]):
             continue
         if not (variable := assigned_variables([word])):
-            return env, words[place:]
+            return SplitCommand(env, words[place:])
         env |= variable
-    return env, ()
+    return SplitCommand(env, ())
 
 
 def assigned_variables(words: Iterable[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from tuner.probe import duration, number_of
 from tuner.tools.diagnosis.study_times import GUESS, Facts, KnownFact, TrialEnd
@@ -293,7 +294,18 @@ def _parallel(facts: Facts) -> Iterator[IdleCause]:
     yield _cause(Kind.PARALLEL, facts, why=why, change=change, how=how, ratio=(most, at_once))
 
 
-def _room(facts: Facts) -> tuple[int, str, str]:
+class _Room(NamedTuple):
+    """How many trials fit on the GPUs."""
+
+    trials: int = 0
+    """0 where that is unknown."""
+    why: str = ""
+    """What shows it."""
+    how: str = ""
+    """The arithmetic."""
+
+
+def _room(facts: Facts) -> _Room:
     """Return how many trials fit on the GPUs, what shows it, and the arithmetic.
 
     It goes by the GPUs of a trial, else by memory, else one trial on each GPU. The number is 0 where it is unknown.
@@ -305,18 +317,18 @@ def _room(facts: Facts) -> tuple[int, str, str]:
         fits = gpus.value // per_trial.value
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}, and each uses {per_trial.value}."
         how = f"{number_of(gpus.value, 'GPU')} / {per_trial.value} of a trial = {number_of(fits, 'trial')}"
-        return fits, why, how
+        return _Room(fits, why, how)
     used, memory = facts.setup.memory_used_gib, facts.setup.gpu_memory_gib
     if used and memory:
         usable = 0.9  # of the memory, because the peaks of trials differ
         fits = math.floor(usable * memory.value / (used.value / at_once))
         why = f"The study uses {used.value:g} of {memory.value:g} GiB of a GPU, with {running} at once."
         how = f"{usable:.0%} of {memory.value:g} GiB / ({used.value:g} GiB / {at_once}) = {number_of(fits, 'trial')}"
-        return fits, why, how
+        return _Room(fits, why, how)
     if gpus:
         why = f"The study runs {running} at once on {number_of(gpus.value, 'GPU')}."
-        return gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}"
-    return 0, "", ""
+        return _Room(gpus.value, why, f"one trial on each of {number_of(gpus.value, 'GPU')}")
+    return _Room()
 
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
