@@ -1,14 +1,13 @@
 """Watches the calls of modules. Nothing of it lies in a module, which may be copied, saved and scripted.
 
-A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped. A
-note is a call that `notes.py` makes later, a few times a second.
+A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped.
 """
 
 import functools
 import sys
 import weakref
 
-from tuner_inside.notes import note
+from tuner_inside.steady import steady
 
 _watchers = {}
 """The id of a module → its watchers."""
@@ -19,22 +18,7 @@ _wrapped_classes = set()
 
 
 class CallWatcher:
-    """Watches the calls of modules.
-
-    The first calls are looked at one by one, which takes long. Once they are all alike, a call only gets a note.
-    """
-
-    __slots__ = ("is_reusing", "key", "usual", "usual_mode")  # a step looks at them, and finds them in one place
-
-    def __init__(self):
-        self.usual_mode = None
-        """The training mode of a module in the calls that need only a note; None where all calls are looked at."""
-        self.key = None
-        """The name of the argument that holds the first tensor, where a module takes only named arguments."""
-        self.is_reusing = False
-        """Whether a tensor was ever given twice in a row. Only then its version, which tells new data, is read."""
-        self.usual = self.take_usual
-        """The method, bound once for all notes."""
+    """Watches the calls of modules."""
 
     def watch(self, module):
         """Watch a module until it is forgotten. Other modules of its class are not watched."""
@@ -49,17 +33,6 @@ class CallWatcher:
 
     def look(self, module, args, kwargs):
         """Look at what is given to a module. It must not raise."""
-
-    def take_usual(self, shape, tensor, version):
-        """Count a usual call: one like a call that `look` has seen, so that a note of its shape tells enough.
-
-        A watcher that sets `usual_mode` defines this. Otherwise it does nothing, because no calls are usual then.
-
-        Args:
-            shape: that of its first tensor.
-            tensor: a weak reference to the tensor.
-            version: the tensor's version, which torch counts up when it is changed; None if `is_reusing` is False.
-        """
 
 
 def in_backward():
@@ -76,34 +49,36 @@ def begin_anew():
 def _wrap_class_call(kind):
     """Wrap the `__call__` of a module's class once, so that each call of a watched module tells its watchers first.
 
-    Of a usual call only the shape is noted, which is cheap. Every other call is looked at in full.
+    A usual call of a steady training only adds its samples. Every other call is looked at in full.
     """
     if kind in _wrapped_classes:
         return
-    torch, ref, plain_call, own_call = sys.modules["torch"], weakref.ref, kind.__call__, vars(kind).get("__call__")
+    torch, plain_call, own_call = sys.modules["torch"], kind.__call__, vars(kind).get("__call__")
     base = next((parent for parent in kind.__mro__[1:] if "__call__" in vars(parent)), None)  # None of `Module` itself
     # an older torch does not say whether it compiles; bool() is False
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
-    Tensor, is_grad_enabled = torch.Tensor, torch.is_grad_enabled
-    watchers_of = _watchers.get
+    is_grad_enabled, watchers_of, usual = torch.is_grad_enabled, _watchers.get, steady
 
     def call(self, *args, **kwargs):
         """Tell the module's watchers, and call the module as without this wrapper."""
         if type(self) is not kind:  # a derived class, which has a wrapper of its own if one of its modules is watched
             return super(kind, self).__call__(*args, **kwargs) if own_call is None else own_call(self, *args, **kwargs)
-        for watcher in watchers_of(id(self), ()):
-            try:  # this runs each step: all names are local, and what can wait is left to `take_usual`
-                tensor = args[0] if args else kwargs[watcher.key]
-                shape = tensor.shape
-                is_usual = self.training is watcher.usual_mode and type(tensor) is Tensor and len(shape) > 1
-                if is_usual and is_grad_enabled():
-                    version = tensor._version if watcher.is_reusing else None
-                    note((watcher.usual, shape, ref(tensor), version))
-                    continue
-            except Exception:  # no argument, or an inference tensor, which has no version
+        is_usual = False
+        if id(self) == usual.module_id and usual.calls_left and is_grad_enabled() and self.training is usual.mode:
+            try:  # this runs each step: all names are local
+                shape = (args[0] if args else kwargs[usual.key]).shape
+                if len(shape) == usual.dimensions:
+                    usual.last_rows = rows = shape[usual.dimension]
+                    usual.rows += rows
+                    usual.forwards += 1
+                    usual.calls_left -= 1
+                    is_usual = True
+            except Exception:  # other arguments than usual
                 pass
-            if not is_compiling():
-                watcher.look(self, args, kwargs)
+        if not is_usual:
+            for watcher in watchers_of(id(self), ()):
+                if not is_compiling():
+                    watcher.look(self, args, kwargs)
         if own_call is None:  # `super()` would take microseconds; looked up now, because others may wrap it, too
             return base.__call__(self, *args, **kwargs)
         return own_call(self, *args, **kwargs)

@@ -1,6 +1,8 @@
 """Tells which of the named configuration files the script reads, and whether it may read its command line by itself.
 
-Both show in Python's audit events `open` and `exec`, which come with everything that the process opens and runs.
+Both show in Python's audit events `open` and `exec`, which come with everything that the process opens and runs. With a
+hook for them, Python also reports each call of `id`, and torch calls that for each parameter in each step: 0.6 µs each.
+Python never removes such a hook. So only the first run of a command has it, whose flags and files are asked for.
 Whether code reads the command line is taken from the names that it uses: `sys.argv` stays the list that it is. The
 flags of a script that reads it by itself are not all known, because no parser tells them.
 """
@@ -9,7 +11,7 @@ import os
 import sys
 from _thread import get_ident
 
-from tuner_inside.tell import guarded, tell
+from tuner_inside.tell import FIRST, guarded, tell
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 """How the names of configuration files end."""
@@ -34,8 +36,11 @@ def is_spawned():
 
 
 def install():
-    """Watch what the process opens and runs. A process that `multiprocessing` starts or forks tells nothing."""
-    if not is_spawned():
+    """Watch what the process opens and runs, in the first run of a command.
+
+    A process that `multiprocessing` starts or forks tells nothing.
+    """
+    if os.environ.get(FIRST) and not is_spawned():
         _state.update(thread=get_ident(), folder=os.getcwd())
         # the parent of a forked process has told all
         os.register_at_fork(after_in_child=lambda: _state.update(thread=0, argv=True))

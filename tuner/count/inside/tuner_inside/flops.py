@@ -7,7 +7,7 @@ A compiled or sharded module is left alone, because it may compute in another wa
 import os
 import sys
 
-from tuner_inside.tell import guarded
+from tuner_inside.tell import FIRST, guarded
 
 
 class Flops:
@@ -16,7 +16,7 @@ class Flops:
     def __init__(self):
         self.counted = None
         """The operations of one step; None where they are not known."""
-        self.is_over = not os.environ.get("TUNER_COUNT_FLOPS")
+        self.is_over = not os.environ.get(FIRST)
         """Whether nothing is left to count, or nobody asks: one run of the person's own command is enough."""
         self.mode = None
         """The mode that watches the operations of this step; None before and after it."""

@@ -1,7 +1,7 @@
 """Counts the samples that the module of an optimizer takes between two steps. It never waits for a device.
 
-A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. The usual call
-of a module is only noted: a note is a call that `notes.py` makes later, a few times a second.
+A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. Once steps are
+alike, `steady.py` counts in its place.
 """
 
 import sys
@@ -11,7 +11,7 @@ from time import monotonic
 from tuner_inside import calls
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
-from tuner_inside.notes import work_through
+from tuner_inside.steady import steady
 from tuner_inside.tell import guarded, tell_pause
 from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 
@@ -31,13 +31,10 @@ COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats",
 class Tally(calls.CallWatcher):
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
-    __slots__ = ("__dict__", "optimizer", "step_note")  # a step looks at the last two
-
     def __init__(self, optimizer):
-        super().__init__()
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
-        self.optimizer = weakref.ref(optimizer)
+        self.optimizer = weakref.ref(optimizer, steady.end)
         self.parameters = set(sizes)
         self.size = sum(sizes.values())
         for name in COUNTS:
@@ -48,8 +45,12 @@ class Tally(calls.CallWatcher):
         """When the evaluation that runs now began; None while none runs."""
         self.calls = 0
         """The forward passes since the last step."""
-        self.pending_rows = []
-        """The samples of each forward pass since the last backward pass."""
+        self.pending_calls = 0
+        """The forward passes since the last backward pass."""
+        self.pending_rows = 0
+        """Their samples."""
+        self.last_rows = 0
+        """The samples of the last forward pass."""
         self.last_input = None
         """A weak reference to the tensor of the last forward pass; None where it has no version."""
         self.last_version = None
@@ -60,6 +61,8 @@ class Tally(calls.CallWatcher):
         """Whether the module was in training mode in its last call that counted and was looked at."""
         self.is_recomputed = False
         """Whether a backward pass has computed a forward pass again. Then all calls are looked at."""
+        self.reading = None
+        """Where the last call shows its samples, as `Steady.begin` takes it; None where its shape alone does not."""
         self.modules = []
         """Weak references to the modules that are watched."""
         self.input_module = None
@@ -76,8 +79,6 @@ class Tally(calls.CallWatcher):
         """Why the module's inputs are not counted; None where they are."""
         self.is_main = False
         """Whether its optimizer is the main one, whose steps are those of the training."""
-        self.step_note = (self.step,)
-        """The note of a step, made once because it is always the same."""
         self.told_s = 0.0
         """When the counts were told last."""
 
@@ -91,7 +92,7 @@ class Tally(calls.CallWatcher):
         """Count the inputs of these modules, and of no others."""
         for module in living(self.modules):
             self.forget(module)
-        self.modules, self.input_module, self.usual_mode = [weakref.ref(module) for module in modules], None, None
+        self.modules, self.input_module, self.reading = [weakref.ref(module) for module in modules], None, None
         for module in modules:
             self.watch(module)
 
@@ -101,7 +102,7 @@ class Tally(calls.CallWatcher):
 
         A call evaluates without gradients, or in another mode than that of the training.
         """
-        work_through()  # earlier calls first
+        steady.end(is_called=True)  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
             self.is_recomputed = True
@@ -110,7 +111,6 @@ class Tally(calls.CallWatcher):
             loaders.on_evaluation()
             tell_pause()
             self.unlearnt += module.training and not has_gradients  # as rollouts of reinforcement learning
-            self.usual_mode = None  # the call that ends the evaluation must be looked at
             if self.evaluates_from_s is None:
                 self.evaluates_from_s = monotonic()
             return
@@ -118,17 +118,14 @@ class Tally(calls.CallWatcher):
             self.evaluates_s += monotonic() - self.evaluates_from_s
             self.evaluates_from_s = None
         if self.input_module is None:
-            self.input_module = weakref.ref(module)
+            self.input_module = weakref.ref(module, steady.end)
         if self.input_module() is module:
             self._count_call(module, args, kwargs)
         else:  # another watched module works on the same samples, which count once; their batch has trained
             loaders.trains = True
 
     def _count_call(self, module, args, kwargs):
-        """Count a call that trains, and read from the calls of the first steps what a sample looks like.
-
-        Once the shape of the first tensor shows the number of samples, the next calls like this one are only noted.
-        """
+        """Count a call that trains, and read from the calls of the first steps what a sample looks like."""
         if args and samples(args):
             inputs = args
         else:  # samples may come by keyword, after other positional arguments
@@ -139,27 +136,28 @@ class Tally(calls.CallWatcher):
             self.take(rows, None, None)
         else:
             self.take(rows, weakref.ref(tensor), tensor._version)
-        self.last_mode = module.training
+        self.last_mode, self.reading = module.training, None
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
         elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
-            self._only_note_calls_like(module, tensor, args, kwargs)
+            self._find_reading(module, tensor, args, kwargs)
         if self.steps < LOSS_STEPS:
             keep_input_sum(tensor)
 
-    def _only_note_calls_like(self, module, tensor, args, kwargs):
-        """Let the next calls like this one only be noted, which is cheaper than a look, and watch no other module.
+    def _find_reading(self, module, tensor, args, kwargs):
+        """Find where the next calls like this one show their samples, and watch no other module.
 
         Args:
             module: the module that is called.
             tensor: the first tensor of its inputs, whose shape shows the samples.
-            args: its positional arguments. If there are any, a note reads the first one, which must be `tensor`.
-            kwargs: its named arguments. Without positional ones, a note reads the one that is `tensor`.
+            args: its positional arguments. If there are any, the first one must be `tensor`.
+            kwargs: its named arguments. Without positional ones, one of them must be `tensor`.
         """
-        self.key = next((name for name, value in kwargs.items() if value is tensor), None)
-        can_be_noted = args[0] is tensor if args else self.key is not None
-        self.usual_mode = module.training if can_be_noted and not self.is_recomputed else None
+        key = next((name for name, value in kwargs.items() if value is tensor), None)
+        can_be_read = args[0] is tensor if args else key is not None
+        if can_be_read and not self.is_recomputed:
+            self.reading = (key, int(self.batch_is_second), tensor.dim())
         for watched in living(self.modules):
             if watched is not module:
                 self.forget(watched)
@@ -197,11 +195,10 @@ class Tally(calls.CallWatcher):
             rows: the samples of the pass.
             tensor: a weak reference to its first tensor; None where it has no version. Python makes a single reference
                 to each tensor, so that `is` compares the tensors.
-            version: how often torch has seen the tensor changed; None where nobody has looked.
+            version: how often torch has seen the tensor changed; None where it counts no changes.
         """
         loaders.trains = True
         if self.last_input is tensor and tensor is not None:
-            self.is_reusing = True
             is_unchanged = version is not None and version == self.last_version
             self.again += is_unchanged and self.calls > 0
             self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
@@ -209,11 +206,26 @@ class Tally(calls.CallWatcher):
         self.last_version = version
         self.calls += 1
         self.forwards += 1
-        self.pending_rows.append(rows)
+        self.pending_calls += 1
+        self.pending_rows += rows
+        self.last_rows = rows
 
-    def take_usual(self, shape, tensor, version):
-        """Count a forward pass of which only a note was taken."""
-        self.take(shape[self.batch_is_second], tensor, version)
+    def wait_for_backward(self, calls, rows):
+        """Take back that backward passes have followed the last `calls` calls, of so many samples each."""
+        self.rows -= calls * rows
+        self.backwards -= calls
+        self.pending_calls, self.pending_rows, self.last_rows = calls, calls * rows, rows
+
+    def before_backward(self):
+        """Count a backward pass, and the samples of the last forward pass before it, whose loss it begins from.
+
+        The samples of further forward passes before it are not counted: `joint` counts such backward passes.
+        """
+        if self.pending_calls:
+            self.backwards += 1
+            self.joint += self.pending_calls > 1
+            self.rows += self.last_rows
+            self.pending_calls = self.pending_rows = 0
 
     def step(self):
         """Count a step of the optimizer. If it is the main one, the counts since its last step are complete now."""
@@ -221,8 +233,8 @@ class Tally(calls.CallWatcher):
         if not self.is_main:
             return
         if not self.backwards:  # backward passes cannot be watched: all forward passes count
-            self.rows += sum(self.pending_rows)
-        self.pending_rows = []
+            self.rows += self.pending_rows
+        self.pending_calls = self.pending_rows = 0
         self.mode = self.last_mode if self.calls else None
         self.calls = 0
         training.steps = self.steps
@@ -233,7 +245,6 @@ class Inner(calls.CallWatcher):
     """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):
-        super().__init__()
         self.batch = 0
         """The samples of its first input; 0 before its first call."""
         self.watch(module)

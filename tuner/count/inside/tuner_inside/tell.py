@@ -5,14 +5,28 @@ import json
 import os
 import sys
 import time
+from _thread import RLock
 
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
+FIRST = "TUNER_COUNT_FIRST"
+"""The environment variable that is set in the first run of a command, where more is asked than in later ones."""
 
 _file = {"pid": 0, "path": "", "pause_told_s": 0.0}
 """The process whose file this is, the file, and when a pause was told last."""
 off = set()
 """The parts of the counting that an error has switched off."""
+_turn = RLock()
+"""Held while a thread counts: a script may fetch batches or compute gradients in threads of its own."""
+
+
+def _begin_anew():
+    """Free the lock in a forked process, where no other thread holds it."""
+    global _turn
+    _turn = RLock()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def tell(kind, **fields):
@@ -82,7 +96,8 @@ def guarded(part):
             if part in off:
                 return None
             try:
-                return function(*args, **kwargs)
+                with _turn:
+                    return function(*args, **kwargs)
             except Exception as error:
                 switch_off(part, error)
 
