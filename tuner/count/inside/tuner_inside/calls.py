@@ -59,14 +59,15 @@ def _wrap_class_call(kind):
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     is_grad_enabled, watchers_of, usual = torch.is_grad_enabled, _watchers.get, steady
 
-    def call(self, *args, **kwargs):
+    def call(*args, **kwargs):  # with the module in it, the tuple is handed on as it is
         """Tell the module's watchers, and call the module as without this wrapper."""
+        self = args[0]
         if type(self) is not kind:  # a derived class, which has a wrapper of its own if one of its modules is watched
-            return super(kind, self).__call__(*args, **kwargs) if own_call is None else own_call(self, *args, **kwargs)
+            return super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
         is_usual = False
         if id(self) == usual.module_id and usual.calls_left and is_grad_enabled() and self.training is usual.mode:
             try:  # this runs each step: all names are local
-                shape = (args[0] if args else kwargs[usual.key]).shape
+                shape = (args[1] if len(args) > 1 else kwargs[usual.key]).shape
                 if len(shape) == usual.dimensions:
                     usual.last_rows = rows = shape[usual.dimension]
                     usual.rows += rows
@@ -78,10 +79,10 @@ def _wrap_class_call(kind):
         if not is_usual:
             for watcher in watchers_of(id(self), ()):
                 if not is_compiling():
-                    watcher.look(self, args, kwargs)
-        if own_call is None:  # `super()` would take microseconds; looked up now, because others may wrap it, too
-            return base.__call__(self, *args, **kwargs)
-        return own_call(self, *args, **kwargs)
+                    watcher.look(self, args[1:], kwargs)
+        # `super()` would take microseconds; looked up now, because others may wrap it, too
+        next_call = base.__call__ if own_call is None else own_call
+        return next_call(*args, **kwargs) if kwargs else next_call(*args)  # the second makes no empty dictionary
 
     kind.__call__ = functools.wraps(plain_call)(call)
     # torch's compiler traces this function in place of the wrapper

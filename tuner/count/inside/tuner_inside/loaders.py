@@ -207,7 +207,11 @@ def _look(iterator, batch, wait_s):
         feed = iterator._tuner_feed = Feed(iterator, batch)
     feed.left -= 1
     is_last = feed.left == 0
-    loaders.on_batch(feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last)
+    try:
+        rows = samples(batch) if feed.key is None else batch[feed.key].shape[0]
+    except Exception:  # another form than that of the first batch
+        rows = samples(batch)
+    loaders.on_batch(feed, rows, wait_s, sys.modules["torch"].is_grad_enabled(), is_last)
     if is_last:  # the iterator may begin anew; the counts are told before a pause such as an evaluation
         feed.left, steady.due_s = feed.batches, 0.0
 
@@ -239,7 +243,8 @@ def _wrap(module):
         try:
             feed = self._tuner_feed
             if feed is usual.feed and feed.left > 1:  # not the last one
-                usual.batch_rows += batch[feed.key].shape[0]
+                rows = batch[feed.key].shape[0]
+                usual.batch_rows += rows
                 usual.batches += 1
                 usual.wait_s += wait_s
                 feed.left -= 1

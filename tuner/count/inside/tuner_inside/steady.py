@@ -23,10 +23,8 @@ class Steady:
         """The time of `time.monotonic` from which on a step of the main optimizer is told."""
         self._settle = None
         """Takes the sums; None while the training is not steady."""
-        self._clear()
-
-    def _clear(self):
         self.module_id = self.optimizer_id = self.feed = None  # nothing is equal to them
+        self.calls_a_step = self.calls_left = 0
         for name in SUMS:
             setattr(self, name, 0)
 
@@ -57,8 +55,10 @@ class Steady:
         """
         settle, self._settle = self._settle, None
         if settle is not None:
+            self.module_id = self.optimizer_id = self.feed = None
             sums = [getattr(self, name) for name in SUMS]
-            self._clear()
+            for name, value in zip(SUMS, sums):  # another thread may have added since
+                setattr(self, name, getattr(self, name) - value)
             settle(*sums, self.last_rows if is_called and not self.calls_left else None)
 
 

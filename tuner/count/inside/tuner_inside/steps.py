@@ -151,7 +151,7 @@ def _begin_to_be_steady(tally, optimizer):
         tally.repeats += repeats * steps
         tally.calls = max(0, calls - forwards * steps)
         if evaluated_rows is not None:
-            tally.wait_for_backward(tally.calls, evaluated_rows)
+            tally.wait_for_backward(min(tally.calls, forwards), evaluated_rows)
         if not repeats:
             tally.last_input = None  # the tensor of a step long ago is none that is given again
         training.steps = tally.steps
@@ -251,6 +251,7 @@ def _before_scaled_step(scaler, *_, **__):
     if not scaler.is_enabled():
         return None
     training.is_scaled = True
+    steady.calls_left = steady.calls_a_step  # though the step may be skipped
     return _now.calls + steady.steps
 
 

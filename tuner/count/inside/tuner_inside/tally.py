@@ -105,7 +105,7 @@ class Tally(calls.CallWatcher):
         steady.end(is_called=True)  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
-            self.is_recomputed = True
+            self.is_recomputed, self.reading = True, None
             return
         if not has_gradients or self.mode not in (None, module.training):
             loaders.on_evaluation()
@@ -126,6 +126,11 @@ class Tally(calls.CallWatcher):
 
     def _count_call(self, module, args, kwargs):
         """Count a call that trains, and read from the calls of the first steps what a sample looks like."""
+        self.last_mode = module.training
+        tensor = self._tensor_as_before(args, kwargs)
+        if tensor is not None:
+            self.take(tensor.shape[int(self.batch_is_second)], weakref.ref(tensor), tensor._version)
+            return
         if args and samples(args):
             inputs = args
         else:  # samples may come by keyword, after other positional arguments
@@ -136,7 +141,7 @@ class Tally(calls.CallWatcher):
             self.take(rows, None, None)
         else:
             self.take(rows, weakref.ref(tensor), tensor._version)
-        self.last_mode, self.reading = module.training, None
+        self.reading = None
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
@@ -161,6 +166,13 @@ class Tally(calls.CallWatcher):
         for watched in living(self.modules):
             if watched is not module:
                 self.forget(watched)
+
+    def _tensor_as_before(self, args, kwargs):
+        """Return the first tensor of the inputs, if it is read as that of the call before; else None."""
+        key, _, dimensions = self.reading or (None, None, None)
+        tensor = args[0] if args else kwargs.get(key)
+        is_alike = type(tensor) is self.torch.Tensor and tensor.dim() == dimensions and not tensor.is_inference()
+        return tensor if is_alike else None
 
     def _rows(self, inputs, tensor):
         """Return the number of samples in a module's inputs, whose first tensor is `tensor`; 0 where it is unknown.

@@ -16,14 +16,13 @@ _file = {"pid": 0, "path": "", "pause_told_s": 0.0}
 """The process whose file this is, the file, and when a pause was told last."""
 off = set()
 """The parts of the counting that an error has switched off."""
-_turn = RLock()
+_turn = [RLock()]
 """Held while a thread counts: a script may fetch batches or compute gradients in threads of its own."""
 
 
 def _begin_anew():
     """Free the lock in a forked process, where no other thread holds it."""
-    global _turn
-    _turn = RLock()
+    _turn[0] = RLock()
 
 
 os.register_at_fork(after_in_child=_begin_anew)
@@ -96,7 +95,7 @@ def guarded(part):
             if part in off:
                 return None
             try:
-                with _turn:
+                with _turn[0]:
                     return function(*args, **kwargs)
             except Exception as error:
                 switch_off(part, error)
