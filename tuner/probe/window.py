@@ -52,8 +52,9 @@ class Marks:
                 tenth iteration.
         """
         self._ranks = ranks
-        # the first as it was given; the second is None once the trainer counts samples itself
-        self._given_samples = self._samples_per_iteration = samples_per_iteration
+        self._given_samples_per_iteration = samples_per_iteration
+        self._samples_per_iteration = samples_per_iteration
+        """None once the trainer counts samples itself."""
         self._reported: dict[int, list[Progress]] = {}
         """Iteration → the reports of its ranks."""
         self.complete: list[Mark] = []
@@ -66,7 +67,7 @@ class Marks:
                 self._append(_mark([report], 1))
         elif report.rank < self._ranks:
             if not self._reported:  # the first report of a rank: those without a rank count no more
-                self.complete, self._samples_per_iteration = [], self._given_samples
+                self.complete, self._samples_per_iteration = [], self._given_samples_per_iteration
             reports = self._reported.setdefault(report.iteration, [])
             reports.append(report)
             if len(reports) == self._ranks:

@@ -112,7 +112,10 @@ def soak_purpose(
 
 
 def _provoking_trainer(bench: Workbench) -> Trainer | None:
-    """Return the trainer with the command that provokes the worst batch; None where the study names none."""
+    """Return a trainer whose command meets what needs most memory, such as the longest batch, by the study's `soak:`.
+
+    None where the study says nothing about it.
+    """
     soak, options = bench.spec.soak, bench.spec.trainer.options
     if not soak.provokes:
         return None
