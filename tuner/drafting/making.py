@@ -28,7 +28,7 @@ from tuner.trainers.typed_command import TypedCommand, split_variables, typed_co
 STUDIES = Path("studies")
 """The folder of the study files."""
 ELSEWHERE = ("srun", "docker", "podman")
-"""Programs that ask a service to start a training: it is no child of the program."""
+"""Programs that let a service start the training, which is then no child of the program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -171,7 +171,7 @@ def end_all(
 ) -> None:
     """End and collect every descendant: TERM, then KILL after `grace_s` seconds; name those that outlive KILL."""
     kill_s = now() + grace_s
-    name_s = slow_s = kill_s + SLOW_S
+    name_s = slow_s = kill_s + SLOW_S  # when processes are named next; from when on they are looked at less often
     left.signal(signal.SIGTERM)
     while left.reap():
         if now() >= kill_s:

@@ -94,7 +94,7 @@ class Process(StartedProcess):
         self._bounds = bounds
         self._origin_s = clock.now()
         self._exit: int | None = None
-        """The exit code; None before no process is left."""
+        """The exit code; None as long as a process is left."""
         self._given_up_at_s: float | None = None
         """When a process that KILL does not end is given up; None before `end`."""
         prepare(plan)

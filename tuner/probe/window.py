@@ -302,7 +302,7 @@ def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) ->
         warmup_iterations: The first iterations that never count.
         queue: The batches that the loader had ready.
     """
-    begin = warmup_iterations - 1  # the mark at which the last of them ends
+    begin = warmup_iterations - 1  # the mark at which the warm-up ends
     if queue and marks:
         first = marks[0]
         after_queue = (
@@ -401,7 +401,7 @@ def find_window(
     in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)
     if not in_bursts:
         return window
-    end = 0  # of the last whole round, which has as many iterations as the queue
+    end = 0  # the mark at which the last whole round ends; a round has as many iterations as the queue
     for place, mark in enumerate(window.marks):
         if mark.iteration - window.marks[end].iteration >= queue:
             end = place

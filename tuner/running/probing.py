@@ -195,7 +195,7 @@ class Probing:
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
         best = BestSoFar.of(self._study.case, history.records)
-        searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have a front
+        searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have no single best
         self._job.watcher(
             ProbeEnded.of(
                 self._case,

@@ -30,7 +30,7 @@ from tuner.study import Config, Space, launch_digest, same_launch
 FIRST_TRIALS = 4
 """The trials that finish before a config's readings are repeated, unless the time is nearly over (chosen)."""
 MOST_READINGS = 4
-"""The most measurements of a config whose readings contradict each other: on a busy machine more would, too."""
+"""The most measurements of a config whose readings contradict each other: more would not help on a busy machine."""
 
 
 class History:
@@ -294,8 +294,8 @@ ALL_PROBED = "every config has been probed or cannot fit"
 """Why a search ends when no chooser has an answer."""
 
 
-def free(config: Config) -> float:
-    """Return the same price for every config: each probe starts its trainer."""
+def one_start(config: Config) -> float:
+    """Return 1, the price of every config where each probe starts its trainer; a `Price`."""
     return 1.0
 
 

@@ -304,7 +304,11 @@ class Rules:
 
     @cached_property
     def next_in_range(self) -> int | None:
-        """The best config with the next value of a range whose end leads it; None where no range can grow."""
+        """The best config with the next value of a range, which grows by it; None where no range may grow.
+
+        A range may grow if the best has its largest value so far and leads the configs with its other values: see
+        `lead`.
+        """
         outlook = self._outlook
         places = beyond_ends(outlook.pool, outlook.ends, outlook.best_config or {})
         possible = (place for place in places if outlook.possible[place] and outlook.costs.possible[place] > LIKELY)

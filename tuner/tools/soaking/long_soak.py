@@ -191,8 +191,8 @@ class Soak(NamedTuple):
     def suffices(self, asked: SoakSettings) -> bool:
         """Return whether a soak with the `asked` settings would show no more than this soak, so that none is made.
 
-        This soak failed, or was as long. If it ended early, because it was sure for its training, it may not be sure
-        for a longer training.
+        So it is if this soak failed, or was as long. A soak that was sure and ended early does not suffice for a longer
+        training than its own.
         """
         if self.trial.state != COMPLETE:
             return True  # it would fail again
