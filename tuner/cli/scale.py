@@ -212,8 +212,9 @@ def scale(
             interrupted=interrupted.is_set,
         )
         by_name = {scaled.subject.name: scaled for scaled in subjects}
+        show = partial(show_run, console)
         with closing(measuring):
-            results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(show_run, console))
+            results = campaign.measure_all(measuring, left, by_name, results, path=path, show=show)
     show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")

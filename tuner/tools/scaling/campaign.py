@@ -293,7 +293,7 @@ def measure_all(
     results: Results,
     *,
     path: Path,
-    tell: Callable[[list[Measurement]], None],
+    show: Callable[[list[Measurement]], None],
 ) -> Results:
     """Return the results with those of the runs, and write all so far after each run.
 
@@ -305,7 +305,7 @@ def measure_all(
         subjects: Name → what is measured.
         results: The results of earlier calls.
         path: The file of the results.
-        tell: Gets the measurements of each run once it has ended.
+        show: Gets the measurements of each run once it has ended.
 
     Raises:
         TunerError: A card is lost or busy, or when no run can succeed. The message says where the results so far
@@ -318,7 +318,7 @@ def measure_all(
                 break
             results = replace(results, points=(*results.points, *points))
             write(results, path)
-            tell(points)
+            show(points)
             _check_hopeful(points, results)
     except TunerError as error:
         if not results.points:
