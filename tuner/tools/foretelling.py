@@ -49,7 +49,6 @@ def foretold_mib(plan: ProbePlan) -> float:
     finally:
         process.end()
     try:
-        taken_mib = mib(json.loads(file.read_text(encoding="utf-8"))["taken_bytes"])
+        return CONTEXT_MIB + mib(json.loads(file.read_text(encoding="utf-8"))["taken_bytes"])
     except (OSError, ValueError, KeyError) as error:
         raise TrainerError(f"no second optimizer step with tensors that have no data: {last_line.strip()}") from error
-    return CONTEXT_MIB + taken_mib

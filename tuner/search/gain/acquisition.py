@@ -222,8 +222,6 @@ class Acquisition:
         3. A value that is new is measured.
         4. Once no series of probes pays, a rule of thumb may ask for a probe.
         5. The config with the largest expected gain per second is measured, unless nothing gains.
-
-        Rules 2 to 4 and the end of rule 5 need a config that may be the best.
         """
         outlook = self._outlook
         # 1

@@ -128,8 +128,7 @@ def _wrap_rllib(module):
     The trainer's logger of metrics merges these reports. A key says what they are about, such as an evaluation.
     """
     logger_class = module.MetricsLogger
-    # older versions have another name
-    name = "aggregate" if hasattr(logger_class, "aggregate") else "merge_and_log_n_dicts"
+    name = "aggregate" if hasattr(logger_class, "aggregate") else "merge_and_log_n_dicts"  # in older versions
     merge = getattr(logger_class, name)
 
     @functools.wraps(merge)
