@@ -65,7 +65,7 @@ class Campaign:
                 {self._scaled.subject.name: self._scaled},
                 known or results(on_gpu=False),
                 path=self.path,
-                tell=lambda run, points: self.kept.append(len(read(self.path).points)),
+                show=lambda points: self.kept.append(len(read(self.path).points)),
             )
         finally:
             measuring.close()

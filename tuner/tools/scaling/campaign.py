@@ -299,7 +299,7 @@ def measure_all(
     results: Results,
     *,
     path: Path,
-    tell: Callable[[Run, list[Measurement]], None],
+    show: Callable[[list[Measurement]], None],
 ) -> Results:
     """Return the results with those of the runs, and write all so far after each run.
 
@@ -311,7 +311,7 @@ def measure_all(
         subjects: Name → what is measured.
         results: The results of earlier calls.
         path: The file of the results.
-        tell: Gets each run with its points.
+        show: Gets the measurements of each run once it has ended.
 
     Raises:
         TunerError: A card is lost or busy, or when no run can succeed. The message says where the results so far
@@ -324,7 +324,7 @@ def measure_all(
                 break
             results = replace(results, points=(*results.points, *points))
             write(results, path)
-            tell(run, points)
+            show(points)
             _check_hopeful(points, results)
     except TunerError as error:
         if not results.points:
