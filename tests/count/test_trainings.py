@@ -231,7 +231,7 @@ def test_steps_that_are_alike_are_counted_exactly_between_two_records(counted: A
             model(batch).sum().backward()
             optimizer.step()
             if number == 59:
-                sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 0
+                sys.modules["tuner_inside.steady"].steady.due_s = 0
             if number == 40:
                 for _ in range(100):
                     model(torch.ones(7, 4))  # with gradients that nobody computes

@@ -1,4 +1,4 @@
-"""Watches the calls of modules. Nothing of it lies in a module, which may be copied, saved and scripted.
+"""Watches the calls of modules. It stores nothing in a module, because modules are copied, saved and scripted.
 
 A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped.
 """

@@ -212,8 +212,8 @@ def _look(iterator, batch, wait_s):
     except Exception:  # another form than that of the first batch
         rows = samples(batch)
     loaders.on_batch(feed, rows, wait_s, sys.modules["torch"].is_grad_enabled(), is_last)
-    if is_last:  # the iterator may begin anew; the counts are told before a pause such as an evaluation
-        feed.left, steady.due_s = feed.batches, 0.0
+    if is_last:  # the iterator may begin anew
+        feed.left = feed.batches
 
 
 @guarded("loaders")

@@ -8,7 +8,7 @@ import sys
 from time import monotonic
 
 from tuner_inside import calls
-from tuner_inside.environments import REUSING, environments
+from tuner_inside.environments import RL_LIBRARIES, environments
 from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.loaders import loaders
@@ -45,7 +45,7 @@ class Now:
         self.watched = None
         """The tally whose module is watched."""
         self.replacements = 0
-        """How often another optimizer has replaced the main one because that was no more."""
+        """How often a new main optimizer was chosen because the old one was gone."""
         self._is_apart = False
         self._compared = 0
         """How many tallies there were when `_is_apart` was found out."""
@@ -67,9 +67,8 @@ class Now:
         if self.replacements > 8 and main.steps < 10 * self.replacements:
             raise RuntimeError("the training makes a new optimizer every few steps")
         if main is None or is_gone or tally.size >= main.size:
-            self.main, tally.is_main, steady.due_s = tally, True, 0.0
+            self.main, steady.due_s = tally, 0.0
             if main is not None:
-                main.is_main = False
                 tally.follow(main)
         return tally
 
@@ -105,8 +104,9 @@ def _look_at_step(optimizer):
     steady.end()
     _now.calls += 1
     tally = _now.tally_of(optimizer)
-    tally.step()
+    tally.steps += 1
     if tally is _now.main:
+        tally.end_step()
         environments.after_step()
         now_s = monotonic()
         if now_s >= steady.due_s:
@@ -172,7 +172,7 @@ def _before_backward():
 
 
 def _find_module_and_tell(tally, optimizer, now_s):
-    """Look for the module that an optimizer trains, and tell what was counted if it is time.
+    """Look for the module that an optimizer trains, and tell what was counted.
 
     Args:
         tally: the main tally.
@@ -190,26 +190,24 @@ def _find_module_and_tell(tally, optimizer, now_s):
         # changes when an evaluation begins, and when it ends
         evaluations = tally.evaluates_s + bool(tally.evaluates_from_s)
         count_operations(tally.steps, living(tally.modules), evaluations)
-    if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
-        tally.told_s = now_s
-        _tell(tally, now_s)
-    steady.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
+    _tell(tally, now_s)
+    steady.due_s = now_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
 
 
 def _watch_module(tally, optimizer):
-    """Watch the module that an optimizer trains, and write for the tuner what is trained.
+    """Watch the outermost modules that an optimizer trains, and tell the tuner how they are trained.
 
-    The first part that says which dimension of its inputs is the batch (`batch_first`) is watched, too.
+    The first module inside them that has `batch_first` is watched, too: its input shows how many samples a batch has.
     """
     modules = outermost(optimizer)
     training_facts = facts(optimizer, modules)
     tally.watch_only(modules)
     # a compiled module does not call its inner ones
     inner_modules = modules[0].modules() if modules and not training_facts["compiled"] else ()
-    with_dimension = (part for part in inner_modules if type(getattr(part, "batch_first", None)) is bool)
-    tally.inner = next(map(Inner, with_dimension), None)
-    reuses = any(name in sys.modules for name in REUSING)
-    tell("start", **ranks(modules[0] if modules else None), reuses=reuses, **training_facts)
+    with_batch_first = (part for part in inner_modules if type(getattr(part, "batch_first", None)) is bool)
+    tally.inner = next(map(Inner, with_batch_first), None)
+    reuses_samples = any(name in sys.modules for name in RL_LIBRARIES)
+    tell("start", **ranks(modules[0] if modules else None), reuses=reuses_samples, **training_facts)
 
 
 def _tell(tally, now_s):

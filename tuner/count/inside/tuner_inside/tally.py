@@ -45,12 +45,8 @@ class Tally(calls.CallWatcher):
         """When the evaluation that runs now began; None while none runs."""
         self.calls = 0
         """The forward passes since the last step."""
-        self.pending_calls = 0
-        """The forward passes since the last backward pass."""
-        self.pending_rows = 0
-        """Their samples."""
-        self.last_rows = 0
-        """The samples of the last forward pass."""
+        self.pending_rows = []
+        """The samples of each forward pass since the last backward pass."""
         self.last_input = None
         """A weak reference to the tensor of the last forward pass; None where it has no version."""
         self.last_version = None
@@ -77,10 +73,6 @@ class Tally(calls.CallWatcher):
         """The form of a sample: `3x224x224 float32`."""
         self.why = None
         """Why the module's inputs are not counted; None where they are."""
-        self.is_main = False
-        """Whether its optimizer is the main one, whose steps are those of the training."""
-        self.told_s = 0.0
-        """When the counts were told last."""
 
     def follow(self, replaced):
         """Take over the counts of the tally `replaced`, whose optimizer is no longer the main one."""
@@ -153,11 +145,7 @@ class Tally(calls.CallWatcher):
     def _find_reading(self, module, tensor, args, kwargs):
         """Find where the next calls like this one show their samples, and watch no other module.
 
-        Args:
-            module: the module that is called.
-            tensor: the first tensor of its inputs, whose shape shows the samples.
-            args: its positional arguments. If there are any, the first one must be `tensor`.
-            kwargs: its named arguments. Without positional ones, one of them must be `tensor`.
+        That is known if `tensor`, whose shape shows the samples, is the first positional argument, or a named one.
         """
         key = next((name for name, value in kwargs.items() if value is tensor), None)
         can_be_read = args[0] is tensor if args else key is not None
@@ -218,35 +206,30 @@ class Tally(calls.CallWatcher):
         self.last_version = version
         self.calls += 1
         self.forwards += 1
-        self.pending_calls += 1
-        self.pending_rows += rows
-        self.last_rows = rows
+        self.pending_rows.append(rows)
 
     def wait_for_backward(self, calls, rows):
         """Take back that backward passes have followed the last `calls` calls, of so many samples each."""
         self.rows -= calls * rows
         self.backwards -= calls
-        self.pending_calls, self.pending_rows, self.last_rows = calls, calls * rows, rows
+        self.pending_rows = [rows] * calls
 
     def before_backward(self):
         """Count a backward pass, and the samples of the last forward pass before it, whose loss it begins from.
 
         The samples of further forward passes before it are not counted: `joint` counts such backward passes.
         """
-        if self.pending_calls:
+        if self.pending_rows:
             self.backwards += 1
-            self.joint += self.pending_calls > 1
-            self.rows += self.last_rows
-            self.pending_calls = self.pending_rows = 0
+            self.joint += len(self.pending_rows) > 1
+            self.rows += self.pending_rows[-1]
+            self.pending_rows = []
 
-    def step(self):
-        """Count a step of the optimizer. If it is the main one, the counts since its last step are complete now."""
-        self.steps += 1
-        if not self.is_main:
-            return
+    def end_step(self):
+        """Take into account that the main optimizer has stepped: the counts since its last step are complete now."""
         if not self.backwards:  # backward passes cannot be watched: all forward passes count
-            self.rows += self.pending_rows
-        self.pending_calls = self.pending_rows = 0
+            self.rows += sum(self.pending_rows)
+        self.pending_rows = []
         self.mode = self.last_mode if self.calls else None
         self.calls = 0
         training.steps = self.steps

@@ -20,12 +20,7 @@ _turn = [RLock()]
 """Held while a thread counts: a script may fetch batches or compute gradients in threads of its own."""
 
 
-def _begin_anew():
-    """Free the lock in a forked process, where no other thread holds it."""
-    _turn[0] = RLock()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, RLock()))  # a thread of the parent may hold it
 
 
 def tell(kind, **fields):
