@@ -17,22 +17,20 @@ _wrapped_classes = set()
 """The classes whose call is wrapped. They stay so: a call that nobody watches costs a look into a dictionary."""
 
 
-class CallWatcher:
-    """Watches the calls of modules."""
+def watch(module, watcher):
+    """Let `watcher.look` see what is given to a module until it forgets it. Other modules of its class are not watched.
 
-    def watch(self, module):
-        """Watch a module until it is forgotten. Other modules of its class are not watched."""
-        if id(module) not in _watchers:  # a later module may get the same id
-            weakref.finalize(module, _watchers.pop, id(module), None).atexit = False
-        _watchers[id(module)] = (*_watchers.get(id(module), ()), self)
-        _wrap_class_call(type(module))
+    It gets the module, its positional and its named arguments, and must not raise.
+    """
+    if id(module) not in _watchers:  # a later module may get the same id
+        weakref.finalize(module, _watchers.pop, id(module), None).atexit = False
+    _watchers[id(module)] = (*_watchers.get(id(module), ()), watcher)
+    _wrap_class_call(type(module))
 
-    def forget(self, module):
-        """Watch a module no longer."""
-        _watchers[id(module)] = tuple(watcher for watcher in _watchers.get(id(module), ()) if watcher is not self)
 
-    def look(self, module, args, kwargs):
-        """Look at what is given to a module. It must not raise."""
+def forget(module, watcher):
+    """Let a watcher no longer see what is given to a module."""
+    _watchers[id(module)] = tuple(one for one in _watchers.get(id(module), ()) if one is not watcher)
 
 
 def in_backward():

@@ -1,8 +1,7 @@
 """Tells which of the named configuration files the script reads, and whether it may read its command line by itself.
 
-Both show in Python's audit events `open` and `exec`, which come with everything that the process opens and runs. With a
-hook for them, Python also reports each call of `id`, and torch calls that for each parameter in each step: 0.6 µs each.
-Python never removes such a hook. So only the first run of a command has it, whose flags and files are asked for.
+Both show in Python's audit events `open` and `exec`, which come with everything that the process opens and runs. Only
+the first run of a command listens to them: each `id` then takes 0.6 µs, and torch calls it for each parameter and step.
 Whether code reads the command line is taken from the names that it uses: `sys.argv` stays the list that it is. The
 flags of a script that reads it by itself are not all known, because no parser tells them.
 """

@@ -18,8 +18,6 @@ FEED = 0
 """The place of its feed in a batch."""
 LEARNS = 3
 """The place in a batch of whether gradients were computed where it was fetched."""
-MOST_BATCHES = 1000
-"""The oldest batches that no step has followed are forgotten beyond so many (chosen)."""
 
 
 class Loaders:
@@ -95,7 +93,7 @@ class Loaders:
             self.trains = self._evaluates = False
         feed.has_ended = False
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
-        del self._pending[:-MOST_BATCHES]
+        del self._pending[:-1000]  # a process that makes no steps would keep all (chosen)
 
     def add_steady(self, feed, steps, batches, rows, wait_s, batches_a_step):
         """Count the batches of steady steps, which a single feed gave. A batch of the next step may be among them."""

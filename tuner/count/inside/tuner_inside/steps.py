@@ -115,12 +115,7 @@ def _look_at_step(optimizer):
 
 
 def _begin_to_be_steady(tally, optimizer):
-    """Let steps only be added up from now on, if the last ones have grown all counts alike.
-
-    Args:
-        tally: the main tally.
-        optimizer: its optimizer, which has just made a step.
-    """
+    """Let steps of the main optimizer only be added up from now on, if the last ones have grown all counts alike."""
     totals = [*(getattr(tally, name) for name in GROWING), loaders.batches, loaders.feeds, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _now.totals)]
     _now.alike = _now.alike + 1 if growth == _now.growth else min(_now.alike, 0) + 1
@@ -133,7 +128,6 @@ def _begin_to_be_steady(tally, optimizer):
         and module is not None
         and tally.reading is not None
         and bool(batches) == (feed is not None and feed.key is not None)
-        and tally.steps > FIRST_STEPS
         and flops.is_over
         and len(_now.tallies) == 1
         and not environments.steps
@@ -143,15 +137,14 @@ def _begin_to_be_steady(tally, optimizer):
     _now.steady_growth = growth
 
     def settle(steps, calls, rows, batches_added, batch_rows, wait_s, evaluated_rows):
+        tally.calls = max(0, calls - forwards * steps)
+        tally.pending_rows = [] if evaluated_rows is None else [evaluated_rows] * min(tally.calls, forwards)
         tally.steps += steps
-        tally.rows += rows
+        tally.rows += rows - sum(tally.pending_rows)
         tally.forwards += calls
-        tally.backwards += calls
+        tally.backwards += calls - len(tally.pending_rows)
         tally.again += again * steps
         tally.repeats += repeats * steps
-        tally.calls = max(0, calls - forwards * steps)
-        if evaluated_rows is not None:
-            tally.wait_for_backward(min(tally.calls, forwards), evaluated_rows)
         if not repeats:
             tally.last_input = None  # the tensor of a step long ago is none that is given again
         training.steps = tally.steps
@@ -172,13 +165,7 @@ def _before_backward():
 
 
 def _find_module_and_tell(tally, optimizer, now_s):
-    """Look for the module that an optimizer trains, and tell what was counted.
-
-    Args:
-        tally: the main tally.
-        optimizer: its optimizer, which has just made a step.
-        now_s: the time of `time.monotonic`.
-    """
+    """Look for the module that the main optimizer trains, and tell what was counted, at the time `now_s`."""
     if tally is not _now.watched:
         _now.watched = tally
         _watch_module(tally, optimizer)

@@ -28,7 +28,7 @@ COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats",
 """
 
 
-class Tally(calls.CallWatcher):
+class Tally:
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
     def __init__(self, optimizer):
@@ -83,10 +83,10 @@ class Tally(calls.CallWatcher):
     def watch_only(self, modules):
         """Count the inputs of these modules, and of no others."""
         for module in living(self.modules):
-            self.forget(module)
+            calls.forget(module, self)
         self.modules, self.input_module, self.reading = [weakref.ref(module) for module in modules], None, None
         for module in modules:
-            self.watch(module)
+            calls.watch(module, self)
 
     @guarded("steps")
     def look(self, module, args, kwargs):
@@ -138,22 +138,14 @@ class Tally(calls.CallWatcher):
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
         elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
-            self._find_reading(module, tensor, args, kwargs)
+            key = next((name for name, value in kwargs.items() if value is tensor), None)
+            if not self.is_recomputed and (args[0] is tensor if args else key is not None):
+                self.reading = (key, batch_dimension, tensor.dim())
+            for watched in living(self.modules):  # from now on, only this one
+                if watched is not module:
+                    calls.forget(watched, self)
         if self.steps < LOSS_STEPS:
             keep_input_sum(tensor)
-
-    def _find_reading(self, module, tensor, args, kwargs):
-        """Find where the next calls like this one show their samples, and watch no other module.
-
-        That is known if `tensor`, whose shape shows the samples, is the first positional argument, or a named one.
-        """
-        key = next((name for name, value in kwargs.items() if value is tensor), None)
-        can_be_read = args[0] is tensor if args else key is not None
-        if can_be_read and not self.is_recomputed:
-            self.reading = (key, int(self.batch_is_second), tensor.dim())
-        for watched in living(self.modules):
-            if watched is not module:
-                self.forget(watched)
 
     def _tensor_as_before(self, args, kwargs):
         """Return the first tensor of the inputs, if it is read as that of the call before; else None."""
@@ -208,12 +200,6 @@ class Tally(calls.CallWatcher):
         self.forwards += 1
         self.pending_rows.append(rows)
 
-    def wait_for_backward(self, calls, rows):
-        """Take back that backward passes have followed the last `calls` calls, of so many samples each."""
-        self.rows -= calls * rows
-        self.backwards -= calls
-        self.pending_rows = [rows] * calls
-
     def before_backward(self):
         """Count a backward pass, and the samples of the last forward pass before it, whose loss it begins from.
 
@@ -236,18 +222,18 @@ class Tally(calls.CallWatcher):
         loaders.after_step()
 
 
-class Inner(calls.CallWatcher):
+class Inner:
     """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):
         self.batch = 0
         """The samples of its first input; 0 before its first call."""
-        self.watch(module)
+        calls.watch(module, self)
 
     @guarded("inner")
     def look(self, module, args, kwargs):
         """Read the number of samples from the shape of the first input, in the first call alone."""
-        self.forget(module)
+        calls.forget(module, self)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])
