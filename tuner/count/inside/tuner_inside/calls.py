@@ -11,8 +11,6 @@ from tuner_inside.steady import steady
 
 _watchers = {}
 """The id of a module → its watchers."""
-NO_TASK = -1
-"""What torch returns in place of the number of a backward pass, if none runs in this thread."""
 _wrapped_classes = set()
 """The classes whose call is wrapped. They stay so: a call that nobody watches costs a look into a dictionary."""
 
@@ -35,8 +33,8 @@ def forget(module, watcher):
 
 def in_backward():
     """Return whether this thread runs a backward pass: a module called then computes once more what it did before."""
-    # an older torch does not number them
-    return getattr(sys.modules["torch"]._C, "_current_graph_task_id", lambda: NO_TASK)() != NO_TASK
+    number = getattr(sys.modules["torch"]._C, "_current_graph_task_id", None)  # an older torch does not number them
+    return number is not None and number() != -1  # the number if none runs
 
 
 def begin_anew():
@@ -63,8 +61,8 @@ def _wrap_class_call(kind):
         if type(self) is not kind:  # a derived class, which has a wrapper of its own if one of its modules is watched
             return super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
         is_usual = False
-        if id(self) == usual.module_id and usual.calls_left and is_grad_enabled() and self.training is usual.mode:
-            try:  # this runs each step: all names are local
+        try:  # this runs each step: all names are local
+            if id(self) == usual.module_id and usual.calls_left and is_grad_enabled() and self.training is usual.mode:
                 shape = (args[1] if len(args) > 1 else kwargs[usual.key]).shape
                 if len(shape) == usual.dimensions:
                     usual.last_rows = rows = shape[usual.dimension]
@@ -72,8 +70,8 @@ def _wrap_class_call(kind):
                     usual.forwards += 1
                     usual.calls_left -= 1
                     is_usual = True
-            except Exception:  # other arguments than usual
-                pass
+        except Exception:  # other arguments than usual
+            pass
         if not is_usual:
             for watcher in watchers_of(id(self), ()):
                 if not is_compiling():

@@ -29,12 +29,8 @@ flops = Flops()
 def count_operations(steps, modules, evaluations):
     """Count the operations of a single step, usually the sixth: earlier ones also prepare later ones.
 
-    It is called after each step.
-
-    Args:
-        steps: the steps of the optimizer so far.
-        modules: the trained modules.
-        evaluations: changes with each evaluation: a step with an evaluation in it is not counted.
+    It is called after each step of an optimizer that trains `modules`, with the number of steps so far. `evaluations`
+    changes with each evaluation: a step with an evaluation in it is not counted.
     """
     mode = flops.mode
     if mode is not None:

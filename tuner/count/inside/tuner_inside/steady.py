@@ -5,7 +5,9 @@ the training is steady: whatever is called only adds to the sums here. `Steady.e
 record and before anything unusual. After each record a few steps are looked at again, so that a change is seen.
 """
 
-USUAL = ("module_id", "optimizer_id", "feed", "mode", "key", "dimension", "dimensions", "calls_a_step")
+USUAL = ("calls_a_step", "mode", "key", "dimension", "dimensions", "feed", "module_id", "optimizer_id")
+"""How often the module is called in a step; its training mode; the argument that shows the samples, by name or None for
+the first one; which of its dimensions is theirs, of how many; the loader's iterator; the module; and its optimizer."""
 SUMS = ("steps", "forwards", "rows", "batches", "batch_rows", "wait_s")
 """The optimizer's steps, the module's calls and their samples, the loader's batches and their samples, and the seconds
 of waiting for them. No function is called while one is added to, so that no other thread adds at the same time."""
@@ -26,23 +28,16 @@ class Steady:
         self.calls_left = self.calls_a_step = 0
         """How often the module is usually called before the next step of the optimizer; a further call is unusual."""
 
-    def begin(self, optimizer, module, mode, reading, calls_a_step, feed, settle):
-        """Only add up from now on what is usual.
+    def begin(self, settle, *usual):
+        """Only add up from now on what is usual, which has the order of `USUAL`.
 
-        Args:
-            optimizer, module: the main optimizer, whose steps count, and the module whose calls count.
-            mode: the module's training mode.
-            reading: the name of the argument whose shape shows the samples, None for the first positional one; which
-                of its dimensions is theirs; and how many it has.
-            calls_a_step: how often the module is called in a step.
-            feed: what is known of the loader's iterator that gives the batches; None without a loader.
-            settle: is called with the sums once steps are no longer steady. Its last argument is None, or the samples
-                of the last call if an unusual one follows it: no backward pass has followed the calls of that step.
+        `settle` is called with the sums once steps are no longer steady. Its last argument is None, or the samples of
+        the last call if an unusual one follows it: then no backward pass has followed the calls of that step.
         """
-        self.key, self.dimension, self.dimensions = reading
-        self.mode, self.feed, self._settle = mode, feed, settle
-        self.calls_a_step = self.calls_left = calls_a_step
-        self.module_id, self.optimizer_id = id(module), id(optimizer)
+        self._settle = settle
+        for name, value in zip(USUAL, usual):
+            setattr(self, name, value)
+        self.calls_left = self.calls_a_step
 
     def end(self, _gone=None, is_called=False):
         """Look at each step from now on, and move the sums into the counts. `is_called`: the module is called now."""

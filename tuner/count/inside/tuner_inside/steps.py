@@ -22,8 +22,6 @@ TOLD_EVERY_S = 0.2
 """The least seconds between two records."""
 ALIKE = 16
 """After so many steps that are alike, a training is steady (chosen)."""
-GROWING = ("forwards", "backwards", "again", "repeats", "joint", "unlearnt")
-"""The counts of a tally that each steady step makes larger by the same."""
 
 
 class Now:
@@ -36,7 +34,7 @@ class Now:
         """The tally of the living optimizer with most parameters."""
         self.calls = 0
         """The steps of all optimizers, without those that steady steps have not settled yet."""
-        self.totals = [0] * (len(GROWING) + 3)
+        self.totals = [0] * (len(COUNTS) + 1)
         """The counts after the last step that was looked at."""
         self.growth = self.steady_growth = None
         """By how much the last step that was looked at has made them larger, and by how much each steady step did."""
@@ -116,12 +114,12 @@ def _look_at_step(optimizer):
 
 def _begin_to_be_steady(tally, optimizer):
     """Let steps of the main optimizer only be added up from now on, if the last ones have grown all counts alike."""
-    totals = [*(getattr(tally, name) for name in GROWING), loaders.batches, loaders.feeds, tally.evaluates_s]
+    totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.feeds, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _now.totals)]
     _now.alike = _now.alike + 1 if growth == _now.growth else min(_now.alike, 0) + 1
     _now.totals, _now.growth = totals, growth
     (module,) = living([tally.input_module]) if tally.input_module else (None,)
-    forwards, backwards, again, repeats, joint, unlearnt, batches, *_ = growth
+    forwards, backwards, joint, again, repeats, unlearnt, batches, *_ = growth
     feed = loaders.last_feed if batches else None
     can_be_added = (
         forwards == backwards > 0 == joint == unlearnt
@@ -155,7 +153,7 @@ def _begin_to_be_steady(tally, optimizer):
         look_at_backward(True)
 
     look_at_backward(False)
-    steady.begin(optimizer, module, tally.last_mode, tally.reading, forwards, feed, settle)
+    steady.begin(settle, forwards, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
 
 
 @guarded("steps")
@@ -244,10 +242,6 @@ def _after_scaled_step(steps_before, _):
     training.skipped += _now.calls + steady.steps == steps_before
 
 
-def _wrap_scaler(module):
-    around("scaler", module.GradScaler, "step", _before_scaled_step, _after_scaled_step)
-
-
 @guarded("compiler")
 def _keep_from_compiler(module):
     """Let torch's compiler leave the code of the counting as it is: it runs beside what is compiled."""
@@ -265,6 +259,7 @@ def _keep_from_compiler(module):
 def install():
     """Count from the import of torch's optimizers on."""
     when_imported("torch._dynamo.eval_frame", _keep_from_compiler)
-    when_imported("torch.amp.grad_scaler", _wrap_scaler)
+    scaled = ("step", _before_scaled_step, _after_scaled_step)
+    when_imported("torch.amp.grad_scaler", lambda module: around("scaler", module.GradScaler, *scaled))
     when_imported("torch.optim.optimizer", _hook_optimizers)
     watch_backward(_before_backward)

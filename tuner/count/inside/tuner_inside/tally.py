@@ -121,7 +121,7 @@ class Tally:
         self.last_mode = module.training
         tensor = self._tensor_as_before(args, kwargs)
         if tensor is not None:
-            self.take(tensor.shape[int(self.batch_is_second)], weakref.ref(tensor), tensor._version)
+            self.take(tensor.shape[int(self.batch_is_second)], tensor)
             return
         if args and samples(args):
             inputs = args
@@ -129,10 +129,7 @@ class Tally:
             inputs = kwargs or args
         tensor = first_tensor(inputs)
         rows = self._rows(inputs, tensor)
-        if tensor is None or tensor.is_inference():  # of an inference tensor, torch counts no changes
-            self.take(rows, None, None)
-        else:
-            self.take(rows, weakref.ref(tensor), tensor._version)
+        self.take(rows, tensor)
         self.reading = None
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
@@ -151,8 +148,7 @@ class Tally:
         """Return the first tensor of the inputs, if it is read as that of the call before; else None."""
         key, _, dimensions = self.reading or (None, None, None)
         tensor = args[0] if args else kwargs.get(key)
-        is_alike = type(tensor) is self.torch.Tensor and tensor.dim() == dimensions and not tensor.is_inference()
-        return tensor if is_alike else None
+        return tensor if type(tensor) is self.torch.Tensor and tensor.dim() == dimensions else None
 
     def _rows(self, inputs, tensor):
         """Return the number of samples in a module's inputs, whose first tensor is `tensor`; 0 where it is unknown.
@@ -180,22 +176,19 @@ class Tally:
             return 0
         return count
 
-    def take(self, rows, tensor, version):
-        """Count a forward pass, and whether it takes its samples once more: the same tensor as the pass before.
+    def take(self, rows, tensor):
+        """Count a forward pass of `rows` samples, and whether it takes them once more.
 
-        Args:
-            rows: the samples of the pass.
-            tensor: a weak reference to its first tensor; None where it has no version. Python makes a single reference
-                to each tensor, so that `is` compares the tensors.
-            version: how often torch has seen the tensor changed; None where it counts no changes.
+        It does if its first tensor is that of the pass before, unchanged. `tensor` is None without one.
         """
         loaders.trains = True
-        if self.last_input is tensor and tensor is not None:
-            is_unchanged = version is not None and version == self.last_version
-            self.again += is_unchanged and self.calls > 0
-            self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
-        self.last_input = tensor
-        self.last_version = version
+        has_version = tensor is not None and not tensor.is_inference()  # else torch counts no changes of it
+        reference = weakref.ref(tensor) if has_version else None  # one for each tensor, so that `is` compares
+        version = tensor._version if has_version else None
+        is_unchanged = has_version and self.last_input is reference and self.last_version == version
+        self.again += is_unchanged and self.calls > 0
+        self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
+        self.last_input, self.last_version = reference, version
         self.calls += 1
         self.forwards += 1
         self.pending_rows.append(rows)

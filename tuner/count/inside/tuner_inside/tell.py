@@ -24,11 +24,9 @@ os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, RLock()))  # a t
 
 
 def tell(kind, **fields):
-    """Append one record to this process's file. If that is not possible, nothing happens.
+    """Append a record of type `kind` to this process's file. If that is not possible, nothing happens.
 
-    Args:
-        kind: the type of the record.
-        fields: what JSON can hold; anything else is written as text.
+    `fields`: what JSON can hold; anything else is written as text.
     """
     folder = os.environ.get(FOLDER)
     if not folder:
@@ -101,14 +99,10 @@ def guarded(part):
 
 
 def around(part, owner, name, before, after=None):
-    """Wrap a function of a class or module: `before` is called with its arguments, `after` with its result.
+    """Wrap the function `name` of a class or module, if it has such a function.
 
-    Args:
-        part: what an error in `before` or `after` switches off.
-        owner: the class or module. Nothing happens if it has no such function.
-        name: the function's name.
-        before: takes the function's arguments.
-        after: takes what `before` has returned, and the function's result. It is called only if that is not None.
+    `before` takes its arguments. `after` takes what `before` has returned, unless that is None, and the function's
+    result. An error in them switches `part` off.
     """
     function = getattr(owner, name, None)
     if function is None:

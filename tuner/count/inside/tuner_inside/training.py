@@ -160,11 +160,8 @@ def observations():
 def _note_loss(tensors, grad_tensors, *_, **__):
     """Keep the loss that a backward pass begins from, if it is a single number.
 
-    A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back.
-
-    Args:
-        tensors: what the gradients are computed of.
-        grad_tensors: the gradients that they begin with; empty, None or with Nones for a plain loss.
+    A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back. Gradients are
+    computed of `tensors`, and begin with `grad_tensors`: empty, None or with Nones for a plain loss.
     """
     arguments = [*tensors, *(grad_tensors or ())]
     loss = arguments[0] if arguments else None
