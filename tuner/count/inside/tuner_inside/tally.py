@@ -47,10 +47,9 @@ class Tally:
         """The forward passes since the last step."""
         self.pending_rows = []
         """The samples of each forward pass since the last backward pass."""
-        self.last_input = None
-        """A weak reference to the tensor of the last forward pass; None where it has no version."""
-        self.last_version = None
-        """The version of that tensor, which torch counts up when it is changed."""
+        self.last_input = self.last_version = None
+        """A weak reference to the tensor of the last forward pass, and its version, which torch counts up when it is
+        changed; None where it has no version."""
         self.mode = None
         """Whether the module is in training mode when it trains, as it was before the last step; None if unknown."""
         self.last_mode = None
