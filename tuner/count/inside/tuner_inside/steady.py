@@ -2,7 +2,7 @@
 
 The first steps of a training are looked at one by one. Once several in a row have made all counts larger by the same,
 the training is steady: whatever is called only adds to the sums here. `Steady.end` moves these into the counts, at each
-record and before anything unusual. After each record a few steps are looked at again, so that a change is seen.
+record and before anything unusual. After five records a few steps are looked at again, so that a change is seen.
 """
 
 USUAL = ("calls_a_step", "mode", "key", "dimension", "dimensions", "feed", "module_id", "optimizer_id")
@@ -40,7 +40,10 @@ class Steady:
         self.calls_left = self.calls_a_step
 
     def end(self, _gone=None, is_called=False):
-        """Look at each step from now on, and move the sums into the counts. `is_called`: the module is called now."""
+        """Look at each step from now on, and move the sums into the counts. Return whether the training was steady.
+
+        `is_called`: the module is called now.
+        """
         settle, self._settle = self._settle, None
         if settle is not None:
             self.module_id = self.optimizer_id = self.feed = None
@@ -48,6 +51,7 @@ class Steady:
             for name, value in zip(SUMS, sums):  # another thread may have added since
                 setattr(self, name, getattr(self, name) - value)
             settle(*sums, self.last_rows if is_called and not self.calls_left else None)
+        return settle is not None
 
 
 steady = Steady()

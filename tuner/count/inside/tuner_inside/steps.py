@@ -38,6 +38,8 @@ class Now:
         """The counts after the last step that was looked at."""
         self.growth = self.steady_growth = None
         """By how much the last step that was looked at has made them larger, and by how much each steady step did."""
+        self.usual, self.look_s = (), 0.0
+        """What is usual in a steady step, and when it is looked at again, after five records (chosen)."""
         self.alike = 0
         """So many steps up to the last one were alike."""
         self.watched = None
@@ -99,7 +101,7 @@ def after_step(optimizer, _args, _kwargs):
 @guarded("steps")
 def _look_at_step(optimizer):
     """Count a step of an optimizer, and tell what was counted if the last record is old enough."""
-    steady.end()
+    was_steady = steady.end()
     _now.calls += 1
     tally = _now.tally_of(optimizer)
     tally.steps += 1
@@ -109,7 +111,11 @@ def _look_at_step(optimizer):
         now_s = monotonic()
         if now_s >= steady.due_s:
             _find_module_and_tell(tally, optimizer, now_s)
-        _begin_to_be_steady(tally, optimizer)
+        if was_steady and now_s < _now.look_s and len(_now.tallies) == 1 and not environments.steps:
+            look_at_backward(False)
+            steady.begin(*_now.usual)
+        else:
+            _begin_to_be_steady(tally, optimizer)
 
 
 def _begin_to_be_steady(tally, optimizer):
@@ -152,8 +158,10 @@ def _begin_to_be_steady(tally, optimizer):
         _now.alike = -1  # this step was not looked at in full
         look_at_backward(True)
 
+    _now.usual = (settle, forwards, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
+    _now.look_s = monotonic() + 5 * TOLD_EVERY_S
     look_at_backward(False)
-    steady.begin(settle, forwards, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
+    steady.begin(*_now.usual)
 
 
 @guarded("steps")
