@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.probe_plan import Device, ProgressFile, Slot
+from tuner.probe.probe_plan import Device, Slot
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS, CommandOptions
 from tuner.trainers.trainer_check import check_trainer, make_slot
 
-FILE = {"path": "{out_dir}/metrics.csv", "format": "csv"}
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
 
 
@@ -180,7 +179,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, progress_file"),
+        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, count"),
         ({"command": ""}, r"trainer\.options\.command: is empty"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command\.1: expected '}'"),
@@ -208,16 +207,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"samples_per_iteration": True}, r"samples_per_iteration: should be text; put it in quotes \(found True\)"),
         (
             {"samples_per_iteration": "2", "progress": [r"(?P<iteration>\d+) (?P<samples>\d+)"]},
-            r"samples_per_iteration: `progress` or `progress_file` counts samples already",
-        ),
-        ({"progress_file": FILE | {"path": "metrics.csv"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
-        ({"progress_file": FILE | {"path": "{out_dir}/../m"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
-        ({"progress_file": FILE | {"path": "{out_dir}/{lr}"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
-        ({"progress_file": FILE | {"format": "xml"}}, r"progress_file\.format: .*'csv' or 'jsonl'"),
-        ({"progress_file": FILE | {"step": "x"}}, r"progress_file\.step: unknown key; known: path, format, iteration"),
-        (
-            {"progress_file": FILE | {"samples": "n"}, "samples_per_iteration": "2"},
-            r"`progress_file` counts samples already",
+            r"samples_per_iteration: `progress` counts samples already",
         ),
     ],
 )
@@ -242,18 +232,6 @@ def test_the_documentation_names_every_option_and_placeholder():
     documented = (Path(__file__).parents[2] / "docs/command.md").read_text()
     names = [*(f"`{name}`" for name in CommandOptions.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
     assert [name for name in names if name not in documented] == []
-
-
-def test_a_progress_file_lies_in_the_folder_of_its_probe(tmp_path):
-    file = {"path": "{out_dir}/{case}/*/m.csv", "format": "csv", "iteration": "step", "samples": "seen"}
-    source, slot = trainer(progress_file=file, session="serve"), make_slot(tmp_path)
-    warm = source.warm_plan(source.cases()[0], {"num_envs": 8}, slot)
-
-    assert plan(source, slot).progress_file == ProgressFile(
-        folder=tmp_path, pattern="command/*/m.csv", format="csv", columns={"iteration": "step", "samples": "seen"}
-    )
-    assert warm is not None
-    assert warm.progress_file is None
 
 
 @pytest.mark.parametrize(

@@ -276,9 +276,7 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
     }
 
 
-def variables_to_name(
-    spec: StudySpec, launched: Mapping[str, str], ranks: int, exported: str | None
-) -> dict[str, str]:
+def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int, exported: str | None) -> dict[str, str]:
     """Return the variables without which a training would run otherwise than the probes of a study.
 
     Args:

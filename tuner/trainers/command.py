@@ -29,7 +29,7 @@ from pathlib import Path
 
 from tuner import study
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels, parameters
@@ -135,7 +135,6 @@ class CommandTrainer(Trainer):
             protects_files=self._options.protect and not slot.to_train,
             total_batch=self._computed("total_batch", config, slot),
             flops_per_sample=self._options.flops_per_sample,
-            progress_file=self._progress_file(case, slot),
             expected=tuple(slot.out_dir / name for name in self._options.expected),
             # without sessions, no config shares its key with another
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, study.config_digest(config))),
@@ -189,7 +188,6 @@ class CommandTrainer(Trainer):
             cold,
             argv=_fill_to_launch(self._options.session, self.values(case, config, slot)),
             progress=replace(cold.progress, patterns=()),
-            progress_file=None,
             expected=(),
             request=self.request(config, slot.limits.most_iterations),
             is_counted=False,
@@ -252,13 +250,6 @@ class CommandTrainer(Trainer):
         except ConfigRefusedError as error:
             return str(error)
         return None
-
-    def _progress_file(self, case: Case, slot: Slot) -> ProgressFile | None:
-        """Return the file of a probe that shows the progress; None where the options name none."""
-        if (file := self._options.progress_file) is None:
-            return None
-        (pattern,) = fill((file.pattern,), {"case": case.name})
-        return ProgressFile(folder=slot.out_dir, pattern=pattern, format=file.format, columns=file.columns)
 
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
         """Return the number that an option computes; None where the option is empty or the config lacks a parameter."""
