@@ -8,7 +8,7 @@ from tests_cli import study_file
 
 import tuner
 from tuner.devices.cpu import CpuSource
-from tuner.devices.power import Rapl
+from tuner.devices.rapl import Rapl
 from tuner.drafting.writing import origin_line
 from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted

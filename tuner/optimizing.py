@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner import export
 from tuner.devices.found import spare_cards
-from tuner.devices.power import COUNTERS, check_power
+from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError, for_python, option
@@ -81,7 +81,6 @@ def open_search(
     if replay is None:
         bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
         check_energy(bench.spec, bench.source)
-        check_power(bench.spec, bench.devices)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             wanted = len(bench.devices)
             workers = 1 + spare // wanted

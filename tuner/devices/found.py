@@ -245,18 +245,16 @@ def launch_variables(
     """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
 
     On CPU ranks, a number of threads that the person has exported replaces the share of `device_variables`. `inherited`
-    is the environment of this process. The guard limits the memory of CPU ranks, and the power of cards. The study's
-    own variables come last.
+    is the environment of this process. The guard limits the memory of CPU ranks. The study's own variables come last.
     """
     threads = (os.environ if inherited is None else inherited).get(THREADS)
-    memory_mib, power_w = spec.environment.memory_mib, spec.environment.power_limit_w
+    memory_mib = spec.environment.memory_mib
     on_cpu = not source.devices[0].is_gpu
     return {
         **device_variables(source.devices),
         **({THREADS: threads} if threads and on_cpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **({guard.MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
-        **({guard.POWER: f"{power_w:g}"} if power_w is not None else {}),
         **spec.environment.variables,
     }
 
