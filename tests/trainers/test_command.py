@@ -298,19 +298,6 @@ def test_samples_are_not_counted_with_words():
         source.check_value("num_envs", "many")
 
 
-def test_labels_say_what_cases_are_like_whose_names_do_not():
-    labels = {"Isaac-Velocity-Rough-G1-v0": {"method": "velocity", "robot": ["G1"]}}
-    isaac, walk = trainer(cases=["Isaac-Velocity-Rough-G1-v0", "amp_walk"], labels=labels).cases()
-
-    assert (isaac.method, isaac.robot) == ("velocity", ("G1",))
-    assert (walk.method, walk.robot) == ("amp", ("walk",))
-
-
-def test_a_label_needs_a_case():
-    with pytest.raises(TrainerError, match=r"trainer\.options: labels: fly: not among cases; known: walk"):
-        trainer(cases=["walk"], labels={"fly": {"method": "amp"}})
-
-
 def test_a_key_reaches_the_process_and_nothing_else(tmp_path):
     environment = {"KEY": "${OWN_KEY}", "NAME": "{num_envs}-${OWN_NAME:-walker}"}
     source = trainer(command="train --key ${OWN_KEY} {num_envs}", env=environment)

@@ -180,7 +180,6 @@ def prober_on(
     source: probe.DeviceSource,
     say: Callable[[str], None] = lambda _: None,
     *,
-    shared: bool = False,
     facts: Mapping[str, str] | None = None,
     clock: probe.Clock | None = None,
 ) -> RealProber:
@@ -189,7 +188,6 @@ def prober_on(
     Args:
         source: the devices, of this machine or of several nodes.
         say: shows the user a line about files, or about a process that cannot be killed.
-        shared: whether other programs work on the cards all the time, so that no probe waits for idle cards.
         facts: what is known about the machine, which each result gets.
         clock: times the probes; None for the clock of the system.
 
@@ -201,5 +199,4 @@ def prober_on(
     open_on = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
     if isinstance(source, Nodes):
         return open_on(occupied=source.occupancy, sessions=probe.Sessions(clock, source.start), nodes=source)
-    occupied = tuple if shared else Cards(source.devices).occupancy
-    return open_on(occupied=occupied, sessions=probe.Sessions(clock))
+    return open_on(occupied=Cards(source.devices).occupancy, sessions=probe.Sessions(clock))

@@ -144,11 +144,7 @@ class Prices(Strict):
     currency: str = "USD"
     """the currency of all prices"""
     per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
-    """the model of a device, or for `tuner compare` the name of a result file without its ending → its price"""
-
-    def of(self, machine: str, model: str) -> float | None:
-        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
-        return self.per_hour.get(machine, self.per_hour.get(model))
+    """the model of a device → its price"""
 
 
 class Match(Strict):

@@ -32,7 +32,7 @@ from tuner.errors import ConfigRefusedError, TrainerError
 from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
-from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels, parameters
+from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, parameters
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
@@ -102,8 +102,7 @@ class CommandTrainer(Trainer):
         if not self.folder.is_dir():
             problem = f"the command cannot run in {self.folder}: no such folder"
             raise TrainerError(f"{problem}; see trainer.root and options.cwd")
-        labels = self._options.labels
-        return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
+        return [Case(name=name) for name in dict.fromkeys(self._options.cases)]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe: the filled command line, its variables, files and patterns.

@@ -24,14 +24,6 @@ COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""
 
 
-class Labels(Strict):
-    """The method and the robot of a case, where the words of its name do not say them."""
-
-    method: str = ""
-    robot: tuple[Name, ...] = ()
-    """The words that name robot and task."""
-
-
 def parameters(words: Iterable[str]) -> frozenset[str]:
     """Return the parameters among the placeholders in `words`."""
     return placeholders(words) - LAUNCH_FACTS
@@ -133,8 +125,6 @@ class CommandOptions(Strict):
     """The command line that serves a session; without it, every probe runs `command`."""
     learning: Annotated[tuple[Name, ...] | None, BeforeValidator(lambda names: () if names == "keep" else names)] = None
     """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
-    labels: dict[Name, Labels] = Field(default_factory=dict)
-    """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -167,8 +157,6 @@ class CommandOptions(Strict):
             if unknown := sorted({*names} - known):
                 in_words = f"known: {', '.join(sorted(known))}"
                 raise ValueError(f"{key}: {', '.join(unknown)}: in neither command nor env; {in_words}")
-        if unknown := [name for name in self.labels if name not in self.cases]:
-            raise ValueError(f"labels: {', '.join(unknown)}: not among cases; known: {', '.join(self.cases)}")
         if unknown := [name for name in self.files if name not in named_files(self.command)]:
             raise ValueError(f"files: {unknown[0]}: no word of the command names this YAML, TOML or JSON file")
         return self
