@@ -343,12 +343,9 @@ OutputLog = Annotated[
     typer.Option(exists=True, dir_okay=False, help="The training's output on one card, whose bar shows it/s or s/it."),
 ]
 CardCount = Annotated[int, typer.Option("--cards", min=2, help="Cards of the job that may go on with it.")]
-CardsSeconds = Annotated[float | None, number_option("--cards-step-seconds", 1e-6, "Seconds a step on all cards.")]
+CardsSeconds = Annotated[float, number_option("--cards-step-seconds", 1e-6, "Seconds a step on all cards.")]
 BatchPerCard = Annotated[
     bool, typer.Option("--batch-per-card", help="Each card has the batch of one: a step has so many times the samples.")
-]
-ScaleResults = Annotated[
-    Path | None, typer.Option("--results", dir_okay=False, help="What `tuner scale` has measured, in place of seconds.")
 ]
 QueueHours = Annotated[float, number_option("--queue-hours", 0, "Hours until the job starts.")]
 StartUp = Annotated[float, number_option("--start-up-seconds", 0, "From its start to a step.")]
@@ -358,12 +355,11 @@ CheckpointSteps = Annotated[int, typer.Option(min=1, help="A checkpoint is writt
 def decide(
     steps_left: StepsLeft,
     cards: CardCount,
+    cards_step_seconds: CardsSeconds,
     steps_done: StepsDone = 0,
     step_seconds: StepSeconds = None,
     log: OutputLog = None,
-    cards_step_seconds: CardsSeconds = None,
     batch_per_card: BatchPerCard = False,
-    results: ScaleResults = None,
     queue_hours: QueueHours = 0.0,
     start_up_seconds: StartUp = 0.0,
     checkpoint_steps: CheckpointSteps = 1,
@@ -372,27 +368,17 @@ def decide(
 
     Example: tuner decide --steps-left 50000 --cards 4 --step-seconds 0.5 --cards-step-seconds 0.2
     """
-    if (cards_step_seconds is None) == (results is None):  # both or neither
-        raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
     step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
     if step_s is None:
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
-    if results:
-        rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
-        if not rows:
-            raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
-        # of the largest size, and of several routes between the cards the fastest
-        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
-    else:  # then `cards_step_seconds` is given
-        batches_per_step = cards if batch_per_card else 1  # on all cards together
-        speed_up = step_s / (cards_step_seconds or 1.0) * batches_per_step
+    batches_per_step = cards if batch_per_card else 1  # on all cards together
     move = Move(
         steps_done=steps_done,
         steps_left=steps_left,
         step_s=step_s,
         cards=cards,
-        speed_up=speed_up,
+        speed_up=step_s / cards_step_seconds * batches_per_step,
         queue_h=queue_hours,
         start_up_s=start_up_seconds,
         checkpoint_steps=checkpoint_steps,

@@ -77,12 +77,8 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     return file
 
 
-def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
-    """Return the keys and values of a YAML file.
-
-    Raises StudyError for a file that cannot be read, or is too large; its message says `what` the file is and how such
-    a file `starts`.
-    """
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a study file. Raises StudyError where it cannot be read, or is too large."""
     try:
         with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)
@@ -90,9 +86,9 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
             raise ValueError(f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
         raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
     except (OSError, YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise StudyError(f"{what} {path} cannot be read: {_why_unreadable(error)}") from error
+        raise StudyError(f"study file {path} cannot be read: {_why_unreadable(error)}") from error
     if not isinstance(raw, dict):
-        raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
+        raise StudyError(f"{path} contains no mapping; a study file starts with `name:`")
     return raw
 
 
