@@ -2,8 +2,8 @@
 
 A probe is a short run of the training with one config, and a trial is its record. A session is a started trainer that
 serves several probes, which saves their starts. To confirm a config is to measure it by the trainer's plain command,
-outside any session. A reading is one measurement of a config, and a rung is a value of the parameter that decides how
-much memory a config needs.
+outside any session. A reading is one measurement of a config, and its standing is what all its readings say: cold ones
+of the plain command, or warm ones of sessions. A rung is a value of the parameter that decides the memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -203,29 +203,26 @@ class History:
             unconfirmed = first.unconfirmed if first else None
         return dict(unconfirmed.trials[-1].config) if unconfirmed else None
 
-    def contradictory(self, own: Config) -> Config | None:
-        """Return the own config or the best if its readings must be made again before the two can be compared.
+    def incomparable_config(self, own: Config) -> Config | None:
+        """Return which of two configs, the user's `own` and the best, to measure again before they can be compared.
 
-        That is so in two cases:
+        The plain command measures a config again in two cases:
 
         1. The readings of the config are far apart.
         2. Other programs were much busier beside this config than beside the other of the two, and are calm now.
 
         A config with `MOST_READINGS` readings is left as it is: which of them are right stays unknown.
 
-        Args:
-            own: The user's own config, which the best is compared with.
-
         Returns:
-            The config to measure again by the plain command; None where neither must be.
+            The config; None where both can be compared as they are.
         """
         own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
         best_standing = standing.best(self._ended, [own])
-        for subject, rival in ((own_standing, best_standing), (best_standing, own_standing)):
+        newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]  # shows how busy others are now
+        for subject, other in ((own_standing, best_standing), (best_standing, own_standing)):
             if subject is None or not self._may_be_repeated(subject):
                 continue
-            was_busier = rival is not None and bool(standing.much_busier(subject.trials, rival.trials))
-            newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]
+            was_busier = other is not None and bool(standing.much_busier(subject.trials, other.trials))
             is_calm_now = bool(standing.much_busier(subject.trials, newest))
             if standing.far_apart(subject.trials) or (was_busier and is_calm_now):  # 1 or 2
                 return subject.config
@@ -254,7 +251,7 @@ class History:
         is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
         return own_standing.config if is_hidden and self._may_be_repeated(own_standing) else None
 
-    def unsure_gain(self, own: Config) -> Config | None:
+    def unsure_config(self, own: Config) -> Config | None:
         """Return a config to measure a second time, so that the gain over the user's own config is sure; else None.
 
         The `own` config often runs first, and another program may have been busy then. So it is measured again at the
@@ -276,7 +273,7 @@ class History:
 
         `own`: the user's own config.
         """
-        return self.contradictory(own) or self.disturbed_own(own) or self.unsure_gain(own)
+        return self.incomparable_config(own) or self.disturbed_own(own) or self.unsure_config(own)
 
     def confirmed(self) -> list[Config]:
         """Return the configs that the plain command has measured and that may be the best, the largest value first."""

@@ -82,7 +82,7 @@ def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
     candidates = [*_gaps(facts), *_failures(facts), *_loading(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
-    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each tells already what idle GPUs wait for
+    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each already says why GPUs are idle
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
         candidates += _idle(facts)
     # a change that gains less than a tenth is not worth another study (chosen)
@@ -120,7 +120,8 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
     n_jobs = facts.setup.n_jobs
     if n_jobs is None or n_jobs.value < 2:
         return
-    if _duty(facts) is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
+    # the number of trials at once is a guess, and nothing shows whether GPUs wait
+    if _duty(facts) is None and n_jobs.source.startswith("estimated"):
         return
     yield _cause(
         Kind.THREADS,
@@ -153,7 +154,7 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
 def _failures(facts: Facts) -> Iterator[IdleCause]:
     """Yield a cause where failed trials took at least a tenth of all trial time."""
     failed = facts.ended[TrialEnd.FAILED]
-    if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):  # without any time, nothing is a cause
+    if not failed.total_s or failed.total_s < LEAST_SHARE * facts.trial_s:
         return
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts.failures.items())
     all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
@@ -169,24 +170,25 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _startup(facts: Facts) -> Iterator[IdleCause]:
-    """Yield a cause where start-ups took at least a fifth of the complete trials' time."""
+    """Yield a cause where start-ups took at least a fifth of the complete trials' time: the change ends them all."""
     complete = facts.ended[TrialEnd.COMPLETE]
-    if complete.startup_s < max(0.2 * complete.total_s, 1e-9):
+    if not complete.startup_s or complete.startup_s < 0.2 * complete.total_s:
         return
-    left_s = facts.trial_s - complete.startup_s
-    ours = (
-        "let each session serve more probes: fewer rungs or other values that need a start of their own"
-        if facts.has_sessions
-        else "let one started trainer serve several probes (docs/sessions.md)"
-    )
+    all_s, left_s = facts.trial_s, facts.trial_s - complete.startup_s
+    if not facts.is_ours:
+        change = "keep one process for several trials: import, load and compile only once"
+    elif facts.has_sessions:
+        change = "let each session serve more probes: fewer rungs or other values that need a start of their own"
+    else:
+        change = "let one started trainer serve several probes (docs/sessions.md)"
     yield _cause(
         Kind.STARTUP,
         facts,
         why=f"A complete trial takes {duration(complete.mean_s or 0.0)} in the mean, "
         f"{duration(complete.startup_s / complete.trials)} of it start-up.",
-        change=ours if facts.is_ours else "keep one process for several trials: import, load and compile only once",
-        how=f"{duration(facts.trial_s)} of trial time / {duration(left_s)} without the start-ups of complete trials",
-        ratio=(facts.trial_s, left_s),
+        change=change,
+        how=f"{duration(all_s)} of trial time / {duration(left_s)} without the start-ups of complete trials",
+        ratio=(all_s, left_s),
     )
 
 
@@ -197,7 +199,7 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
     that is less. A larger share of the time is then training.
     """
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
-    if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
+    if facts.startup_share is None or not pruned.startup_s or pruned.startup_s < LEAST_SHARE * facts.trial_s:
         return
     startup_s = pruned.startup_s / pruned.trials  # of one trial
     full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
