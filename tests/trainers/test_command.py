@@ -28,9 +28,7 @@ def plan(source, slot, **config):
 
 def test_it_keeps_the_contract(tmp_path):
     configs: list[Config] = [{"num_envs": 8}, {"num_envs": 16}, {"num_envs": 8, "num_workers": 2, "prefetch_factor": 4}]
-    check_trainer(
-        trainer(cases=["walk", "run"], expected=["model.pt"]), case="run", configs=configs, out_dir=tmp_path / "probe"
-    )
+    check_trainer(trainer(cases=["walk", "run"]), case="run", configs=configs, out_dir=tmp_path / "probe")
 
 
 def test_placeholders_take_the_config_and_the_slot(tmp_path):
@@ -102,13 +100,10 @@ def test_the_environment_is_the_options_then_the_slots_then_the_progress_file(tm
     }
 
 
-def test_progress_and_expected_files_are_the_options(tmp_path):
+def test_progress_is_the_option(tmp_path):
     patterns = [r"epoch (?P<iteration>\d+)", r"seen (?P<samples>\d+)"]
 
-    found = plan(trainer(progress=patterns, expected=["model.pt"]), make_slot(tmp_path))
-
-    assert found.progress.patterns == tuple(patterns)
-    assert found.expected == (tmp_path / "model.pt",)
+    assert plan(trainer(progress=patterns), make_slot(tmp_path)).progress.patterns == tuple(patterns)
 
 
 def test_it_runs_in_the_root_or_in_a_folder_of_it(tmp_path):
@@ -134,7 +129,6 @@ def test_a_session_is_its_own_command_with_the_config_in_the_request(tmp_path):
         session="{python} serve --envs {num_envs} --prefetch {prefetch_factor} --port {port}",
         python="python3",
         progress=[r"epoch (?P<iteration>\d+)"],
-        expected=["model.pt"],
         env={"OUT": "{out_dir}"},
     )
     config: Config = {"num_envs": 8, "num_workers": 2}
@@ -145,7 +139,7 @@ def test_a_session_is_its_own_command_with_the_config_in_the_request(tmp_path):
     assert warm is not None
     assert warm.argv == ("python3", "serve", "--envs", "8", "--port", str(slot.port))
     assert warm.request == {"config": config, "iterations": slot.limits.most_iterations}
-    assert (warm.progress.patterns, warm.expected) == ((), ())
+    assert warm.progress.patterns == ()
     assert (warm.env, warm.cwd, warm.session_key) == (cold.env, cold.cwd, cold.session_key)
     assert warm.digest != cold.digest
 

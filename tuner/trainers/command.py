@@ -6,7 +6,6 @@
       options:
         command: "{python} train.py --envs {num_envs} --workers {num_workers} --port {port} --out {out_dir}"
         progress: ['iter (?P<iteration>\\d+) samples (?P<samples>\\d+)']
-        expected: [model.pt]
 
 A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. `{flag:fast}`
 is `--fast` where the parameter is true, and nothing where it is false. Where a config lacks a parameter, its word is
@@ -134,7 +133,6 @@ class CommandTrainer(Trainer):
             protects_files=self._options.protect and not slot.to_train,
             total_batch=self._computed("total_batch", config, slot),
             flops_per_sample=self._options.flops_per_sample,
-            expected=tuple(slot.out_dir / name for name in self._options.expected),
             # without sessions, no config shares its key with another
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, study.config_digest(config))),
         )
@@ -187,7 +185,6 @@ class CommandTrainer(Trainer):
             cold,
             argv=_fill_to_launch(self._options.session, self.values(case, config, slot)),
             progress=replace(cold.progress, patterns=()),
-            expected=(),
             request=self.request(config, slot.limits.most_iterations),
             is_counted=False,
             protects_files=False,

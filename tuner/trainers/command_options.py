@@ -102,8 +102,6 @@ class CommandOptions(Strict):
     """The parts of the training that no config may change, compared with the first value of each parameter."""
     unset: dict[Name, Value] = Field(default_factory=dict)
     """Parameter → the value at which its flag is left out, because the trainer has this value without the flag."""
-    expected: tuple[str, ...] = ()
-    """The files that a finished run leaves in the out dir."""
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
     env: Annotated[Variables, AfterValidator(_checked_env)] = Field(default_factory=dict)
