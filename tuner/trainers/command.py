@@ -1,4 +1,4 @@
-"""Any command line as a trainer: `{placeholders}` take the config, and printed lines or a file show the progress.
+"""Any command line as a trainer: `{placeholders}` take the config, and counts or printed lines show the progress.
 
     trainer:
       name: command
