@@ -52,7 +52,10 @@ KILLING = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 
 
 def main() -> None:
-    """Run the given command until the command or the tuner ends."""
+    """Run the command of the arguments until it exits or the tuner is gone, and end all processes below it.
+
+    Standard input is the socket to the tuner.
+    """
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
     libc = ctypes.CDLL(None)
     libc.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER (linux/prctl.h): orphans below become children of this process
@@ -157,7 +160,7 @@ def end_all(
 ) -> None:
     """End and collect every descendant: TERM, then KILL after `grace_s` seconds; name those that outlive KILL."""
     kill_s = now() + grace_s
-    name_s = slow_s = kill_s + SLOW_S
+    name_s = slow_s = kill_s + SLOW_S  # when processes are named next; from when on they are looked at less often
     left.signal(signal.SIGTERM)
     while left.reap():
         if now() >= kill_s:
