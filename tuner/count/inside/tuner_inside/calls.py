@@ -16,10 +16,7 @@ _wrapped_classes = set()
 
 
 def watch(module, watcher):
-    """Let `watcher.look` see what is given to a module until it forgets it. Other modules of its class are not watched.
-
-    It gets the module, its positional and its named arguments, and must not raise.
-    """
+    """Let `watcher.look` see a module and its positional and named arguments at each call. It must not raise."""
     if id(module) not in _watchers:  # a later module may get the same id
         weakref.finalize(module, _watchers.pop, id(module), None).atexit = False
     _watchers[id(module)] = (*_watchers.get(id(module), ()), watcher)

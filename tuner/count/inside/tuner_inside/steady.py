@@ -40,10 +40,7 @@ class Steady:
         self.calls_left = self.calls_a_step
 
     def end(self, _gone=None, is_called=False):
-        """Look at each step from now on, and move the sums into the counts. Return whether the training was steady.
-
-        `is_called`: the module is called now.
-        """
+        """Look at all steps again, move the sums into the counts, and return whether the training was steady."""
         settle, self._settle = self._settle, None
         if settle is not None:
             self.module_id = self.optimizer_id = self.feed = None

@@ -24,10 +24,7 @@ os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, RLock()))  # a t
 
 
 def tell(kind, **fields):
-    """Append a record of type `kind` to this process's file. If that is not possible, nothing happens.
-
-    `fields`: what JSON can hold; anything else is written as text.
-    """
+    """Append a record to this process's file, if possible. What JSON cannot hold is written as text."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
