@@ -1,5 +1,6 @@
 """`tuner init` and `tuner try`, with a real command that takes a second."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -68,12 +69,13 @@ def tried(train: list[str], pattern: str) -> Path:
 
 
 def test_a_try_shows_lines_counts_and_the_value(tuner: Tuner, train: list[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER.replace("step {step}", "step {10 * step}"))
     study = tried(train, r"step (?P<iteration>\d+) .* samples (?P<samples>\d+)")
     code, out, err = tuner("try", "--study", study, "--set", "batch_size=64")
     assert (code, err) == (0, "")
-    each = "s from one printed iteration to the next"
-    for said in ("batch_size=64", "matched `progress`", "samples 256", each, "cpu:0", "samples_per_s: ", "next: "):
+    for said in ("batch_size=64", "matched `progress`", "samples 256", "s each", "cpu:0", "samples_per_s: ", "next: "):
         assert said in out
+    assert re.search(r"iterations: \d0 in a window", out)  # ten at each line
     assert not (tmp_path / "runs/tried/study.db").exists()
 
 
