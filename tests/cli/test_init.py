@@ -142,7 +142,7 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
         (["--", "train.py", "--batch-size", "8"], ["no program train.py", "`python train.py`"]),
         (
             ["--", "sh", "-c", "for n in 1 2 3 4; do echo step $n; sleep 0.1; done"],
-            ["name at least one", "--search batch_size=32..512"],
+            ["name at least one", "--search FLAG=VALUE,VALUE"],
         ),
         (
             ["--search", "n=1,2", "--", "sh", "-c", "echo 'no data: fetch it first'; exit 3"],
