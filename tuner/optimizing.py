@@ -176,6 +176,13 @@ class Result:
         return pd.DataFrame(list(sheet.rows), columns=list(sheet.columns))
 
 
+def _check_limits(trials: int | None, hours: float | None) -> None:
+    """Raise StudyError for a number of trials or hours that would end a search before it begins."""
+    for name, given, least in (("trials", trials, 1), ("hours", hours, 0)):
+        if given is not None and not given >= least:
+            raise StudyError(f"{name} is {given}; give at least {least}")
+
+
 @for_python()
 def optimize(
     command: Sequence[str] | str = (),
@@ -232,9 +239,7 @@ def optimize(
         command = _words(command)
     if bool(command) == bool(study):
         raise StudyError("name either a command or a study")
-    for limit, given, least in (("trials", trials, 1), ("hours", hours, 0)):
-        if given is not None and not given >= least:
-            raise StudyError(f"{limit} is {given}; give at least {least}")
+    _check_limits(trials, hours)
     if study and (search or name or free_batch or free_precision or force):
         raise StudyError(
             "a study has its own space; search, name, free_batch, free_precision and force are for a command"

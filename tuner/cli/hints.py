@@ -116,10 +116,12 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
     """Return which `tuner optimize` command searches larger values, where the best has the largest of a parameter.
 
-    It is for the study of a typed command. Returns None where no size is the largest one or may be doubled. A rule of
-    the space may forbid that, for example more cards for a model than there are.
+    It is for the study of a typed command. Returns None where the gain so far is unknown, and where no size is the
+    largest one or may be doubled. A rule of the space may forbid that, as more cards for a model than there are.
     """
     config = row.best.config if row.best else {}
+    if row.gain is None and row.default and row.default.config != config:
+        return None
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _has_largest(config, parameter)]
     sizes: dict[str, int] = {}
