@@ -180,7 +180,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, progress_file"),
+        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; did you mean command"),
         ({"command": ""}, r"trainer\.options\.command: is empty"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command\.1: expected '}'"),
