@@ -103,6 +103,16 @@ def test_the_environment_is_the_options_then_the_slots_then_the_progress_file(tm
     }
 
 
+def test_a_configuration_file_gets_computed_values_too(tmp_path):
+    (tmp_path / "train.yaml").write_text("optim: {batch: 16, accumulate: 4}  # a step has 128\n")
+    files = {"train.yaml": {"batch": "optim.batch", "accumulate": "optim.accumulate"}}
+    options = {"command": "train train.yaml", "files": files, "computed": {"accumulate": "128 / ({batch} * {ranks})"}}
+    source = trainer(root=tmp_path, **options)
+    (text,) = plan(source, make_slot(tmp_path / "out"), batch=32).files.values()
+    assert text == "optim: {batch: 32, accumulate: 2}  # a step has 128\n"
+    assert source.needs == {"batch"}
+
+
 def test_progress_and_expected_files_are_the_options(tmp_path):
     patterns = [r"epoch (?P<iteration>\d+)", r"seen (?P<samples>\d+)"]
 
