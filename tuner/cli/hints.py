@@ -30,14 +30,15 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
-    console.print(f"study {bench.spec.name}: {number_of(len(cases), 'case')}, trainer {bench.trainer.name}")
+    values = " and ".join(map(export.unit, bench.spec.objectives))
+    about = f"{number_of(len(cases), 'case')}, trainer {bench.trainer.name}; a trial's value is {values}"
+    console.print(f"study {bench.spec.name}: {about}")
     memory_mib = bench.spec.environment.memory_mib
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
     console.print(f"database {shown(url)}")
     if len(bench.spec.objectives) > 1:
-        objectives = ", ".join(bench.spec.objectives)
-        console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")
+        console.print("the best are a Pareto front, and no probe is pruned")
     for constraint in bench.spec.build_constraints():
         console.print(f"the best must keep {constraint.metric} {constraint}")
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
