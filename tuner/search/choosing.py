@@ -30,7 +30,7 @@ from tuner.study import Config, Space, launch_digest, same_launch
 FIRST_TRIALS = 4
 """The trials that finish before a config's readings are repeated, unless the time is nearly over (chosen)."""
 MOST_READINGS = 4
-"""The most measurements of a config whose readings contradict each other: on a busy machine more would, too."""
+"""The most measurements of a config whose readings contradict each other: more would not help on a busy machine."""
 
 
 class History:
@@ -160,6 +160,11 @@ class History:
             for trial in standing.ended(self._meaningful_records)
         ]
 
+    @cached_property
+    def _cold(self) -> standing.Standings:
+        """Launch key → what the plain command has measured of a config that may be the best."""
+        return standing.ways(self._ended).cold
+
     def is_new(self, config: Config) -> bool:
         """Check whether a config of the space has never been launched and may fit into memory."""
         known = launch_digest(config) in self._probed
@@ -216,8 +221,7 @@ class History:
         Returns:
             The config; None where both can be compared as they are.
         """
-        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
-        best_standing = standing.best(self._ended, [own])
+        own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
         newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]  # shows how busy others are now
         for subject, other in ((own_standing, best_standing), (best_standing, own_standing)):
             if subject is None or not self._may_be_repeated(subject):
@@ -237,19 +241,20 @@ class History:
         return sum(trial.launch == subject.launch for trial in measured) < MOST_READINGS
 
     def disturbed_own(self, own: Config) -> Config | None:
-        """Return the user's own config if its only reading was too disturbed to say which config is faster, else None.
+        """Return the user's own config if other programs have disturbed its only reading too much, else None.
 
-        Other programs disturb a reading, which widens its error. The own config is compared with the best of the other
-        configs that the plain command has measured.
+        It is too much where the wider error of a disturbed reading hides whether the own config or the best of the
+        others is better. Only readings by the plain command are compared.
         """
-        cold = dict(standing.ways(self._ended).cold)
-        own_standing = cold.pop(launch_digest(own), None)
-        rival = max(cold.values(), key=attrgetter("value"), default=None)
-        if own_standing is None or rival is None or own_standing.widened_error == own_standing.error:
-            return None  # nothing to compare, or nothing has disturbed the reading
+        own_standing = self._cold.get(launch_digest(own))
+        others = [measured for measured in self._cold.values() if measured is not own_standing]
+        rival = max(others, key=attrgetter("value"), default=None)
+        if own_standing is None or rival is None:
+            return None
+        was_disturbed = own_standing.widened_error != own_standing.error
         noise = hypot(own_standing.widened_error or 0.0, rival.widened_error or 0.0)
         is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
-        return own_standing.config if is_hidden and self._may_be_repeated(own_standing) else None
+        return own_standing.config if was_disturbed and is_hidden and self._may_be_repeated(own_standing) else None
 
     def unsure_config(self, own: Config) -> Config | None:
         """Return a config to measure a second time, so that the gain over the user's own config is sure; else None.
@@ -258,8 +263,7 @@ class History:
         end. If the best is less than 1.3 times as good, the best is measured a second time, too. Only cold readings
         count: those of the plain command, outside any session.
         """
-        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
-        best_standing = standing.best(self._ended, [own])
+        own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
         if own_standing is None or best_standing is None or own_standing.value >= best_standing.value:
             return None  # there is no gain to tell
         is_small = best_standing.value < 1.3 * own_standing.value
@@ -277,8 +281,7 @@ class History:
 
     def confirmed(self) -> list[Config]:
         """Return the configs that the plain command has measured and that may be the best, the largest value first."""
-        cold = sorted(standing.ways(self._ended).cold.values(), key=attrgetter("value"), reverse=True)
-        return [measured.config for measured in cold]
+        return [cold.config for cold in sorted(self._cold.values(), key=attrgetter("value"), reverse=True)]
 
 
 Price = Callable[[Config], float]
@@ -288,8 +291,8 @@ ALL_PROBED = "every config has been probed or cannot fit"
 """Why a search ends when no chooser has an answer."""
 
 
-def free(config: Config) -> float:
-    """Return the same price for every config: each probe starts its trainer."""
+def one_start(config: Config) -> float:
+    """Return 1, the price of every config where each probe starts its trainer; a `Price`."""
     return 1.0
 
 

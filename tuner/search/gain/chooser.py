@@ -9,7 +9,7 @@ from functools import cached_property
 
 from optuna.study import Study
 
-from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, confirmation, free, retry
+from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, confirmation, one_start, retry
 from tuner.search.gain.acquisition import Acquisition
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.outlook import Outlook
@@ -172,7 +172,7 @@ class GainSampler(StrategySampler):
         *,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
-        price: Price = free,
+        price: Price = one_start,
     ) -> None:
         """Make a sampler for studies of this space.
 

@@ -44,7 +44,7 @@ class IdleCause:
     gain: float | None
     """`factor`, but at most what GPUs that are never idle can do; None where neither is known."""
     how: str
-    """The arithmetic of `gain`."""
+    """The arithmetic of `gain`, or why there is none."""
 
 
 def _cause(
@@ -59,11 +59,11 @@ def _cause(
         facts: What the study did with its time.
         why: What in the study shows the cause.
         change: What to change.
-        how: The arithmetic of the factor; its result is appended.
+        how: The arithmetic of the factor, to which its result is appended; or why the factor is unknown.
         ratio: The two numbers whose quotient is the factor; None where the factor is unknown.
     """
     factor = ratio[0] / ratio[1] if ratio and ratio[1] else None
-    duty_pct = _duty(facts)
+    duty_pct = _gpu_utilisation_pct(facts)
     room = 100.0 / duty_pct if duty_pct else math.inf
     gain = factor
     if factor is not None:
@@ -121,7 +121,7 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
     if n_jobs is None or n_jobs.value < 2:
         return
     # the number of trials at once is a guess, and nothing shows whether GPUs wait
-    if _duty(facts) is None and n_jobs.source.startswith("estimated"):
+    if _gpu_utilisation_pct(facts) is None and n_jobs.source.startswith("estimated"):
         return
     yield _cause(
         Kind.THREADS,
@@ -335,7 +335,7 @@ def _room(facts: Facts) -> _Room:
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
     """Yield a cause where the GPUs are less than half busy while trials train and wait for no data."""
-    duty_pct = _duty(facts)
+    duty_pct = _gpu_utilisation_pct(facts)
     wait = facts.setup.data_wait.value if facts.setup.data_wait else 0.0
     share = (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time, in which trials train and need no data
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
@@ -350,6 +350,6 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
     )
 
 
-def _duty(facts: Facts) -> float | None:
+def _gpu_utilisation_pct(facts: Facts) -> float | None:
     """Return the mean utilisation of the GPUs in percent; None where it is unknown, or where there are none."""
     return facts.setup.duty_pct.value if facts.setup.duty_pct and not facts.on_cpu else None

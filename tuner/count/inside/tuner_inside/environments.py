@@ -8,9 +8,9 @@ import functools
 from tuner_inside.imports import when_imported
 from tuner_inside.tell import guarded
 
-REUSING = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
-REUSING += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
-"""Modules of reinforcement learning: there an optimizer uses the same samples again and again."""
+RL_LIBRARIES = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
+RL_LIBRARIES += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
+"""Libraries of reinforcement learning, where an optimizer uses the same samples again and again."""
 
 
 class Environments:

@@ -94,7 +94,7 @@ def _card_memory(torch):
             results = function(*args, **kwargs)
             made, inputs = tensors_in(results), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
-            data = self._computed(function, args, kwargs, [*inputs, *made])
+            data = self._real_results(function, args, kwargs, [*inputs, *made])
             for tensor, own_data in zip(made, data or [None] * len(made)):
                 self._take_memory(tensor, on_card)
                 tensor.own_data = own_data
@@ -147,10 +147,11 @@ def _card_memory(torch):
             is_unknown = storage is not None and storage._cdata in self._unknown
             return None if is_unknown else getattr(tensor, "own_data", None)
 
-        def _computed(self, function, args, kwargs, tensors):
-            """Return the results of a function as real tensors; None where they are random, large, or of unknown data.
+        def _real_results(self, function, args, kwargs, tensors):
+            """Return the results of a function as real tensors, which the script may read to decide what it does next.
 
-            `tensors` are the fake inputs and results.
+            Returns None where they are random or large, or where the data of an input are unknown. `tensors`: all fake
+            tensors of the call, inputs and results.
             """
             # a tensor on `meta` has no data
             is_small = all(tensor.numel() <= SMALL and tensor.device.type == "cpu" for tensor in tensors)
