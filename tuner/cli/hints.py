@@ -121,7 +121,7 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
     largest one or may be doubled. A rule of the space may forbid that, as more cards for a model than there are.
     """
     config = row.best.config if row.best else {}
-    if row.gain is None and row.default and row.default.config != config:
+    if _is_gain_unknown(row):
         return None
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _has_largest(config, parameter)]
@@ -136,6 +136,16 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
     searches = [f"{parameter}={size},{2 * size},{4 * size}" for parameter, size in sizes.items()]
     options = as_words({"name": name, "search": searches, **_database(storage, runs)})
     return f"the best has the largest {' and '.join(sizes)}; to go on, optimize it with `{literal_line(options)}`"
+
+
+def above_the_line(row: export.CaseSummary) -> str:
+    """Return what stands above the command line of the best, by whether that is known to be faster."""
+    return "the command line to try; it may be no faster:" if _is_gain_unknown(row) else "the command line to copy:"
+
+
+def _is_gain_unknown(row: export.CaseSummary) -> bool:
+    """Return whether the best is another config than the default, and its gain over the default is unknown."""
+    return bool(row.best and row.default and row.best.config != row.default.config and row.gain is None)
 
 
 def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:
