@@ -241,6 +241,36 @@ def test_steps_that_are_alike_are_counted_exactly_between_two_records(counted: A
     assert (told["forwards"], told["backwards"], told["loader"]["feeds"]) == (60 + 100, 60, 61)
 
 
+UNUSUAL = """
+    sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 1e9
+    batches = iter(DataLoader(TensorDataset(torch.ones(5000, 4)), batch_size=5))
+    for number in range(200):
+        optimizer.zero_grad()
+        model(next(batches)[0]).sum().backward()
+        if number % 20 == 19:
+            {unusual}
+        if number == 198:
+            sys.modules["tuner_inside.steady"].steady.due_s = 0
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("given", ["torch.ones(7, 4)", "next(batches)[0]"])
+def test_an_evaluation_before_a_steady_step_changes_no_count(counted: Any, given: str) -> None:
+    _, records = counted(UNUSUAL.format(unusual=f"with torch.no_grad(): model({given})"))
+    told = last(records)
+    assert (told["steps"], told["rows"], told["backwards"], told["unlearnt"]) == (199, 5 * 198, 198, 9)
+    assert (told["loader"]["rows"], told["loader"]["batches"]) == (5 * 199, 199)
+
+
+def test_only_a_few_steady_steps_with_further_passes_are_counted_wrongly(counted: Any) -> None:
+    _, records = counted(UNUSUAL.format(unusual="model(next(batches)[0]).sum().backward()"))
+    told = last(records)
+    assert (told["steps"], told["forwards"]) == (199, 198 + 9)
+    assert 198 + 9 - 3 <= told["backwards"] <= 198 + 9
+    assert told["rows"] == 5 * told["backwards"]
+
+
 def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     _, records = counted("""
         scaler = torch.amp.GradScaler("cpu")

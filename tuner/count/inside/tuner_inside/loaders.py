@@ -225,7 +225,7 @@ def _on_end(iterator):
 
 def _wrap(module):
     """Wrap the step of a loader's iterator: it adds up the batches of steady steps, and looks at every other one."""
-    base, usual = module._BaseDataLoaderIter, steady
+    base, usual, is_grad_enabled = module._BaseDataLoaderIter, steady, sys.modules["torch"].is_grad_enabled
     own_next = base.__next__
 
     @functools.wraps(own_next)
@@ -240,7 +240,7 @@ def _wrap(module):
         wait_s = monotonic() - begin_s
         try:
             feed = self._tuner_feed
-            if feed is usual.feed and feed.left > 1:  # not the last one
+            if feed is usual.feed and feed.left > 1 and is_grad_enabled():  # not the last one
                 rows = batch[feed.key].shape[0]
                 usual.batch_rows += rows
                 usual.batches += 1

@@ -32,14 +32,15 @@ class Steady:
         """Only add up from now on what is usual, which has the order of `USUAL`.
 
         `settle` is called with the sums once steps are no longer steady. Its last argument is None, or the samples of
-        the last call if an unusual one follows it: then no backward pass has followed the calls of that step.
+        the last call if one that trains follows it, more than usual in a step: then the calls of that step are taken
+        for such without a backward pass, which nobody has seen.
         """
         self._settle = settle
         for name, value in zip(USUAL, usual):
             setattr(self, name, value)
         self.calls_left = self.calls_a_step
 
-    def end(self, _gone=None, is_called=False):
+    def end(self, _gone=None, is_training_call=False):
         """Look at all steps again, move the sums into the counts, and return whether the training was steady."""
         settle, self._settle = self._settle, None
         if settle is not None:
@@ -47,7 +48,7 @@ class Steady:
             sums = [getattr(self, name) for name in SUMS]
             for name, value in zip(SUMS, sums):  # another thread may have added since
                 setattr(self, name, getattr(self, name) - value)
-            settle(*sums, self.last_rows if is_called and not self.calls_left else None)
+            settle(*sums, self.last_rows if is_training_call and not self.calls_left else None)
         return settle is not None
 
 

@@ -42,6 +42,8 @@ class Now:
         """What is usual in a steady step, and when it is looked at again, after five records (chosen)."""
         self.alike = 0
         """So many steps up to the last one were alike."""
+        self.longer = 0
+        """How many steady steps had more forward passes than usual: nobody has seen their backward passes."""
         self.watched = None
         """The tally whose module is watched."""
         self.replacements = 0
@@ -133,6 +135,7 @@ def _begin_to_be_steady(tally, optimizer):
         and tally.reading is not None
         and bool(batches) == (feed is not None and feed.key is not None)
         and flops.is_over
+        and _now.longer < 3  # (chosen)
         and len(_now.tallies) == 1
         and not environments.steps
     )
@@ -140,9 +143,10 @@ def _begin_to_be_steady(tally, optimizer):
         return
     _now.steady_growth = growth
 
-    def settle(steps, calls, rows, batches_added, batch_rows, wait_s, evaluated_rows):
+    def settle(steps, calls, rows, batches_added, batch_rows, wait_s, unlearnt_rows):
         tally.calls = max(0, calls - forwards * steps)
-        tally.pending_rows = [] if evaluated_rows is None else [evaluated_rows] * min(tally.calls, forwards)
+        tally.pending_rows = [] if unlearnt_rows is None else [unlearnt_rows] * min(tally.calls, forwards)
+        _now.longer += unlearnt_rows is not None
         tally.steps += steps
         tally.rows += rows - sum(tally.pending_rows)
         tally.forwards += calls

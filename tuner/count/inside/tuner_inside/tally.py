@@ -93,12 +93,13 @@ class Tally:
 
         A call evaluates without gradients, or in another mode than that of the training.
         """
-        steady.end(is_called=True)  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
+        evaluates = not has_gradients or self.mode not in (None, module.training)
+        steady.end(is_training_call=not evaluates)  # earlier calls first
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
             self.is_recomputed, self.reading = True, None
             return
-        if not has_gradients or self.mode not in (None, module.training):
+        if evaluates:
             loaders.on_evaluation()
             tell_pause()
             self.unlearnt += module.training and not has_gradients  # as rollouts of reinforcement learning
