@@ -241,6 +241,17 @@ def test_steps_that_are_alike_are_counted_exactly_between_two_records(counted: A
     assert (told["forwards"], told["backwards"], told["loader"]["feeds"]) == (60 + 100, 60, 61)
 
 
+def test_a_wrapper_that_goes_does_not_end_the_counting(counted: Any) -> None:
+    _, records = counted("""
+        wrapper = nn.Sequential(model)
+        train(wrapper, steps=30)
+        wrapper = None
+        sys.modules["tuner_inside.steady"].steady.due_s = 0
+        train(model, steps=1)
+    """)
+    assert (last(records)["steps"], last(records)["rows"]) == (31, 29 * 5)
+
+
 UNUSUAL = """
     sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 1e9
     batches = iter(DataLoader(TensorDataset(torch.ones(5000, 4)), batch_size=5))

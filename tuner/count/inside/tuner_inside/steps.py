@@ -39,7 +39,7 @@ class Now:
         self.growth = self.steady_growth = None
         """By how much the last step that was looked at has made them larger, and by how much each steady step did."""
         self.usual, self.look_s = (), 0.0
-        """What is usual in a steady step, and when it is looked at again, after five records (chosen)."""
+        """The arguments of `Steady.begin`, and the time at which steps are looked at again, after five records."""
         self.alike = 0
         """So many steps up to the last one were alike."""
         self.longer = 0
@@ -114,7 +114,7 @@ def _look_at_step(optimizer):
         if now_s >= steady.due_s:
             _find_module_and_tell(tally, optimizer, now_s)
         if was_steady and now_s < _now.look_s and len(_now.tallies) == 1 and not environments.steps:
-            look_at_backward(False)
+            look_at_backward(False)  # only a record was due: steady steps go on
             steady.begin(*_now.usual)
         else:
             _begin_to_be_steady(tally, optimizer)
@@ -126,7 +126,7 @@ def _begin_to_be_steady(tally, optimizer):
     growth = [total - before for total, before in zip(totals, _now.totals)]
     _now.alike = _now.alike + 1 if growth == _now.growth else min(_now.alike, 0) + 1
     _now.totals, _now.growth = totals, growth
-    (module,) = living([tally.input_module]) if tally.input_module else (None,)
+    module = tally.input_module and tally.input_module()
     forwards, backwards, joint, again, repeats, unlearnt, batches, *_ = growth
     feed = loaders.last_feed if batches else None
     can_be_added = (
@@ -144,6 +144,7 @@ def _begin_to_be_steady(tally, optimizer):
     _now.steady_growth = growth
 
     def settle(steps, calls, rows, batches_added, batch_rows, wait_s, unlearnt_rows):
+        """Move the sums of steady steps into the counts, as `Steady.begin` says; the step that runs now is not over."""
         tally.calls = max(0, calls - forwards * steps)
         tally.pending_rows = [] if unlearnt_rows is None else [unlearnt_rows] * min(tally.calls, forwards)
         _now.longer += unlearnt_rows is not None
@@ -163,7 +164,7 @@ def _begin_to_be_steady(tally, optimizer):
         look_at_backward(True)
 
     _now.usual = (settle, forwards, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
-    _now.look_s = monotonic() + 5 * TOLD_EVERY_S
+    _now.look_s = monotonic() + 5 * TOLD_EVERY_S  # (chosen)
     look_at_backward(False)
     steady.begin(*_now.usual)
 
