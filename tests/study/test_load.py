@@ -74,7 +74,7 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         "devices: is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
         "tirals: unknown key; known: name, trainer, fallback",
         "probe.iterations: Input should be greater than or equal to 1 (found 0)",
-        "probe.second: unknown key; did you mean max_seconds?",
+        "probe.second: unknown key; known: iterations, min_iterations",
         "space.num_envs.ladder.1: Input should be greater than or equal to 1 (found 0)",
         "space.batch_size.choices: is empty",
         "space.num_workers.ladder: write rungs such as [256, 512, 1024], or auto (found 'fast')",

@@ -175,7 +175,7 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     where = ".".join(map(str, (*above, *part["loc"]))) or "study"
     if part["type"] == "extra_forbidden":
         known = _allowed_keys(model, part["loc"][:-1])
-        alike = get_close_matches(str(part["loc"][-1]), known, n=1)
+        alike = get_close_matches(str(part["loc"][-1]), known, n=1, cutoff=0.75)  # (chosen)
         return f"{where}: unknown key; " + (f"did you mean {alike[0]}?" if alike else f"known: {', '.join(known)}")
     pattern = part.get("ctx", {}).get("pattern", "")
     if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
