@@ -20,6 +20,7 @@ PLAN = ["tuner", "plan", "--best"]
     ("command", "typed", "line"),
     [
         ("python train.py --workers {workers}", "", "tuner plan --best --cases command"),
+        ("python train.py --batch {batch}", "", "tuner plan --best --cases command"),  # no whole number for this device
         (
             "python train.py --workers {workers} --out_dir {out_dir} --max_steps {iterations}",
             "python train.py --workers 0 --out_dir out --max_steps 300",
@@ -30,7 +31,9 @@ PLAN = ["tuner", "plan", "--best"]
 def test_a_study_of_a_command_shows_the_command_with_the_best_values(
     database: FilledDatabase, tmp_path: Path, command: str, typed: str, line: str
 ) -> None:
-    trainer = {"name": "command", "options": {"command": command, "progress": ["step (?P<iteration>\\d+)"]}}
+    options = {"command": command, "progress": ["step (?P<iteration>\\d+)"]}
+    options["computed"] = {"batch": "6 / ({workers} * {ranks})"} if "{batch}" in command else {}
+    trainer = {"name": "command", "options": options}
     study = study_file(tmp_path, trainer=trainer, space={"workers": {"choices": [0, 4]}}, cases=["*"])
     bench = open_workbench(str(study), devices="cpu:1", runs=tmp_path)
     case = database.case("command", trainer={"name": "command"})

@@ -192,8 +192,8 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"command": ["train", 3]}, r"trainer\.options\.command\.1: .*should be text; put it in quotes \(found 3\)"),
         ({"env": {"A": "{"}}, r"trainer\.options\.env: "),
         ({"session": "serve {num_envs"}, r"trainer\.options\.session\.1: expected '}'"),
-        ({"session": "serve {lr} {num_envs}"}, r"trainer\.options: session: lr: in neither command nor env"),
-        ({"learning": ["lr"]}, r"trainer\.options: learning: lr: in neither command nor env; known: .*num_envs"),
+        ({"session": "serve {lr} {num_envs}"}, r"trainer\.options: session: lr: in neither command, env nor files"),
+        ({"learning": ["lr"]}, r"trainer\.options: learning: lr: in neither command, env nor files; known: .*num_envs"),
         ({"cases": ["a/b"]}, r"trainer\.options\.cases\.0: .*\(found 'a/b'\)"),
         ({"cases": []}, r"trainer\.options\.cases: "),
         ({"progress": ["(?P<iteration>"]}, r"trainer\.options\.progress: .*is no regular expression"),
@@ -201,9 +201,9 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"progress": [r"step (\d+)"]}, r"needs named groups out of .*, as in \(\?P<iteration>…\)"),
         (
             {"samples_per_iteration": "{lr} * 2"},
-            r"samples_per_iteration: lr: in neither command nor env; known: .*num_envs",
+            r"samples_per_iteration: lr: in neither command, env nor files; known: .*num_envs",
         ),
-        ({"total_batch": "{lr} * 2"}, r"total_batch: lr: in neither command nor env; known: .*num_envs"),
+        ({"total_batch": "{lr} * 2"}, r"total_batch: lr: in neither command, env nor files; known: .*num_envs"),
         (
             {"samples_per_iteration": "{ranks} ** 2"},
             r"samples_per_iteration: is no arithmetic.*\(found '\{ranks\} \*\* 2'\)",
@@ -338,7 +338,7 @@ def test_a_total_batch_stays_by_a_computed_flag(ranks: int, batch: int, accumula
 @pytest.mark.parametrize(
     ("computed", "words"),
     [
-        ({"elsewhere": "1"}, "elsewhere: in neither command nor env"),
+        ({"elsewhere": "1"}, "elsewhere: in neither command, env nor files"),
         ({"a": "{b} * 2", "b": "3"}, "b is computed itself"),
         ({"a": "{b} +"}, "is no arithmetic"),
     ],

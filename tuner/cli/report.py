@@ -12,7 +12,7 @@ from tuner.cli import options
 from tuner.cli.hints import command_of_best
 from tuner.cli.status import selected_cases
 from tuner.drafting.outcome import best_folder, typed_line
-from tuner.errors import TunerError
+from tuner.errors import ConfigRefusedError, TunerError
 from tuner.export import CaseView, StudyReader, beside_here, connect, write_files
 from tuner.export.served import LOOPBACK, check_free, serve, serve_forever
 from tuner.report.facts import StudyFacts, gather
@@ -91,9 +91,11 @@ def _line_to_train(bench: Workbench, view: CaseView) -> str | None:
     trainer, best = bench.trainer, view.best
     if best is None or bench.spec.slurm.nodes > 1 or not isinstance(trainer, CommandTrainer):
         return None
-    if trainer.copies(best.config, len(bench.devices)):
+    try:
+        has_copies = bool(trainer.copies(best.config, len(bench.devices)))
+        return None if has_copies else typed_line(bench, Case(name=view.name), best.config, best_folder(view.name))
+    except ConfigRefusedError:  # a value cannot be computed for the devices that are here, which are others
         return None
-    return typed_line(bench, Case(name=view.name), best.config, best_folder(view.name))
 
 
 def _bench(study: str, spec: StudySpec, runs: Path) -> Workbench | None:

@@ -154,7 +154,7 @@ class CommandOptions(Strict):
         }.items():
             if unknown := sorted({*names} - known):
                 in_words = f"known: {', '.join(sorted(known))}"
-                raise ValueError(f"{key}: {', '.join(unknown)}: in neither command nor env; {in_words}")
+                raise ValueError(f"{key}: {', '.join(unknown)}: in neither command, env nor files; {in_words}")
         if unknown := [name for name in self.files if name not in named_files(self.command)]:
             raise ValueError(f"files: {unknown[0]}: no word of the command names this YAML, TOML or JSON file")
         return self
