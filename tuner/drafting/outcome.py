@@ -153,7 +153,8 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     if program and Path(program).parent == path_folder:  # the shell finds it there without help
         path_folder = None
     template = bench.spec.trainer.command
-    variables = variables_to_name(bench.spec, bench.variables, ranks, os.environ.get(VISIBLE_CARDS))
+    launched = trainer.plan(case, config, slot).env
+    variables = variables_to_name(bench.spec, launched, ranks, os.environ.get(VISIBLE_CARDS))
     return command_line(
         command, template, values, own_values, copies=copies, facts=facts, variables=variables, path_folder=path_folder
     )
@@ -179,7 +180,7 @@ def command_line(
         own: parameter → the value with which the command was typed.
         copies: a file as the command names it → the file to take.
         facts: the values of placeholders such as `{out_dir}`.
-        variables: the variables that the line sets unless they are typed.
+        variables: the variables that the line sets, whatever is typed.
         path_folder: the folder that goes to the front of PATH, as in a probe; None for an unchanged PATH.
 
     Returns:
@@ -197,7 +198,7 @@ def command_line(
     for name, text in typed.env.items():
         to_fill = placeholder_of[name] if name in searched_variables else literal_text(text, placeholder_of)
         for filled in fill((to_fill,), {**facts, **values}):  # none where its placeholder has no value
-            env[name] = escaped(filled)
+            env.setdefault(name, escaped(filled))
     if path_folder:
         env["PATH"] = with_folder_in_path(path_folder, env.get("PATH", "${PATH}"))
     return shell_join(map(escaped, with_copies(line, copies)), env)
