@@ -69,7 +69,7 @@ def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
     verdict, result = step.row.verdict, step.row.result
     facts = {ERROR: verdict.error, PROBE: {"status": verdict.status, "warm": step.warm}}
     if not result.failure:
-        facts[COST] = took(step, step.gpu_s / probing.ground.devices - step.row.run_s)
+        facts[COST] = took(step, step.gpu_s / probing.ground.devices - step.row.run_s) | probing.shares(step)
     for name, fact in facts.items():
         if fact:
             trial.set_user_attr(name, fact)

@@ -213,6 +213,9 @@ class Probing:
         self.recommended.append(best_reading(self.steps))
         return step
 
+    def shares(self, step: Step) -> dict[str, float]:
+        return {}
+
     def price(self, config: Config) -> float:
         """Return how many starts a probe of a config needs: 0 in the open session, else 1."""
         if self.open_session is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
@@ -64,6 +65,8 @@ class MeasuredValue(NamedTuple):
     """The standard error; None where it is unknown."""
     devices: str = ""
     """The devices that measured the value; empty where they are unknown."""
+    shares: Mapping[str, float] = MappingProxyType({})
+    """The parts of a step, as shares of its time; empty where none are known."""
 
 
 @dataclass(slots=True)
@@ -152,7 +155,7 @@ class Observed:
             return
         self.closed.discard(digest)
         measured = self.measured.setdefault(digest, Measured(config))
-        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on))
+        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on, _shares(trial)))
         self.newest_devices, self.warm = trial.measured_on, trial.warm
         if trial.cost:
             self._costs.append((config, trial.cost))
@@ -189,3 +192,8 @@ def _first_value(trial: FrozenTrial) -> float | None:
         return None
     last_step = max(trial.intermediate_values)
     return trial.intermediate_values[last_step]
+
+
+def _shares(trial: TrialRecord) -> Mapping[str, float]:
+    prefix = "share_of_step:"
+    return {name.removeprefix(prefix): share for name, share in trial.cost.items() if name.startswith(prefix)}

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
+from tuner.search.gain.parts import StepParts
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
 from tuner.search.observed import Observed
@@ -145,7 +146,21 @@ class Outlook:
     @cached_property
     def alone(self) -> Surrogate:
         """What the measurements of this case alone say."""
-        return Surrogate(self.pool.levels, self.readings)
+        return Surrogate(self.pool.levels, self.readings, trend=self._trend(), steps=self.steps)
+
+    @cached_property
+    def steps(self):
+        if not self.in_logarithms:
+            return None
+        known = [(e.config, v) for e in self.measured for v in e.values if v.shares]
+        if len(known) < 5:
+            return None
+        totals = np.exp(-np.array([v.number for _, v in known]))
+        parts = [{n: x * total for n, x in v.shares.items()} for (_, v), total in zip(known, totals)]
+        return StepParts(self.pool.space, self.pool.levels, self.pool.levels.codes(c for c, _ in known), totals, parts)
+
+    def _trend(self):
+        return None
 
     @cached_property
     def readings(self) -> Readings:

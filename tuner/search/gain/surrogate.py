@@ -147,7 +147,7 @@ class Surrogate:
     (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
-    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None) -> None:
+    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None, trend=None, steps=None) -> None:
         """Fit the model to the measurements of a case.
 
         `source`: the model of a similar case. The values are then its values times a factor, plus a difference.
@@ -156,6 +156,7 @@ class Surrogate:
         available", 2000, equation 1.
         """
         self._levels = levels
+        source = source or steps
         self._source = source
 
         # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
@@ -172,10 +173,17 @@ class Surrogate:
         # What is to be explained: the measurements, less what the source or else their mean explains.
         self.known, self._left_out = self._split(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
+        self._trend = trend
+        if trend is not None:
+            values = values - trend(codes)
         mean = float(values.mean())
         from_source = source.predict(codes).mean if source else np.zeros(len(codes))
         self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
+        if steps is not None:
+            self._factor = 1.0
         self._mean = 0.0 if source else mean
+        if steps is not None:
+            self._mean = float((values - from_source).mean())
         self._differences = values - self._factor * from_source - self._mean
 
         # The unit of all sizes.
@@ -282,6 +290,8 @@ class Surrogate:
         """Return mean and variance of each config's value; see `_model_prediction`, which bounds the memory."""
         with_known = self._prior_covariance(codes, self.known.codes)
         mean, variance = self._mean + with_known @ self._weights, self._prior_variance(codes)
+        if self._trend is not None:
+            mean = mean + self._trend(codes)
         if self._source:
             source_mean, source_deviation = self._source.predict(codes)
             mean, variance = mean + self._factor * source_mean, variance + (self._factor * source_deviation) ** 2
