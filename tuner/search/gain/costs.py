@@ -12,6 +12,7 @@ from tuner.search.choosing import Price
 from tuner.search.frontier import HOST_MEMORY
 from tuner.search.gain.expected_gain import below
 from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
+from tuner.search.gain.parts import Memory
 from tuner.search.gain.pool import Codes, Levels, Pool
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Growth, inherited
@@ -29,6 +30,8 @@ Choice = tuple[str, Value]
 
 class Costs:
     """Predicts the cost of each config of a pool from the measured costs of this case and its siblings."""
+
+    by_process = False
 
     def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
         self._pool = pool
@@ -73,6 +76,11 @@ class Costs:
         memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
         if not memoryless:
             return None
+        if self.by_process:
+            ran, shares = self._observed.known_amounts(MEMORY_SHARE, self._pool.space)[-1]
+            if len(shares) >= 3:
+                levels = self._pool.levels
+                return Memory(self._pool.space, levels, levels.codes(ran), np.array(shares), levels.codes(ran_out))
         return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=memoryless, over=ran_out)
 
     @cached_property

@@ -25,6 +25,8 @@ RIVALS = 60
 class Outlook:
     """What is known of each config of a pool after the trials observed so far: an array has an element per config."""
 
+    LEAST_FIT, LEAST_RUN = 0.1, 0.05
+
     def __init__(
         self,
         pool: Pool,
@@ -118,7 +120,7 @@ class Outlook:
         """
         runs = self.chances.copy()
         if self.rivals:
-            runs[(self.costs.possible < 0.1) | (runs < 0.05)] = 0.0
+            runs[(self.costs.possible < self.LEAST_FIT) | (runs < self.LEAST_RUN)] = 0.0
         runs[self.measured_places] = 1.0
         return runs
 

@@ -158,6 +158,7 @@ class Surrogate:
         self._levels = levels
         source = source or steps
         self._source = source
+        self._steps = steps
 
         # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
         count = readings.codes.shape[1]
@@ -256,10 +257,19 @@ class Surrogate:
 
     def left_out_predictions(self) -> Prediction:
         """Return what all other measurements say of the true value behind each measurement."""
+        if self._by_parts is not None:
+            return self._by_parts
         with_noise = 1.0 / np.square(self._whitening).sum(axis=0)  # the variance of the measurement, given the others
         means = self.known.values - self._weights * with_noise
         variance = self._inflation * (with_noise - self._noise(self._hyperparameters))
         return Prediction(means, np.sqrt(np.maximum(variance, self._jitter)))
+
+    @property
+    def _by_parts(self):
+        if self._steps is None or self._steps.rows != len(self.known.values):
+            return None
+        mean, deviation = self._steps.left_out()
+        return Prediction(mean + self._mean, deviation)
 
     @property
     def scatter(self) -> float:
@@ -271,7 +281,11 @@ class Surrogate:
 
         A single residual counts as 4 at most, and four of the expected size are assumed beside the measured ones.
         """
-        squares = np.minimum(np.square(self.residuals), 4.0**2)
+        residuals = self.residuals
+        if self._by_parts is not None:
+            mean, deviation = self._by_parts
+            residuals = (self.known.values - mean) / np.sqrt(deviation**2 + self._noise(self._hyperparameters))
+        squares = np.minimum(np.square(residuals), 4.0**2)
         return max(1.0, float(squares.sum() + 4.0) / (len(squares) + 4.0))
 
     @property
