@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, TrialRecord
+from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, PART, TrialRecord
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import eligible, is_failure
@@ -65,8 +65,8 @@ class MeasuredValue(NamedTuple):
     """The standard error; None where it is unknown."""
     devices: str = ""
     """The devices that measured the value; empty where they are unknown."""
-    shares: Mapping[str, float] = MappingProxyType({})
-    """The parts of a step, as shares of its time; empty where none are known."""
+    parts: Mapping[str, float] = MappingProxyType({})
+    """The parts of a step, as shares of its time, by name; empty where none are known."""
 
 
 @dataclass(slots=True)
@@ -155,7 +155,8 @@ class Observed:
             return
         self.closed.discard(digest)
         measured = self.measured.setdefault(digest, Measured(config))
-        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on, _shares(trial)))
+        parts = {name: share for name, share in trial.cost.items() if name.startswith(PART)}
+        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on, parts))
         self.newest_devices, self.warm = trial.measured_on, trial.warm
         if trial.cost:
             self._costs.append((config, trial.cost))
@@ -192,8 +193,3 @@ def _first_value(trial: FrozenTrial) -> float | None:
         return None
     last_step = max(trial.intermediate_values)
     return trial.intermediate_values[last_step]
-
-
-def _shares(trial: TrialRecord) -> Mapping[str, float]:
-    prefix = "share_of_step:"
-    return {name.removeprefix(prefix): share for name, share in trial.cost.items() if name.startswith(prefix)}

@@ -1,242 +1,236 @@
-"""What the parts of a step lead to expect of its speed: each part depends on few parameters. Pure."""
+"""What the parts of a step, and memory, depend on: effects of single parameters and of pairs of these. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from tuner.search.gain.kernels import _matern_kernel
+from tuner.search.gain.kernels import Nearness, single_effects
 from tuner.search.gain.pool import Codes, Levels
-from tuner.search.resource_model import Floats, Prediction
+from tuner.search.resource_model import Floats, Prediction, means_above
 from tuner.study import Space
 
-FITTED_AT = (3, 4, 5, 7, 9, 12, 16, 21, 27, 35, 45, 60, 80, 110, 150, 200, 300, 400)
-_FITS: dict = {}
+LEAST_READINGS = 5
+"""The fewest readings with parts from which the parts are modelled (chosen)."""
+LARGE = 0.03
+"""A part that never exceeds this share of a step is not modelled by itself (chosen)."""
 FLOOR = 0.08
-OTHER = "other"
-SLOPE = 0.35
-PAIR = 0.5
-NORM = False
-SINGLE = 0.3
+"""The share of the shortest step that is added to each part, so that its logarithm exists (chosen on even launches)."""
+SLOPE = 1.17
+"""The effect of a doubling of a number, as a multiple of the effect of its parameter (chosen on even launches)."""
+LEVEL = 1.5
+"""The standard deviation of the level of a logarithm (chosen)."""
+SINGLE = 0.3, 1.2
+"""The usual effect of a parameter on a logarithm, and the deviation of its own logarithm (chosen on even launches)."""
+PAIR = 1.7, 1.0
+"""The usual effect of a pair as a multiple of the product of both effects, and its deviation (chosen, as before)."""
+CHANCE = 0.03, 0.7
+"""The usual scatter of a reading about all effects, and its deviation (chosen)."""
+LEAST_OF_OUT = 1.02
+"""The share of the memory that a config needs at least, if it ran out (chosen)."""
+FITTED_AT = np.array([3, 4, 5, 7, 9, 12, 16, 21, 27, 35, 45, 60, 80, 110, 150, 200, 300, 400])
+"""The sizes of the effects are fitted to so many of the first readings, so that most asks need no fit (chosen)."""
+
+Fits = dict[tuple[bytes, bytes], Floats]
+"""Configs and values of readings → the sizes that were fitted to them."""
 
 
 class Basis:
-    """The covariance of each parameter alone, by the places of its values."""
+    """The covariance of the effects of each single parameter, before its size counts."""
 
     def __init__(self, space: Space, levels: Levels) -> None:
-        self.tables: list[Floats] = []
+        self._tables: list[Floats] = []
+        """For each parameter: value by value."""
         for column, parameter in enumerate(space.parameters):
-            codes = np.zeros((len(parameter.values) + 1, len(space.parameters)), dtype=np.intp)
-            codes[:, column] = np.arange(len(parameter.values) + 1)
-            squares = levels.distances(codes)[column]
-            table = _matern_kernel(4.0 * squares)
-            numbers = [v for v in parameter.values if isinstance(v, int | float) and not isinstance(v, bool) and v > 0]
-            if len(numbers) == len(parameter.values) > 1:
-                logs = np.append(np.log2(np.array(numbers, dtype=float)), 0.0)
-                logs[-1] = logs[:-1].mean()
-                logs = logs - logs[:-1].mean()
-                table = table + (logs[:, None] * logs[None, :]) * (SLOPE / 0.3) ** 2
-            self.tables.append(table)
+            places = np.arange(len(parameter.values) + 1)
+            codes = np.zeros((len(places), len(space.parameters)), dtype=np.intp)
+            codes[:, column] = places
+            is_own = np.arange(len(space.parameters)) == column
+            table = single_effects(Nearness(levels.distances(codes), codes), np.ones(len(is_own)), is_own.astype(float))
+            numbers = parameter.values
+            if len(numbers) > 1 and all(isinstance(one, int | float) and one > 0 for one in numbers):
+                doublings = np.log2(np.array(numbers, dtype=float))
+                doublings = np.append(doublings - doublings.mean(), 0.0)  # the last: the config does not use it
+                table = table + SLOPE**2 * np.outer(doublings, doublings)
+            self._tables.append(table)
 
-    def each(self, rows: Codes, columns: Codes) -> Floats:
-        """Return parameter by row by column."""
-        return np.stack([t[:, columns[:, p]][rows[:, p]] for p, t in enumerate(self.tables)])
+    def between(self, rows: Codes, columns: Codes) -> Floats:
+        """Return the covariances between two lists of configs: parameter by row by column."""
+        each = zip(self._tables, rows.T, columns.T, strict=True)
+        return np.stack([table[:, column][row] for table, row, column in each])
+
+    def of(self, codes: Codes) -> Floats:
+        """Return the variances of configs: parameter by config."""
+        return np.stack([table.diagonal()[code] for table, code in zip(self._tables, codes.T, strict=True)])
 
 
-class PartModel:
-    """A Gaussian process of the logarithm of one part: level, effects of single parameters and of pairs."""
+class Effects:
+    """A Gaussian process of a logarithm: a level, and effects of single parameters and of pairs of these.
 
-    def __init__(self, basis: Basis, codes: Codes, values: Floats, start: Floats | None = None, noise: Floats | None = None, mean: float | None = None, fit: bool = True) -> None:
-        self.basis, self.codes = basis, codes
-        self.mean = float(values.mean()) if mean is None else mean
-        self.noise = np.zeros(len(values)) if noise is None else noise**2
-        self.y = values - self.mean
-        self.each = basis.each(codes, codes)
-        if fit:
-            first = max(count for count in FITTED_AT if count <= max(len(values), FITTED_AT[0]))
-            key = codes[:first].tobytes(), values[:first].tobytes()
-            if key not in _FITS:
-                _FITS[key] = self._fitted(values[:first], self.each[:, :first, :first])
-            best = _FITS[key]
-        else:
-            best = start
-        self.h = best
-        cov = self._cov(best, self.each)
-        cov.flat[:: len(cov) + 1] += math.exp(2 * best[-1]) + self.noise
-        self.root = np.linalg.cholesky(cov)
-        self.white = np.linalg.inv(self.root)
-        self.weights = self.white.T @ (self.white @ self.y)
-        squares = np.minimum(np.square(self.weights) / np.square(self.white).sum(axis=0), 16.0)
-        self.inflation = max(1.0, float(squares.sum() + 4.0) / (len(squares) + 4.0))
+    How much each parameter matters is fitted to the readings.
+    """
 
-    def _fitted(self, values: Floats, each: Floats) -> Floats:
-        y, count = values - values.mean(), len(each)
-        prior = np.log(np.array([SINGLE] * count + [PAIR, 0.03]))
-        scale = np.array([1.2] * count + [1.0, 0.7])
-        best = prior
-        score = self._score(best, y, each, prior, scale)
-        for step in (1.2, 0.6):
-            for _ in range(2):
-                before = score
-                for i in range(len(best)):
-                    for sign in (1.0, -1.0):
-                        moved = best.copy()
-                        moved[i] += sign * step
-                        while (new := self._score(moved, y, each, prior, scale)) > score:
-                            best, score = moved, new
-                            moved = best.copy()
-                            moved[i] += sign * step
-                if score - before < 0.1:
-                    break
-        return best
+    def __init__(self, basis: Basis, codes: Codes, values: Floats, fits: Fits) -> None:
+        """Learn from at least one reading. `fits` keeps the sizes that were fitted."""
+        self._basis, self.mean = basis, float(values.mean())
+        first = int(FITTED_AT[FITTED_AT <= max(len(values), FITTED_AT[0])].max())
+        key = codes[:first].tobytes(), values[:first].tobytes()
+        if key not in fits:
+            fits[key] = _fitted_sizes(basis.between(codes[:first], codes[:first]), values[:first])
+        self._sizes = fits[key]
+        self._learn(codes, values, np.zeros(len(values)))
 
-    def _cov(self, h: Floats, each: Floats) -> Floats:
-        w = np.exp(2 * h[:-2])
-        scaled = each * w[:, None, None]
-        total = scaled.sum(axis=0)
-        pairs = (total**2 - np.square(scaled).sum(axis=0)) / 2.0
-        return 1.5**2 + total + math.exp(2 * h[-2]) / (w.sum() if NORM else 0.09) * pairs
+    def _learn(self, codes: Codes, values: Floats, noises: Floats) -> None:
+        """Condition the process on readings. `noises`: the variance that each has beside the usual scatter."""
+        self._codes, self._differences = codes, values - self.mean
+        covariance = _covariance(self._sizes, self._basis.between(codes, codes))
+        covariance += np.diag(self.scatter**2 + noises)
+        self._whitening = np.linalg.inv(np.linalg.cholesky(covariance))
+        self._weights = self._whitening.T @ (self._whitening @ self._differences)
 
-    def _score(self, h: Floats, y: Floats, each: Floats, prior: Floats, scale: Floats) -> float:
-        cov = self._cov(h, each)
-        cov.flat[:: len(cov) + 1] += math.exp(2 * h[-1])
-        root = np.linalg.cholesky(cov)
-        z = np.linalg.solve(root, y)
-        return float(-0.5 * z @ z - np.log(root.diagonal()).sum() - 0.5 * np.square((h - prior) / scale).sum())
+    @property
+    def scatter(self) -> float:
+        """The scatter of a reading."""
+        return math.exp(self._sizes[-1])
 
-    def cross(self, rows: Codes) -> Floats:
-        return self._cov(self.h, self.basis.each(rows, self.codes))
+    def predict(self, codes: Codes) -> Prediction:
+        """Return what is expected of the logarithm of each config."""
+        rows = max(1, 1_000_000 // self._whitening.size)  # a bounded memory
+        parts = [self._predict(codes[start : start + rows]) for start in range(0, len(codes), rows)]
+        means, variances = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Prediction(means, np.sqrt(np.maximum(variances, 1e-8)))
 
-    def predict(self, rows: Codes) -> tuple[Floats, Floats]:
-        means, variances = [], []
-        own = self.basis
-        w = np.exp(2 * self.h[:-2])
-        for at in range(0, len(rows), 4000):
-            some = rows[at : at + 4000]
-            c = self.cross(some)
-            diag = np.stack([np.diag(t)[some[:, p]] for p, t in enumerate(own.tables)]) * w[:, None]
-            total = diag.sum(axis=0)
-            var = 1.5**2 + total + math.exp(2 * self.h[-2]) / (w.sum() if NORM else 0.09) * (total**2 - np.square(diag).sum(axis=0)) / 2
-            means.append(self.mean + c @ self.weights)
-            variances.append(np.maximum(var - np.square(c @ self.white.T).sum(axis=1), 1e-8))
-        return np.concatenate(means), np.concatenate(variances)
+    def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
+        with_known = _covariance(self._sizes, self._basis.between(codes, self._codes))
+        variances = _covariance(self._sizes, self._basis.of(codes))
+        return self.mean + with_known @ self._weights, variances - np.square(with_known @ self._whitening.T).sum(axis=1)
 
-    def covariance(self, rows: Codes, columns: Codes) -> Floats:
-        return self._cov(self.h, self.basis.each(rows, columns)) - (self.cross(rows) @ self.white.T) @ (
-            self.cross(columns) @ self.white.T
-        ).T
+    def covariance_between(self, rows: Codes, columns: Codes) -> Floats:
+        """Return the covariance of two lists of configs, given the readings: row by column."""
+        prior, of_rows, of_columns = (
+            _covariance(self._sizes, self._basis.between(*each))
+            for each in ((rows, columns), (rows, self._codes), (columns, self._codes))
+        )
+        return prior - (of_rows @ self._whitening.T) @ (of_columns @ self._whitening.T).T
+
+    def left_out(self) -> Prediction:
+        """Return what all other readings say of the logarithm behind each reading."""
+        with_noise = 1.0 / np.square(self._whitening).sum(axis=0)
+        means = self.mean + self._differences - self._weights * with_noise
+        return Prediction(means, np.sqrt(np.maximum(with_noise - self.scatter**2, 1e-6)))
+
+
+def _covariance(sizes: Floats, each: Floats) -> Floats:
+    """Return the covariance of a level, single effects and pairs by the covariances of each parameter."""
+    scaled = each * np.exp(2.0 * sizes[:-2]).reshape(-1, *[1] * (each.ndim - 1))
+    total = scaled.sum(axis=0)
+    pairs = (total**2 - np.square(scaled).sum(axis=0)) / 2.0  # the sum of the products of all pairs
+    return LEVEL**2 + total + math.exp(2.0 * sizes[-2]) * pairs
+
+
+def _fitted_sizes(each: Floats, values: Floats) -> Floats:
+    """Return the most probable logarithms of the sizes: of each parameter, of pairs, and of the scatter.
+
+    Like `Surrogate`, it climbs along one coordinate at a time.
+    """
+    usual = np.array([SINGLE] * len(each) + [PAIR, CHANCE])
+    prior, scale, differences = np.log(usual[:, 0]), usual[:, 1], values - values.mean()
+
+    def log_posterior(sizes: Floats) -> float:
+        root = np.linalg.cholesky(_covariance(sizes, each) + math.exp(2.0 * sizes[-1]) * np.eye(len(values)))
+        misfit = np.square(np.linalg.solve(root, differences)).sum() + np.square((sizes - prior) / scale).sum()
+        return -0.5 * float(misfit) - float(np.log(root.diagonal()).sum())
+
+    best, highest = prior, log_posterior(prior)
+    for step in (1.2, 1.2, 0.6, 0.6):
+        for move in np.vstack([np.eye(len(prior)), -np.eye(len(prior))]) * step:
+            while (posterior := log_posterior(best + move)) > highest:
+                best, highest = best + move, posterior
+    return best
 
 
 class StepParts:
-    """The speed of a step as a sum of its parts."""
+    """The logarithm of a speed, whose step takes the sum of its parts, as the source of a `Surrogate`."""
 
     measured = 0.0
+    """No measurement of another case stands behind it."""
 
-    def __init__(self, space: Space, levels: Levels, codes: Codes, totals: Floats, parts: Sequence[Mapping[str, float]]) -> None:
-        """`totals`: seconds of a step."""
-        basis = Basis(space, levels)
-        names = sorted({name for one in parts for name in one})
-        table = np.array([[one.get(name, 0.0) for name in names] for one in parts]).reshape(len(parts), len(names))
-        shares = table / totals[:, None]
-        # factors near 1 by which the parts are read wrongly
-        noise, prior = 0.02, 0.15
-        a = shares.T @ shares / noise**2 + np.eye(len(names)) / prior**2
-        b = shares.T @ (1.0 - shares.sum(axis=1)) / noise**2
-        factors = 1.0 + np.linalg.solve(a, b)
-        if np.median(shares.sum(axis=1)) < 1.02:  # what is missing is a part of its own
-            factors[:] = 1.0
-        self.factors = dict(zip(names, factors))
-        table = table * np.maximum(factors, 0.3)
-        self.floor = FLOOR * float(totals.min())
-        kept = [column for column in range(len(names)) if (table[:, column] / totals).max() > 0.03]
-        table, names = table[:, kept], [names[column] for column in kept]
-        other = np.maximum(totals - table.sum(axis=1), 0.0)
-        if (other / totals).max() > 0.03 or not kept:
-            names.append(OTHER)
-            table = np.column_stack([table, other])
-        self.kept, self.rows = names, len(codes)
-        self.models = [PartModel(basis, codes, np.log(column + self.floor)) for column in table.T]
-        self._codes = None
+    def __init__(
+        self, basis: Basis, codes: Codes, speeds: Floats, shares: Sequence[Mapping[str, float]], fits: Fits
+    ) -> None:
+        """Model each part that some reading shows to be large, and the rest of the step as one more part.
 
-    def _all(self, codes: Codes):
-        if self._codes is None or self._codes is not codes:
-            each = [m.predict(codes) for m in self.models]
-            means, variances = np.array([e[0] for e in each]), np.array([e[1] for e in each])
-            if len(codes) > 200:
-                self._codes, self._kept = codes, (means, variances)
-            return means, variances
-        return self._kept
-
-    def _sum(self, means: Floats):
-        seconds = np.maximum(np.exp(means) - self.floor, 0.1 * self.floor)
-        total = seconds.sum(axis=0)
-        return total, seconds / total  # the slope of log total by log part
-
-    def left_out(self) -> Prediction:
-        """What all other readings say of each one."""
-        precision = [np.square(m.white).sum(axis=0) for m in self.models]
-        means = np.array([m.mean + m.y - m.weights / p for m, p in zip(self.models, precision)])
-        variances = np.array([np.maximum(1 / p - math.exp(2 * m.h[-1]), 1e-6) for m, p in zip(self.models, precision)])
-        total, shares = self._sum(means)
-        return Prediction(-np.log(total), np.sqrt((shares**2 * variances).sum(axis=0)))
+        Args:
+            basis: The parameters.
+            codes: The config of each reading.
+            speeds: The logarithms of the speeds.
+            shares: The parts of each step, as shares of its time; some may be unknown.
+            fits: Keeps what was fitted.
+        """
+        names = sorted({name for of_reading in shares for name in of_reading})
+        known = np.array([[of_reading.get(name, 0.0) for name in names] for of_reading in shares])
+        known /= max(1.0, float(np.median(known.sum(axis=1))))  # a part that is read too large
+        large = known[:, known.max(axis=0, initial=0.0) > LARGE]
+        rest = np.maximum(1.0 - large.sum(axis=1), 0.0)
+        steps = np.exp(-speeds)  # seconds, up to a factor
+        self._floor = FLOOR * float(steps.min())
+        self._parts = [
+            Effects(basis, codes, np.log(steps * share + self._floor), fits)
+            for share in (*large.T, rest)
+            if share.max() > LARGE
+        ]
 
     def predict(self, codes: Codes) -> Prediction:
-        means, variances = self._all(codes)
-        total, shares = self._sum(means)
-        return Prediction(-np.log(total), np.sqrt((shares**2 * variances).sum(axis=0)))
+        """Return what is expected of each config by the parts alone."""
+        return self._summed([part.predict(codes) for part in self._parts])
+
+    def left_out(self) -> Prediction:
+        """Return what all other readings say of the value behind each reading."""
+        return self._summed([part.left_out() for part in self._parts])
 
     def covariance_between(self, rows: Codes, columns: Codes) -> Floats:
-        _, of_rows = self._sum(self._all(rows)[0])
-        _, of_columns = self._sum(self._all(columns)[0])
-        result = np.zeros((len(rows), len(columns)))
-        for model, r, c in zip(self.models, of_rows, of_columns):
-            result += r[:, None] * c[None, :] * model.covariance(rows, columns)
-        return result
+        """Return the covariance of two lists of configs, given the parts of all readings: row by column."""
+        total = np.zeros((len(rows), len(columns)))
+        of_rows, of_columns = (self._shares([part.predict(codes).mean for part in self._parts])[1] for codes in (rows, columns))
+        for part, of_row, of_column in zip(self._parts, of_rows, of_columns, strict=True):
+            total += np.outer(of_row, of_column) * part.covariance_between(rows, columns)
+        return total
+
+    def _summed(self, parts: Sequence[Prediction]) -> Prediction:
+        """Return the logarithm of the speed; the logarithm of a sum is made linear at the means of its parts."""
+        total, shares = self._shares([part.mean for part in parts])
+        variances = np.square(shares * np.array([part.deviation for part in parts])).sum(axis=0)
+        return Prediction(-np.log(total), np.sqrt(variances))
+
+    def _shares(self, means: Sequence[Floats]) -> tuple[Floats, Floats]:
+        """Return the time of each step, and the share of each part in it: part by config."""
+        times = np.maximum(np.exp(np.array(means)) - self._floor, 0.1 * self._floor)
+        return times.sum(axis=0), times / times.sum(axis=0)
 
 
-class Memory:
-    """The logarithm of the share of memory, by configs that ran and configs that ran out."""
+class Memory(Effects):
+    """The logarithm of the share of memory that configs need, by those that ran and those that ran out."""
 
-    def __init__(self, space: Space, levels: Levels, codes: Codes, shares: Floats, over: Codes) -> None:
-        basis = Basis(space, levels)
-        ones = np.zeros(0)
-        self.model = PartModel(basis, codes, np.log(shares))
-        if len(over):
-            means, variances = self.model.predict(over)
-            sd = np.sqrt(variances + 0.02**2)
-            for _ in range(2):
-                z = (math.log(1.02) - means) / sd
-                tail = np.maximum(np.array([0.5 * math.erfc(x / math.sqrt(2.0)) for x in z]), 1e-12)
-                ratio = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) / tail
-                ratio = np.where(z < 5.0, ratio, z)
-                target = means + sd * ratio
-                spread = sd * np.sqrt(np.maximum(1.0 - ratio * (ratio - z), 0.02))
-                # what the bound adds, as a normal reading beside the prediction
-                added = np.maximum(1.0 / spread**2 - 1.0 / sd**2, 1e-6)
-                value = (target / spread**2 - means / sd**2) / added
-                noise = np.sqrt(1.0 / added)
-                use = ratio > 1e-3
-                full = PartModel(
-                    basis,
-                    np.concatenate([codes, over[use]]),
-                    np.concatenate([np.log(shares), value[use]]),
-                    start=self.model.h,
-                    noise=np.concatenate([np.zeros(len(codes)), noise[use]]),
-                    mean=self.model.mean,
-                    fit=False,
-                )
-                # cavity: leave each out
-                if _ == 0:
-                    w2 = np.square(full.white).sum(axis=0)[len(codes) :]
-                    loo_var = 1.0 / w2
-                    loo_mean = full.y[len(codes) :] - full.weights[len(codes) :] * loo_var
-                    m, s = means.copy(), sd.copy()
-                    m[use] = loo_mean + full.mean
-                    s[use] = np.sqrt(np.maximum(loo_var - noise[use] ** 2, 1e-4) + 0.02**2)
-                    means, sd = m, s
-            self.model = full
+    def __init__(self, basis: Basis, ran: Codes, shares: Floats, ran_out: Codes, fits: Fits) -> None:
+        """Learn from the shares of at least one config that ran; each of `ran_out` needs more than 1."""
+        values = np.log(shares)
+        super().__init__(basis, ran, values, fits)
+        without = self.left_out()
+        squares = np.square(values - without.mean) / (np.square(without.deviation) + self.scatter**2)
+        self._inflation = max(1.0, (float(np.minimum(squares, 4.0**2).sum()) + 4.0) / (len(values) + 4.0))
+        """The factor on variances that makes the residuals as large as they should be: see `Surrogate`."""
+        if not len(ran_out):
+            return
+        # A config that ran out counts as a reading that would have led to the same mean and deviation (one step of
+        # expectation propagation: Rasmussen and Williams, 3.6).
+        means, deviations = self.predict(ran_out)
+        ratios = (means_above(math.log(LEAST_OF_OUT), Prediction(means, deviations)) - means) / deviations
+        shrinking = np.clip(ratios * (ratios - (math.log(LEAST_OF_OUT) - means) / deviations), 0.01, 0.98)
+        needed = means + deviations * ratios / shrinking
+        noises = np.concatenate([np.zeros(len(ran)), np.square(deviations) * (1.0 - shrinking) / shrinking])
+        self._learn(np.concatenate([ran, ran_out]), np.concatenate([values, needed]), noises)
 
     def logarithms_at(self, codes: Codes) -> Prediction:
-        means, variances = self.model.predict(codes)
-        return Prediction(means, np.sqrt(self.model.inflation * variances + math.exp(2 * self.model.h[-1])))
+        """Return what is expected of the logarithm of the share, the scatter of a reading included."""
+        means, deviations = self.predict(codes)
+        return Prediction(means, np.hypot(math.sqrt(self._inflation) * deviations, self.scatter))

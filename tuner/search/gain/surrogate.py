@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.gain.kernels import Cache, Nearness, common_effect, equal, jumping_kernel, single_effects
+from tuner.search.gain.parts import StepParts
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.gain.readings import Readings
 from tuner.search.resource_model import Floats, Prediction
@@ -147,8 +148,13 @@ class Surrogate:
     (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
-    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None, trend=None, steps=None) -> None:
+    def __init__(
+        self, levels: Levels, readings: Readings, source: "Surrogate | None" = None, steps: StepParts | None = None
+    ) -> None:
         """Fit the model to the measurements of a case.
+
+        `steps`: what the parts of the steps of these measurements tell; then there is no source. The model learns how
+        far the values differ from it.
 
         `source`: the model of a similar case. The values are then its values times a factor, plus a difference.
 
@@ -156,9 +162,7 @@ class Surrogate:
         available", 2000, equation 1.
         """
         self._levels = levels
-        source = source or steps
-        self._source = source
-        self._steps = steps
+        self._source, self._steps = steps or source, steps
 
         # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
         count = readings.codes.shape[1]
@@ -174,17 +178,12 @@ class Surrogate:
         # What is to be explained: the measurements, less what the source or else their mean explains.
         self.known, self._left_out = self._split(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
-        self._trend = trend
-        if trend is not None:
-            values = values - trend(codes)
         mean = float(values.mean())
-        from_source = source.predict(codes).mean if source else np.zeros(len(codes))
+        from_source = self._source.predict(codes).mean if self._source else np.zeros(len(codes))
         self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
-        if steps is not None:
-            self._factor = 1.0
         self._mean = 0.0 if source else mean
-        if steps is not None:
-            self._mean = float((values - from_source).mean())
+        if steps:
+            self._factor, self._mean = 1.0, mean - float(from_source.mean())
         self._differences = values - self._factor * from_source - self._mean
 
         # The unit of all sizes.
@@ -256,20 +255,17 @@ class Surrogate:
         return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
 
     def left_out_predictions(self) -> Prediction:
-        """Return what all other measurements say of the true value behind each measurement."""
-        if self._by_parts is not None:
-            return self._by_parts
+        """Return what all other measurements say of the true value behind each measurement.
+
+        Where the parts of steps are known, they alone say it: the parts have learnt from each measurement.
+        """
+        if self._steps and not len(self._left_out.values):
+            means, deviations = self._steps.left_out()
+            return Prediction(self._mean + means, deviations)
         with_noise = 1.0 / np.square(self._whitening).sum(axis=0)  # the variance of the measurement, given the others
         means = self.known.values - self._weights * with_noise
         variance = self._inflation * (with_noise - self._noise(self._hyperparameters))
         return Prediction(means, np.sqrt(np.maximum(variance, self._jitter)))
-
-    @property
-    def _by_parts(self):
-        if self._steps is None or self._steps.rows != len(self.known.values):
-            return None
-        mean, deviation = self._steps.left_out()
-        return Prediction(mean + self._mean, deviation)
 
     @property
     def scatter(self) -> float:
@@ -282,9 +278,10 @@ class Surrogate:
         A single residual counts as 4 at most, and four of the expected size are assumed beside the measured ones.
         """
         residuals = self.residuals
-        if self._by_parts is not None:
-            mean, deviation = self._by_parts
-            residuals = (self.known.values - mean) / np.sqrt(deviation**2 + self._noise(self._hyperparameters))
+        if self._steps:
+            means, deviations = self.left_out_predictions()
+            noises = self._noise(self._hyperparameters)
+            residuals = (self.known.values - means) / np.sqrt(np.square(deviations) + noises)
         squares = np.minimum(np.square(residuals), 4.0**2)
         return max(1.0, float(squares.sum() + 4.0) / (len(squares) + 4.0))
 
@@ -304,8 +301,6 @@ class Surrogate:
         """Return mean and variance of each config's value; see `_model_prediction`, which bounds the memory."""
         with_known = self._prior_covariance(codes, self.known.codes)
         mean, variance = self._mean + with_known @ self._weights, self._prior_variance(codes)
-        if self._trend is not None:
-            mean = mean + self._trend(codes)
         if self._source:
             source_mean, source_deviation = self._source.predict(codes)
             mean, variance = mean + self._factor * source_mean, variance + (self._factor * source_deviation) ** 2
