@@ -13,7 +13,6 @@ from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, St
 from tuner.search.gain.acquisition import Acquisition
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.outlook import Outlook
-from tuner.search.gain.parts import Fits
 from tuner.search.gain.pool import Pool
 from tuner.search.gain.readings import sibling_readings
 from tuner.search.gain.surrogate import Surrogate
@@ -51,8 +50,6 @@ class Gain:
         self._patience = space.values(PATIENCE)
         self._pool = self._space_pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._siblings = siblings
-        self._fits: Fits = {}
-        """What was fitted to the parts of steps."""
         self._latest: tuple[object, Acquisition] | None = None
         """The state of the trials, and what configs are expected to gain after it."""
 
@@ -135,7 +132,7 @@ class Gain:
                 best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:20]
                 tried = [launched(trial.params) for trial in trials]
                 self._pool = self._space_pool.extended(tried, [entry.config for entry in best])
-            outlook = Outlook(self._pool, observed, self._limits, self._goal, self._source, self._fits)
+            outlook = Outlook(self._pool, observed, self._limits, self._goal, self._source)
             self._latest = state, Acquisition(outlook)
         return self._latest[1]
 

@@ -12,7 +12,7 @@ from tuner.search.choosing import Price
 from tuner.search.frontier import HOST_MEMORY
 from tuner.search.gain.expected_gain import below
 from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
-from tuner.search.gain.parts import Basis, Fits, Memory
+from tuner.search.gain.parts import Basis, Memory
 from tuner.search.gain.pool import Codes, Levels, Pool
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Growth, inherited
@@ -31,11 +31,9 @@ Choice = tuple[str, Value]
 class Costs:
     """Predicts the cost of each config of a pool from the measured costs of this case and its siblings."""
 
-    def __init__(
-        self, pool: Pool, observed: Observed, limits: ProbeSpec, basis: Basis | None, fits: Fits
-    ) -> None:
-        """Derive costs from the trials; `basis` and `fits` are given where the parts of steps are known: see `Memory`."""
-        self._basis, self._fits = basis, fits
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, basis: Basis | None = None) -> None:
+        """Derive costs from the trials; with `basis`, `Memory` models memory."""
+        self._basis = basis
         self._pool = pool
         self._observed = observed
         self._limits = limits
@@ -81,7 +79,7 @@ class Costs:
         ran, shares = self._observed.known_amounts(MEMORY_SHARE, self._pool.space)[-1]
         if self._basis and shares:
             codes = self._pool.levels.codes
-            return Memory(self._basis, codes(ran), np.array(shares), codes(ran_out), self._fits)
+            return Memory(self._basis, codes(ran), np.array(shares), codes(ran_out))
         return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=memoryless, over=ran_out)
 
     @cached_property

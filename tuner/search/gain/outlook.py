@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.expected_gain import Goal
-from tuner.search.gain.parts import LEAST_READINGS, Basis, Fits, StepParts
+from tuner.search.gain.parts import LEAST_READINGS, Basis, StepParts
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
@@ -19,7 +19,6 @@ from tuner.study import Config, ProbeSpec
 LIKELY = 0.7
 """A neighbour of the best is probed before the end if it fits into memory and time with more than this probability."""
 RIVALS = 60
-LEAST_FIT, LEAST_RUN = 0.1, 0.05
 """The most promising configs, and the most of the best so far, that are compared with each other."""
 
 
@@ -33,7 +32,6 @@ class Outlook:
         limits: ProbeSpec,
         goal: Goal,
         source: Surrogate | None = None,
-        fits: Fits | None = None,
     ) -> None:
         """Derive what is known of each config from the trials.
 
@@ -43,7 +41,6 @@ class Outlook:
             limits: When a start takes too long, and how much memory must stay free.
             goal: How well the best config must be known.
             source: The model of the measurements of similar cases; None without any.
-            fits: Keeps what was fitted to the parts of steps.
         """
         self.pool, self.observed, self.goal, self._source = pool, observed, goal, source
         self.measured = list(observed.measured.values())
@@ -53,10 +50,9 @@ class Outlook:
             self.measured = list(map(in_logarithms, self.measured))
         values = [value for entry in self.measured for value in entry.values]
         tells_parts = self.in_logarithms and len(values) >= LEAST_READINGS and all(value.parts for value in values)
-        self._fits = {} if fits is None else fits
         self._basis = Basis(pool.space, pool.levels) if tells_parts else None
         """The parameters, where each measurement tells the parts of its step; otherwise None."""
-        self.costs = Costs(pool, observed, limits, self._basis, self._fits)
+        self.costs = Costs(pool, observed, limits, self._basis)
         self.measured_places = pool.places(observed.measured)
         measured = zip(self.measured_places, observed.measured.values(), strict=True)
         self.rivals = [place for place, entry in measured if entry.eligible]
@@ -126,7 +122,7 @@ class Outlook:
         """
         runs = self.chances.copy()
         if self.rivals:
-            runs[(self.costs.possible < (LEAST_FIT if self._basis else 0.1)) | (runs < (LEAST_RUN if self._basis else 0.05))] = 0.0
+            runs[(self.costs.possible < 0.1) | (runs < 0.05)] = 0.0
         runs[self.measured_places] = 1.0
         return runs
 
@@ -158,7 +154,7 @@ class Outlook:
             return Surrogate(self.pool.levels, self.readings)
         parts = [value.parts for entry in self.measured for value in entry.values]
         known = self.readings
-        steps = StepParts(self._basis, known.codes, known.values, parts, self._fits)
+        steps = StepParts(self._basis, known.codes, known.values, parts)
         return Surrogate(self.pool.levels, known, steps=steps)
 
     @cached_property

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
+from tuner.search.frontier import is_number
 from tuner.search.gain.kernels import Nearness, single_effects
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.resource_model import Floats, Prediction, means_above
@@ -31,27 +33,23 @@ LEAST_OF_OUT = 1.02
 FITTED_AT = np.array([3, 4, 5, 7, 9, 12, 16, 21, 27, 35, 45, 60, 80, 110, 150, 200, 300, 400])
 """The sizes of the effects are fitted to so many of the first readings, so that most asks need no fit (chosen)."""
 
-Fits = dict[tuple[bytes, bytes], Floats]
-"""Configs and values of readings → the sizes that were fitted to them."""
-
 
 class Basis:
     """The covariance of the effects of each single parameter, before its size counts."""
 
     def __init__(self, space: Space, levels: Levels) -> None:
         self._tables: list[Floats] = []
-        """For each parameter: value by value."""
+        """For each parameter: value by value; the last value stands for a config that does not use the parameter."""
         for column, parameter in enumerate(space.parameters):
-            places = np.arange(len(parameter.values) + 1)
-            codes = np.zeros((len(places), len(space.parameters)), dtype=np.intp)
-            codes[:, column] = places
-            is_own = np.arange(len(space.parameters)) == column
-            table = single_effects(Nearness(levels.distances(codes), codes), np.ones(len(is_own)), is_own.astype(float))
             numbers = parameter.values
-            if len(numbers) > 1 and all(isinstance(one, int | float) and one > 0 for one in numbers):
+            codes = np.repeat(np.arange(len(numbers) + 1)[:, None], len(space.parameters), axis=1)
+            codes[:, np.arange(len(space.parameters)) != column] = 0
+            own = (np.arange(len(space.parameters)) == column).astype(float)
+            table = single_effects(Nearness(levels.distances(codes), codes), np.ones(len(own)), own)
+            if all(is_number(number) and number > 0 for number in numbers):
                 doublings = np.log2(np.array(numbers, dtype=float))
-                doublings = np.append(doublings - doublings.mean(), 0.0)  # the last: the config does not use it
-                table = table + SLOPE**2 * np.outer(doublings, doublings)
+                doublings = np.append(doublings - doublings.mean(), 0.0)
+                table += SLOPE**2 * np.outer(doublings, doublings)
             self._tables.append(table)
 
     def between(self, rows: Codes, columns: Codes) -> Floats:
@@ -70,54 +68,49 @@ class Effects:
     How much each parameter matters is fitted to the readings.
     """
 
-    def __init__(self, basis: Basis, codes: Codes, values: Floats, fits: Fits) -> None:
-        """Learn from at least one reading. `fits` keeps the sizes that were fitted."""
-        self._basis, self.mean = basis, float(values.mean())
-        first = int(FITTED_AT[FITTED_AT <= max(len(values), FITTED_AT[0])].max())
-        key = codes[:first].tobytes(), values[:first].tobytes()
-        if key not in fits:
-            fits[key] = _fitted_sizes(basis.between(codes[:first], codes[:first]), values[:first])
-        self._sizes = fits[key]
+    def __init__(self, basis: Basis, codes: Codes, values: Floats) -> None:
+        """Learn from at least one reading."""
+        self._basis, self._mean = basis, float(values.mean())
+        first = int(FITTED_AT[max(len(values), FITTED_AT[0]) >= FITTED_AT].max())
+        each = basis.between(codes[:first], codes[:first])
+        self._sizes = np.array(_fitted_sizes(each.tobytes(), values[:first].tobytes()))
+        self._scatter = math.exp(self._sizes[-1])
         self._learn(codes, values, np.zeros(len(values)))
 
     def _learn(self, codes: Codes, values: Floats, noises: Floats) -> None:
         """Condition the process on readings. `noises`: the variance that each has beside the usual scatter."""
-        self._codes, self._differences = codes, values - self.mean
-        covariance = _covariance(self._sizes, self._basis.between(codes, codes))
-        covariance += np.diag(self.scatter**2 + noises)
+        self._codes, self._differences = codes, values - self._mean
+        covariance = self._prior(self._basis.between(codes, codes)) + np.diag(self._scatter**2 + noises)
         self._whitening = np.linalg.inv(np.linalg.cholesky(covariance))
         self._weights = self._whitening.T @ (self._whitening @ self._differences)
 
-    @property
-    def scatter(self) -> float:
-        """The scatter of a reading."""
-        return math.exp(self._sizes[-1])
+    def _prior(self, each: Floats) -> Floats:
+        return _covariance(self._sizes, each)
 
     def predict(self, codes: Codes) -> Prediction:
-        """Return what is expected of the logarithm of each config."""
-        rows = max(1, 1_000_000 // self._whitening.size)  # a bounded memory
-        parts = [self._predict(codes[start : start + rows]) for start in range(0, len(codes), rows)]
-        means, variances = (np.concatenate(each) for each in zip(*parts, strict=True))
+        """Return what is expected of the logarithm of each config; the memory that this needs is bounded."""
+        some = np.array_split(codes, 1 + len(codes) * len(self._codes) // 1_000_000)
+        means, variances = (np.concatenate(each) for each in zip(*map(self._predict, some), strict=True))
         return Prediction(means, np.sqrt(np.maximum(variances, 1e-8)))
 
     def _predict(self, codes: Codes) -> tuple[Floats, Floats]:
-        with_known = _covariance(self._sizes, self._basis.between(codes, self._codes))
-        variances = _covariance(self._sizes, self._basis.of(codes))
-        return self.mean + with_known @ self._weights, variances - np.square(with_known @ self._whitening.T).sum(axis=1)
+        """Return means and variances; see `predict`."""
+        learnt = self._prior(self._basis.between(codes, self._codes))
+        variances = self._prior(self._basis.of(codes)) - np.square(learnt @ self._whitening.T).sum(axis=1)
+        return self._mean + learnt @ self._weights, variances
 
     def covariance_between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of two lists of configs, given the readings: row by column."""
-        prior, of_rows, of_columns = (
-            _covariance(self._sizes, self._basis.between(*each))
-            for each in ((rows, columns), (rows, self._codes), (columns, self._codes))
+        of_rows, of_columns = (
+            self._prior(self._basis.between(codes, self._codes)) @ self._whitening.T for codes in (rows, columns)
         )
-        return prior - (of_rows @ self._whitening.T) @ (of_columns @ self._whitening.T).T
+        return self._prior(self._basis.between(rows, columns)) - of_rows @ of_columns.T
 
     def left_out(self) -> Prediction:
         """Return what all other readings say of the logarithm behind each reading."""
         with_noise = 1.0 / np.square(self._whitening).sum(axis=0)
-        means = self.mean + self._differences - self._weights * with_noise
-        return Prediction(means, np.sqrt(np.maximum(with_noise - self.scatter**2, 1e-6)))
+        means = self._mean + self._differences - self._weights * with_noise
+        return Prediction(means, np.sqrt(np.maximum(with_noise - self._scatter**2, 1e-6)))
 
 
 def _covariance(sizes: Floats, each: Floats) -> Floats:
@@ -128,15 +121,23 @@ def _covariance(sizes: Floats, each: Floats) -> Floats:
     return LEVEL**2 + total + math.exp(2.0 * sizes[-2]) * pairs
 
 
-def _fitted_sizes(each: Floats, values: Floats) -> Floats:
+@lru_cache(maxsize=64)
+def _fitted_sizes(of_each: bytes, of_values: bytes) -> tuple[float, ...]:
     """Return the most probable logarithms of the sizes: of each parameter, of pairs, and of the scatter.
 
     Like `Surrogate`, it climbs along one coordinate at a time.
+
+    Args:
+        of_each: The covariances of each parameter between the readings: parameter by reading by reading.
+        of_values: The readings.
     """
+    values = np.frombuffer(of_values)
+    each = np.frombuffer(of_each).reshape(-1, len(values), len(values))
     usual = np.array([SINGLE] * len(each) + [PAIR, CHANCE])
     prior, scale, differences = np.log(usual[:, 0]), usual[:, 1], values - values.mean()
 
     def log_posterior(sizes: Floats) -> float:
+        """Return the logarithm of evidence times prior, without constant terms."""
         root = np.linalg.cholesky(_covariance(sizes, each) + math.exp(2.0 * sizes[-1]) * np.eye(len(values)))
         misfit = np.square(np.linalg.solve(root, differences)).sum() + np.square((sizes - prior) / scale).sum()
         return -0.5 * float(misfit) - float(np.log(root.diagonal()).sum())
@@ -146,7 +147,7 @@ def _fitted_sizes(each: Floats, values: Floats) -> Floats:
         for move in np.vstack([np.eye(len(prior)), -np.eye(len(prior))]) * step:
             while (posterior := log_posterior(best + move)) > highest:
                 best, highest = best + move, posterior
-    return best
+    return tuple(best)
 
 
 class StepParts:
@@ -155,9 +156,7 @@ class StepParts:
     measured = 0.0
     """No measurement of another case stands behind it."""
 
-    def __init__(
-        self, basis: Basis, codes: Codes, speeds: Floats, shares: Sequence[Mapping[str, float]], fits: Fits
-    ) -> None:
+    def __init__(self, basis: Basis, codes: Codes, speeds: Floats, shares: Sequence[Mapping[str, float]]) -> None:
         """Model each part that some reading shows to be large, and the rest of the step as one more part.
 
         Args:
@@ -165,7 +164,6 @@ class StepParts:
             codes: The config of each reading.
             speeds: The logarithms of the speeds.
             shares: The parts of each step, as shares of its time; some may be unknown.
-            fits: Keeps what was fitted.
         """
         names = sorted({name for of_reading in shares for name in of_reading})
         known = np.array([[of_reading.get(name, 0.0) for name in names] for of_reading in shares])
@@ -174,11 +172,8 @@ class StepParts:
         rest = np.maximum(1.0 - large.sum(axis=1), 0.0)
         steps = np.exp(-speeds)  # seconds, up to a factor
         self._floor = FLOOR * float(steps.min())
-        self._parts = [
-            Effects(basis, codes, np.log(steps * share + self._floor), fits)
-            for share in (*large.T, rest)
-            if share.max() > LARGE
-        ]
+        of_parts = [steps * share for share in (*large.T, rest) if share.max() > LARGE]
+        self._parts = [Effects(basis, codes, np.log(part_s + self._floor)) for part_s in of_parts]
 
     def predict(self, codes: Codes) -> Prediction:
         """Return what is expected of each config by the parts alone."""
@@ -191,10 +186,13 @@ class StepParts:
     def covariance_between(self, rows: Codes, columns: Codes) -> Floats:
         """Return the covariance of two lists of configs, given the parts of all readings: row by column."""
         total = np.zeros((len(rows), len(columns)))
-        of_rows, of_columns = (self._shares([part.predict(codes).mean for part in self._parts])[1] for codes in (rows, columns))
-        for part, of_row, of_column in zip(self._parts, of_rows, of_columns, strict=True):
-            total += np.outer(of_row, of_column) * part.covariance_between(rows, columns)
+        for part, of_rows, of_columns in zip(self._parts, self._shares_of(rows), self._shares_of(columns), strict=True):
+            total += np.outer(of_rows, of_columns) * part.covariance_between(rows, columns)
         return total
+
+    def _shares_of(self, codes: Codes) -> Floats:
+        """Return the share of each part in the step of each config: part by config."""
+        return self._shares([part.predict(codes).mean for part in self._parts])[1]
 
     def _summed(self, parts: Sequence[Prediction]) -> Prediction:
         """Return the logarithm of the speed; the logarithm of a sum is made linear at the means of its parts."""
@@ -211,12 +209,12 @@ class StepParts:
 class Memory(Effects):
     """The logarithm of the share of memory that configs need, by those that ran and those that ran out."""
 
-    def __init__(self, basis: Basis, ran: Codes, shares: Floats, ran_out: Codes, fits: Fits) -> None:
+    def __init__(self, basis: Basis, ran: Codes, shares: Floats, ran_out: Codes) -> None:
         """Learn from the shares of at least one config that ran; each of `ran_out` needs more than 1."""
         values = np.log(shares)
-        super().__init__(basis, ran, values, fits)
+        super().__init__(basis, ran, values)
         without = self.left_out()
-        squares = np.square(values - without.mean) / (np.square(without.deviation) + self.scatter**2)
+        squares = np.square(values - without.mean) / (np.square(without.deviation) + self._scatter**2)
         self._inflation = max(1.0, (float(np.minimum(squares, 4.0**2).sum()) + 4.0) / (len(values) + 4.0))
         """The factor on variances that makes the residuals as large as they should be: see `Surrogate`."""
         if not len(ran_out):
@@ -233,4 +231,4 @@ class Memory(Effects):
     def logarithms_at(self, codes: Codes) -> Prediction:
         """Return what is expected of the logarithm of the share, the scatter of a reading included."""
         means, deviations = self.predict(codes)
-        return Prediction(means, np.hypot(math.sqrt(self._inflation) * deviations, self.scatter))
+        return Prediction(means, np.hypot(math.sqrt(self._inflation) * deviations, self._scatter))
