@@ -61,8 +61,8 @@ class LaunchGround(Ground):
         return self.row(max((one for one in fit if not self._drawn.failure(one)), key=self._drawn.speed))
 
     def parts(self, row: Row, draw: random.Random) -> dict[str, float]:
-        """Return the parts of a step as a probe reads them; see `_Launch.read`."""
-        return {} if row.result.failure else self._drawn.read(row.result.config, draw)
+        """Return the seconds of a step by part, as a probe reads them; see `_Launch.parts`."""
+        return self._drawn.read(row.result.config, draw)
 
     def _read(self, config: Mapping[str, Value]) -> Row:
         result = self._drawn.result(dict(config), len(self.header.devices))
@@ -229,14 +229,11 @@ class _Launch:
         }
 
     def read(self, config: Config, draw: random.Random) -> dict[str, float]:
-        """Return the parts as shares of the step, as a probe reads them: one may be missing or wrong by a fifth.
-
-        The shares have a noise of 2 %. All true parts add up to the step, so they tell nothing more of its time.
-        """
-        read = {name: s * math.exp(draw.gauss(0.0, 0.02)) for name, s in self.parts(config).items()}
-        step_s = sum(read.values())
-        wrong = {"compute": self.wrong}
-        return {name: s / step_s * wrong.get(name, 1.0) for name, s in read.items() if name != self.missing}
+        """Return the parts as a probe reads them: with noise, one of them missing or wrong by a fifth."""
+        read = {name: s * math.exp(draw.gauss(0.0, self.noise)) for name, s in self.parts(config).items()}
+        return {
+            name: s * (self.wrong if name == "compute" else 1.0) for name, s in read.items() if name != self.missing
+        }
 
     def step_s(self, config: Config) -> float:
         """Return the seconds of a step; each config is off by a little of its own."""

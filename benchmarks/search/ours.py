@@ -11,7 +11,7 @@ from optuna.trial import Trial
 from benchmarks.search.searching import Probing, Step
 from tuner.probe.metrics import full
 from tuner.records.schema import COST, ERROR, PROBE
-from tuner.records.trial import MEMORY_SHARE, PART, RUN_S, START_S
+from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
@@ -60,12 +60,6 @@ def gain(probing: Probing) -> None:
     search(probing, by_gain(ground.space, chosen), chosen.best)
 
 
-def gain_with_parts(probing: Probing) -> None:
-    """Search as `gain` does, where each probe also tells the parts of a step."""
-    probing.tells_parts = True
-    gain(probing)
-
-
 def tpe(probing: Probing) -> None:
     """Probe the seeds, then what TPE draws."""
     search(probing, by_drawing(probing.ground.space, SearchSpec(seed=probing.seed)))
@@ -75,8 +69,7 @@ def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
     verdict, result = step.row.verdict, step.row.result
     facts = {ERROR: verdict.error, PROBE: {"status": verdict.status, "warm": step.warm}}
     if not result.failure:
-        start_s = step.gpu_s / probing.ground.devices - step.row.run_s
-        facts[COST] = took(step, start_s) | {PART + name: share for name, share in step.parts.items()}
+        facts[COST] = took(step, step.gpu_s / probing.ground.devices - step.row.run_s)
     for name, fact in facts.items():
         if fact:
             trial.set_user_attr(name, fact)

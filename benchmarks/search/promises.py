@@ -45,7 +45,6 @@ METHODS: dict[str, tuple[Method, bool]] = {
     "SMAC3": (methods.smac, methods.SMAC_INSTALLED),
     "tuner tpe": (ours.tpe, True),
     "tuner gain": (ours.gain, True),
-    "tuner gain with parts": (ours.gain_with_parts, True),
 }
 """Name → the method, and whether the packages that it needs are installed. Random search repeats nothing."""
 _BASELINES = frozenset({"random", "coordinate descent", "Optuna TPE", "Optuna GP", "SMAC3"})

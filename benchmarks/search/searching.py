@@ -118,10 +118,6 @@ class Ground:
         value = row.verdict.value
         return None if value is None else value + draw.gauss(0.0, row.verdict.error or 0.0)
 
-    def parts(self, row: Row, draw: random.Random) -> dict[str, float]:
-        """Return the parts of a step as a probe reads them, as shares of its time; empty where none are known."""
-        return {}
-
     def _read(self, config: Mapping[str, Value]) -> Row:
         recorded = self._table.find(config)
         if recorded is None:
@@ -156,8 +152,6 @@ class Step:
     reading: float | None
     """The objective as the search saw it; None where it saw none."""
     gpu_s: float
-    parts: Mapping[str, float]
-    """The parts of a step, as shares of its time; empty where none are known."""
     repeat: bool
     """Whether the config had been probed before."""
     warm: bool
@@ -188,13 +182,10 @@ class Probing:
         """The recommendation after each step: the best mean measurement, unless the search puts its own belief here."""
         self.left: list[float | None] = []
         """Before each step, the probes until the end as the search tells them; None where it tells none."""
-        self.tells_parts = False
-        """Whether a probe tells the parts of a step."""
         self.open_session: str | None = None
         self.ended: str | None = None
         """Why the search says that it has ended; None while it goes on, and where nothing but its budget ended it."""
         self._noise = random.Random(seed)
-        self._noise_of_parts = random.Random(f"parts {seed}")
         self._sessions = sessions
         self._most = most
         self._probed: set[str] = set()
@@ -214,7 +205,6 @@ class Probing:
             row=row,
             reading=self.ground.reading(row, self._noise),
             gpu_s=seconds * self.ground.devices,
-            parts=self.ground.parts(row, self._noise_of_parts) if self.tells_parts else {},
             repeat=digest in self._probed,
             warm=warm,
         )

@@ -120,8 +120,6 @@ FINISHED = (COMPLETE, PRUNED_STATE, FAIL)
 """The states of trials that have ended, as Optuna names them."""
 MEMORY_SHARE = "memory_share"
 """Cost of a probe: the share of a device's memory in use at its peak."""
-PART = "share_of_step:"
-"""How the name of a part of a step begins, such as computing: its share of the time of the step."""
 START_S = "start_s"
 """Cost of a probe: the seconds until it was ready."""
 RUN_S = "run_s"

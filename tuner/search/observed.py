@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import FailureKind
-from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, PART, TrialRecord
+from tuner.records.trial import COMPLETE, FINISHED, MEMORY_SHARE, TrialRecord
 from tuner.search.frontier import HOST_MEMORY, MEMORYLESS, Frontier, Need, OutOfMemory
 from tuner.search.resource_model import Amounts
 from tuner.search.standing import eligible, is_failure
@@ -65,8 +64,6 @@ class MeasuredValue(NamedTuple):
     """The standard error; None where it is unknown."""
     devices: str = ""
     """The devices that measured the value; empty where they are unknown."""
-    parts: Mapping[str, float] = MappingProxyType({})
-    """The parts of a step, as shares of its time, by name; empty where none are known."""
 
 
 @dataclass(slots=True)
@@ -155,8 +152,7 @@ class Observed:
             return
         self.closed.discard(digest)
         measured = self.measured.setdefault(digest, Measured(config))
-        parts = {name: share for name, share in trial.cost.items() if name.startswith(PART)}
-        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on, parts))
+        measured.values.append(MeasuredValue(sign * value, trial.error, trial.measured_on))
         self.newest_devices, self.warm = trial.measured_on, trial.warm
         if trial.cost:
             self._costs.append((config, trial.cost))

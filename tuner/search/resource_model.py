@@ -140,7 +140,7 @@ class Growth:
         self._error, self._needs_of_over = error, np.zeros(0)
         self._learn(known, wanted, self._terms.columns(()))
         if over:
-            self._needs_of_over = means_above(math.log(1.05), self._predict(beyond))  # 5 % more than there is
+            self._needs_of_over = _means_above(math.log(1.05), self._predict(beyond))  # 5 % more than there is
             self._error = error  # the first fit may have widened it
             self._learn(known, wanted, beyond)
 
@@ -276,7 +276,7 @@ class _QuadraticModel(NamedTuple):
     """The second derivatives, by Gauss and Newton's approximation."""
 
 
-def means_above(least: float, normal: Prediction) -> Floats:
+def _means_above(least: float, normal: Prediction) -> Floats:
     """Return the means of normal variables that are known to be above `least`.
 
     These are the means of normal distributions that are truncated from below.

@@ -12,7 +12,6 @@ from tuner.search.choosing import Price
 from tuner.search.frontier import HOST_MEMORY
 from tuner.search.gain.expected_gain import below
 from tuner.search.gain.kernels import Nearness, common_effect, pair_effects, single_effects
-from tuner.search.gain.parts import Basis, Memory
 from tuner.search.gain.pool import Codes, Levels, Pool
 from tuner.search.observed import Observed
 from tuner.search.resource_model import Floats, Growth, inherited
@@ -31,9 +30,7 @@ Choice = tuple[str, Value]
 class Costs:
     """Predicts the cost of each config of a pool from the measured costs of this case and its siblings."""
 
-    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec, basis: Basis | None = None) -> None:
-        """Derive costs from the trials; with `basis`, `Memory` models memory."""
-        self._basis = basis
+    def __init__(self, pool: Pool, observed: Observed, limits: ProbeSpec) -> None:
         self._pool = pool
         self._observed = observed
         self._limits = limits
@@ -67,7 +64,7 @@ class Costs:
         return [*self._observed.failed, *(self._observed.ran_out if self._memory is None else ())]
 
     @cached_property
-    def _memory(self) -> Growth | Memory | None:
+    def _memory(self) -> Growth | None:
         """The model of the share of a device's memory; None where none is known.
 
         None also where another program reports which configs ran out, without the shares of those that ran: then
@@ -76,10 +73,6 @@ class Costs:
         memoryless, ran_out = self._observed.memoryless, self._observed.ran_out
         if not memoryless:
             return None
-        ran, shares = self._observed.known_amounts(MEMORY_SHARE, self._pool.space)[-1]
-        if self._basis and shares:
-            codes = self._pool.levels.codes
-            return Memory(self._basis, codes(ran), np.array(shares), codes(ran_out))
         return self._growth(MEMORY_SHARE, error=0.03, choices=0.25, ignored=memoryless, over=ran_out)
 
     @cached_property

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from tuner.search.gain.costs import Costs
 from tuner.search.gain.expected_gain import Goal
-from tuner.search.gain.parts import LEAST_READINGS, Basis, StepParts
 from tuner.search.gain.pool import Pool, ends_so_far, within_ends
 from tuner.search.gain.readings import Readings, have_logarithms, in_logarithms, mean_readings, single_errors, singles
 from tuner.search.gain.surrogate import Mixture, Surrogate
@@ -43,16 +42,12 @@ class Outlook:
             source: The model of the measurements of similar cases; None without any.
         """
         self.pool, self.observed, self.goal, self._source = pool, observed, goal, source
+        self.costs = Costs(pool, observed, limits)
         self.measured = list(observed.measured.values())
         """The measured configs, with their values in logarithms where `in_logarithms`."""
         self.in_logarithms = goal.ceiling == math.inf and source is None and have_logarithms(self.measured)
         if self.in_logarithms:
             self.measured = list(map(in_logarithms, self.measured))
-        values = [value for entry in self.measured for value in entry.values]
-        tells_parts = self.in_logarithms and len(values) >= LEAST_READINGS and all(value.parts for value in values)
-        self._basis = Basis(pool.space, pool.levels) if tells_parts else None
-        """The parameters, where each measurement tells the parts of its step; otherwise None."""
-        self.costs = Costs(pool, observed, limits, self._basis)
         self.measured_places = pool.places(observed.measured)
         measured = zip(self.measured_places, observed.measured.values(), strict=True)
         self.rivals = [place for place, entry in measured if entry.eligible]
@@ -150,12 +145,7 @@ class Outlook:
     @cached_property
     def alone(self) -> Surrogate:
         """What the measurements of this case alone say."""
-        if self._basis is None:
-            return Surrogate(self.pool.levels, self.readings)
-        parts = [value.parts for entry in self.measured for value in entry.values]
-        known = self.readings
-        steps = StepParts(self._basis, known.codes, known.values, parts)
-        return Surrogate(self.pool.levels, known, steps=steps)
+        return Surrogate(self.pool.levels, self.readings)
 
     @cached_property
     def readings(self) -> Readings:

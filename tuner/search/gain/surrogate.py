@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.gain.kernels import Cache, Nearness, common_effect, equal, jumping_kernel, single_effects
-from tuner.search.gain.parts import StepParts
 from tuner.search.gain.pool import Codes, Levels
 from tuner.search.gain.readings import Readings
 from tuner.search.resource_model import Floats, Prediction
@@ -148,13 +147,8 @@ class Surrogate:
     (maximum a posteriori). Measurements beyond `MOST_READINGS` only tell about their own configs.
     """
 
-    def __init__(
-        self, levels: Levels, readings: Readings, source: "Surrogate | None" = None, steps: StepParts | None = None
-    ) -> None:
+    def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None) -> None:
         """Fit the model to the measurements of a case.
-
-        `steps`: what the parts of the steps of these measurements tell; then there is no source. The model learns how
-        far the values differ from it.
 
         `source`: the model of a similar case. The values are then its values times a factor, plus a difference.
 
@@ -162,7 +156,7 @@ class Surrogate:
         available", 2000, equation 1.
         """
         self._levels = levels
-        self._source, self._steps = steps or source, steps
+        self._source = source
 
         # The prior of the hyperparameters: their mean and deviation, in the order of `_Parts`, then the chance scatter.
         count = readings.codes.shape[1]
@@ -179,11 +173,9 @@ class Surrogate:
         self.known, self._left_out = self._split(readings)
         codes, values, error = self.known.codes, self.known.values, self.known.error
         mean = float(values.mean())
-        from_source = self._source.predict(codes).mean if self._source else np.zeros(len(codes))
+        from_source = source.predict(codes).mean if source else np.zeros(len(codes))
         self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
         self._mean = 0.0 if source else mean
-        if steps:
-            self._factor, self._mean = 1.0, mean - float(from_source.mean())
         self._differences = values - self._factor * from_source - self._mean
 
         # The unit of all sizes.
@@ -255,13 +247,7 @@ class Surrogate:
         return float((covariance @ self._weights[rows]).mean() / np.sqrt(covariance.mean()))
 
     def left_out_predictions(self) -> Prediction:
-        """Return what all other measurements say of the true value behind each measurement.
-
-        Where the parts of steps are known, they alone say it: the parts have learnt from each measurement.
-        """
-        if self._steps and not len(self._left_out.values):
-            means, deviations = self._steps.left_out()
-            return Prediction(self._mean + means, deviations)
+        """Return what all other measurements say of the true value behind each measurement."""
         with_noise = 1.0 / np.square(self._whitening).sum(axis=0)  # the variance of the measurement, given the others
         means = self.known.values - self._weights * with_noise
         variance = self._inflation * (with_noise - self._noise(self._hyperparameters))
@@ -277,12 +263,7 @@ class Surrogate:
 
         A single residual counts as 4 at most, and four of the expected size are assumed beside the measured ones.
         """
-        residuals = self.residuals
-        if self._steps:
-            means, deviations = self.left_out_predictions()
-            noises = self._noise(self._hyperparameters)
-            residuals = (self.known.values - means) / np.sqrt(np.square(deviations) + noises)
-        squares = np.minimum(np.square(residuals), 4.0**2)
+        squares = np.minimum(np.square(self.residuals), 4.0**2)
         return max(1.0, float(squares.sum() + 4.0) / (len(squares) + 4.0))
 
     @property
