@@ -70,11 +70,16 @@ def compiling_once() -> Iterator[None]:
 
 @contextmanager
 def without_power_cuts() -> Iterator[None]:
-    """Let SQLite and exports write without waiting for the disk. What a killed process has written still survives."""
+    """Let SQLite and exports of this process write without waiting for the disk.
+
+    Its transactions are rolled back from memory, because files for that are made and deleted with each of them. So a
+    kill of this process would spoil a database; tests of a kill run processes of their own, to which this is not done.
+    """
 
     def hurry(connection: object, _: object) -> None:
         if isinstance(connection, sqlite3.Connection):
             connection.execute("pragma synchronous = off")
+            connection.execute("pragma journal_mode = memory")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: None)
