@@ -192,7 +192,7 @@ def test_out_of_memory_in_a_session_is_the_config_s_own(tmp_path: Path) -> None:
 def test_what_the_open_session_can_serve_is_preferred(tmp_path: Path) -> None:
     command = {"name": "command", "options": {"command": "train {num_envs} {update_epochs}", "cases": ["walk"]}}
     space = {"num_envs": {"ladder": [8, 16, 32, 64]}, "update_epochs": {"range": [1, 12]}}
-    search = {"trials": 24, "seeds_per_variant": 2, "sampler": "random"}
+    search = {"trials": 10, "seeds_per_variant": 2, "sampler": "random"}
     starts = {}
     for priced in (False, True):
         keys: list[str] = []
@@ -207,7 +207,7 @@ def test_what_the_open_session_can_serve_is_preferred(tmp_path: Path) -> None:
         study = spec(trainer=command, space=space, search=search)
         optimized(tmp_path / str(priced), session, study=study, open_session=open_session)
         starts[priced] = sum(key != before for before, key in pairwise(keys))
-    assert starts[True] < starts[False] - 3
+    assert starts[True] < starts[False] - 1
 
 
 def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:

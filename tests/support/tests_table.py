@@ -23,6 +23,8 @@ from tuner.trainers.command import CommandTrainer
 
 READY_S, COMMAND_S, ITERATION_S, AFTER_S = 30.0, 40.0, 2.0, 0.5
 """The seconds that a session and a command take to start, that an iteration takes, and that the end of a run takes."""
+ITERATIONS = 5
+"""The iterations of a whole probe."""
 FITS = 64
 """The most environments that fit into memory."""
 SPACE = {
@@ -73,8 +75,8 @@ def util_pct(config: Config) -> float:
 
 
 def readings(config: Config) -> list[float]:
-    """Return the utilisation in seven iterations. It varies so much that no probe ends early."""
-    return [util_pct(config) + 4 * (-1) ** iteration for iteration in range(7)]
+    """Return the utilisation in each iteration. It varies so much that no probe ends early."""
+    return [util_pct(config) + 4 * (-1) ** iteration for iteration in range(ITERATIONS)]
 
 
 class MadeUp:
