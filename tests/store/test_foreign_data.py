@@ -103,7 +103,7 @@ def begun(empty_file: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return file.read_bytes()
 
 
-@settings(max_examples=15, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
 @given(edit=st.tuples(ATTRIBUTES, DOCUMENTS), part=st.tuples(PARTS, JSON))
 def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
     begun: bytes, tmp_path_factory: pytest.TempPathFactory, edit: tuple[str, str], part: tuple[str, Any]
