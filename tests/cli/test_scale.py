@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_gone_on_with_is_kept(text: str | None, said: str,
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["one_h200", "two_cpu_ranks"])
+@pytest.mark.parametrize("name", ["one_h200", "two_cpu_ranks", "two_h200"])
 def test_the_tables_fit_into_80_columns(name: str) -> None:
     found = read(ROOT / f"benchmarks/results/scaling/{name}.json")
     shown = StringIO()

@@ -196,7 +196,7 @@ def test_a_line_to_copy_is_in_shell_quoting() -> None:
 def test_the_first_run_has_a_value_for_each_typed_placeholder(tmp_path: Path) -> None:
     typed, asked = typed_command(["A={b}", "sh", "-c", "x {n} {other}"]), ["n=1,2", "b=3,4", "c=5,6"]
     named = searches_with_placeholders(asked, Known(words=typed.words, env=typed.env, cores=1))
-    made = draft(typed, devices="cpu:1", placed=named)
+    made = draft(typed, devices="cpu:1", searches=named)
     trainer = CommandTrainer(TrainerSpec.model_validate(made.trainer))
     plan = trainer.plan(trainer.cases()[0], made.config, make_slot(tmp_path))
     assert (plan.environment(ENVIRON)["A"], plan.command(ENVIRON)) == ("3", ("sh", "-c", "x 1 {other}"))

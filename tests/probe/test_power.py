@@ -84,7 +84,7 @@ def test_cards_have_the_limit_until_it_is_restored(limits: Path) -> None:
     power = PowerLimits(str(limits.parent / "run"), driver(limits))
     power.set(["GPU-a", "GPU-b"], 300.0)
     assert (shown(limits), notes(limits)) == ([300_000] * 2, ["tuner-power-GPU-a", "tuner-power-GPU-b"])
-    PowerLimits(str(limits.parent / "run"), driver(limits)).restore_left()  # this process, whose limits they are, runs
+    PowerLimits(str(limits.parent / "run"), driver(limits)).restore_after_kills()  # this process, their guard, runs
     assert shown(limits) == [300_000] * 2
     with pytest.raises(OSError, match="GPU-a"):
         PowerLimits(str(limits.parent / "run"), driver(limits)).set(["GPU-a"], 400.0)
@@ -113,7 +113,7 @@ def test_what_a_killed_guard_has_left_is_restored_by_the_next(limits: Path) -> N
         assert killed.stdout.readline() == "set\n"
         assert shown(limits) == [700_000, 300_000]
         killed.kill()
-    PowerLimits(str(limits.parent / "run"), driver(limits)).restore_left()
+    PowerLimits(str(limits.parent / "run"), driver(limits)).restore_after_kills()
     assert (shown(limits), notes(limits)) == ([700_000, 650_000], [])
 
 

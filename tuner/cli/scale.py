@@ -47,15 +47,13 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
             console.print(f"{mode}: {meaning}")
 
 
-def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> None:
-    """Print a line for each measured point of a run that has just ended."""
-    size = "" if run.size is None else f" {run.size:,}"
-    route = comparing.over_route(run.teams[0].route)
-    for point in points:
-        where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
-        speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
-        outcome = f"{point.failure}: {point.detail}" if point.failure else speed
-        console.print(f"  {run.subject}{size} {where}: {outcome}")
+def show_run(console: Console, measurements: Sequence[Measurement]) -> None:
+    """Print a line for each measurement of a run: the workload, its GPUs, and its samples per second or failure."""
+    for measured in measurements:
+        gpus = f"{','.join(map(str, measured.gpus))}{comparing.over_route(measured.route)}"
+        speed = f"{comparing.number(scaling_table.rate(measured))} samples/s"
+        outcome = f"{measured.failure}: {measured.detail}" if measured.failure else speed
+        console.print(f"  {comparing.workload_of(measured)} {measured.mode} on {gpus}: {outcome}")
 
 
 def show_scaling(console: Console, results: Results) -> None:
@@ -214,8 +212,9 @@ def scale(
             interrupted=interrupted.is_set,
         )
         by_name = {scaled.subject.name: scaled for scaled in subjects}
+        show = partial(show_run, console)
         with closing(measuring):
-            results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(tell, console))
+            results = campaign.measure_all(measuring, left, by_name, results, path=path, show=show)
     show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")

@@ -57,7 +57,10 @@ KILLING = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 
 
 def main() -> None:
-    """Run the given command until the command or the tuner ends."""
+    """Run the command of the arguments until it exits or the tuner is gone, and end all processes below it.
+
+    Standard input is the socket to the tuner.
+    """
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
     libc = ctypes.CDLL(None)
     libc.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER (linux/prctl.h): orphans below become children of this process
@@ -66,7 +69,7 @@ def main() -> None:
     power = PowerLimits()
     with socket.socket(fileno=0) as tuner:
         try:
-            power.restore_left()
+            power.restore_after_kills()
             if watts := os.environ.get(POWER):
                 power.set(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","), float(watts))
             trainer = subprocess.Popen(
@@ -168,7 +171,7 @@ def end_all(
 ) -> None:
     """End and collect every descendant: TERM, then KILL after `grace_s` seconds; name those that outlive KILL."""
     kill_s = now() + grace_s
-    name_s = slow_s = kill_s + SLOW_S
+    name_s = slow_s = kill_s + SLOW_S  # when processes are named next; from when on they are looked at less often
     left.signal(signal.SIGTERM)
     while left.reap():
         if now() >= kill_s:
@@ -209,8 +212,8 @@ class PowerLimits:
         while self._set:
             self._restore(self._set.pop())
 
-    def restore_left(self) -> None:
-        """Restore the limits that guards have left because they were killed: their notes name no living process.
+    def restore_after_kills(self) -> None:
+        """Restore the limits that killed guards did not restore: the notes of these name no living process.
 
         A note is a link whose target is `GUARD MILLIWATTS`. The guard is named by its `identity`: namespace, process id
         and start, joined by slashes, so that a later process with the same id is told apart.

@@ -94,7 +94,7 @@ class Process(StartedProcess):
         self._bounds = bounds
         self._origin_s = clock.now()
         self._exit: int | None = None
-        """The exit code; None before no process is left."""
+        """The exit code; None as long as a process is left."""
         self._given_up_at_s: float | None = None
         """When a process that KILL does not end is given up; None before `end`."""
         prepare(plan)
@@ -217,15 +217,14 @@ def prepare(plan: ProbePlan) -> None:
 
 
 def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
-    """Begin to protect the files of the person from a command, and return the protection; see `own_files`.
+    """Begin to protect the person's files from a command, and return the protection; see `own_files`.
 
     None where the plan wants no protection, or where none is possible. None also where the program of the command does
-    not exist: it cannot start, as the guard then says.
+    not exist: then nothing starts that could change files, and the guard reports the missing program.
     """
-    path = search_path(plan.programs)
     program = plan.cwd / command[0] if os.sep in command[0] else command[0]
-    is_there = shutil.which(program, path=plan.environment({"PATH": path})["PATH"]) is not None
-    if not plan.protects_files or not is_there:
+    path = plan.environment({"PATH": search_path(plan.programs)})["PATH"]  # the command's own
+    if not plan.protects_files or shutil.which(program, path=path) is None:
         return None
     return protected(folders_of(command, plan.cwd, plan.slot.out_dir), plan.slot.out_dir)
 

@@ -145,15 +145,16 @@ class Watch:
         return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
     def end(self, now_s: float) -> ProbeEnd | None:
-        """Return why the probe is over at the time `now_s`, whatever its value; None while it may go on.
+        """Return why the probe must end at the time `now_s`, however well its value is known; None while it may go on.
 
-        A rank died, no line is progress, the time is up or too short for another iteration, or nothing comes any more.
+        It must if a rank is dead, if lines come and none is progress, if the time is up or too short for another
+        iteration, or if nothing comes any more.
         """
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
         if now_s >= self._limits.longest_start_s and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
-        if now_s >= self._limits.max_seconds:  # less silence than before suffices to call it a hang, not a slow trainer
+        if now_s >= self._limits.max_seconds:  # a shorter silence than earlier already shows a hang, not a slow trainer
             return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
         # another iteration would not end in time, and none is needed
         if self._is_long_enough and self.evidence.fatal_t_s is None and not self._has_time_for(1):

@@ -28,12 +28,12 @@ from tuner.study import Case, Space, compare_with_default
 
 
 class CaseWork:
-    """The work on one case."""
+    """The work on one case. The case's identity is its settings that must not change while its study goes on."""
 
     def __init__(self, job: Job, case: Case, probed: int = 0) -> None:
-        """Open the study of a case for a job. Raises StoreError if it was begun with other settings.
+        """Open the study of a case for a job. Raises StoreError if it was begun with another identity.
 
-        `probed`: the number of probes that this command has made for the case before, such as small ones.
+        `probed`: the number of probes that this command has already made for the case, such as small ones.
         """
         bench = job.bench
         self._job = job
@@ -51,17 +51,16 @@ class CaseWork:
             objectives=self._spec.objectives,
             identity=identity,
             case=_case_record(job, case, self._spec.objective, space),
-            confirm=job.purpose.competing,
+            confirm=job.purpose.competing,  # the best is confirmed, and there is a best only where configs compete
         )
         self._target = job.target(self._spec)
         """The number of finished trials that ends the work; None where no number does."""
         self._probed, self._confirmed = probed, 0
-        """The trials so far, and those that only confirmed a config: see `CaseOutcome`."""
+        """The trials that this command has made, and how many of them only confirmed a config."""
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
-        """Return what chooses configs after `count` trials; where constraints compare with defaults, these come
-        first."""
+        """Return what chooses configs after `count` trials: the defaults first where constraints compare with them."""
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._find_siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
@@ -83,7 +82,7 @@ class CaseWork:
         return self._outcome_without_next()
 
     def _begin(self) -> None:
-        """Take over what earlier runs have left, and tell the watcher how far the case is.
+        """Take over what earlier runs of the tuner have left, and tell the watcher how far the case is.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
