@@ -71,6 +71,8 @@ def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
     assert [warm for _, warm in probed] == [True] * 5 + [False]
     assert probed[-1][0] == probed[0][0]
     assert best(tmp_path)["warm"] is False
+    outcome, _, probed = optimized(tmp_path, busy)
+    assert (outcome.ending, probed) == (Ending.ALREADY, [])  # a second run confirms nothing twice
 
 
 def test_the_time_left_holds_the_confirmation_which_starts_as_slowly_as_a_session(tmp_path: Path) -> None:
@@ -124,12 +126,6 @@ def test_readings_within_the_noise_of_the_best_are_not_all_repeated(tmp_path: Pa
 
     _, _, probed = optimized(tmp_path, plateau)
     assert [warm for _, warm in probed].count(False) == 1
-
-
-def test_a_second_run_confirms_nothing_twice(tmp_path: Path) -> None:
-    optimized(tmp_path, busy)
-    outcome, _, probed = optimized(tmp_path, busy)
-    assert (outcome.ending, probed) == (Ending.ALREADY, [])
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gain"])
