@@ -46,7 +46,7 @@ TRAINER = {
 KINDS = {
     "num_envs": {"ladder": [8, 16]},
     "headless": {"choices": [False, True]},
-    "agent.lr": {"range": [0.001, 0.1], "log": True, "step": 10, "when": {"headless": True}},
+    "agent.lr": {"range": [0.01, 0.1], "log": True, "step": 10, "when": {"headless": True}},
     "num_workers": {"range": [0, 1], "step": 0.5},
 }
 KINDS_TRAINER = {
@@ -56,7 +56,7 @@ KINDS_TRAINER = {
         "cases": ["walk", "run"],
     },
 }
-"""A space with booleans, fractions, a logarithmic range and a name with a dot: 2 x (1 + 3) x 3 configs."""
+"""A space with booleans, fractions, a logarithmic range and a name with a dot: 2 x (1 + 2) x 3 configs."""
 
 
 def study(**changes: object) -> StudySpec:
