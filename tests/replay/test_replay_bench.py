@@ -27,6 +27,8 @@ from tuner.trainers.trainer_check import check_trainer
 if TYPE_CHECKING:
     from conftest import Made
 
+pytestmark = pytest.mark.early
+
 
 def study_file(folder: Path, **changes: Any) -> str:
     """Write a study whose own space differs from the table's."""

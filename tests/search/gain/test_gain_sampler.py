@@ -20,6 +20,8 @@ from tuner.search.samplers import ask_for
 from tuner.search.trials import distribution, suggest, typed_trial
 from tuner.study.space import PATIENCE, Config, Parameter, Space
 
+pytestmark = pytest.mark.early
+
 SPACE = Space(
     (
         Parameter(name="num_envs", values=(64, 128, 256, 512, 1024, 2048, 4096)),
