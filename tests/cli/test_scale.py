@@ -61,7 +61,7 @@ def test_the_tables_fit_into_80_columns(name: str) -> None:
     shown = StringIO()
     console = Console(width=80, file=shown, soft_wrap=True)
     show_scaling(console, found)
-    show_comparison(console, all_rows({name: found}), None)
+    show_comparison(console, all_rows({name: found}))
     tables = [line for line in shown.getvalue().splitlines() if line.startswith("  ")]
     assert len(tables) > 2 * len(table(found))
     assert max(map(len, tables)) <= 80

@@ -219,4 +219,4 @@ def test_a_searched_variable_is_set_in_each_probe(tmp_path: Path) -> None:
 )
 def test_a_line_to_copy_names_the_cards_on_which_it_was_measured(typed: str, line: str) -> None:
     words = ("python", "a.py")
-    assert command_line(typed.split(), words, {}, {}, cards="2,3") == line
+    assert command_line(typed.split(), words, {}, {}, variables={"CUDA_VISIBLE_DEVICES": "2,3"}) == line

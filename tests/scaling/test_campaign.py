@@ -177,7 +177,7 @@ def test_a_size_that_fails_leaves_the_others(campaign: Campaign) -> None:
     assert {one.detail for one in done.points if one.failure} == {"CUDA out of memory"}
 
 
-@pytest.mark.parametrize(("kind", "said"), [(FailureKind.GPU_LOST, "ppo: gone"), (FailureKind.GPU_BUSY, "--shared")])
+@pytest.mark.parametrize(("kind", "said"), [(FailureKind.GPU_LOST, "ppo: gone"), (FailureKind.GPU_BUSY, "wait for")])
 def test_a_card_that_leaves_ends_the_campaign_and_what_was_measured_is_kept(
     kind: FailureKind, said: str, campaign: Campaign
 ) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tuner.devices.power import Rapl
+from tuner.devices.rapl import Rapl
 from tuner.probe import Device, DeviceSample, mib
 
 

@@ -231,7 +231,7 @@ def first_run(
         raise TrainerError(f"no program {program} is found; {way}")
     if missing := missing_script(drafted.command.words, trainer.folder):
         raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")
-    variables = launch_variables(spec, source) | {"TUNER_COUNT_FLOPS": "1"}
+    variables = launch_variables(spec, source) | {"TUNER_COUNT_FIRST": "1"}
     prepare_results(folder.parent.parent)
     watched = run_in(
         probe.Slot(devices=source.devices, out_dir=folder.resolve(), limits=spec.probe, variables=variables),

@@ -23,7 +23,7 @@ from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.progress_files import CountLines, MergedCounts, ProgressFileReader
+from tuner.probe.progress_files import CountLines, MergedCounts
 from tuner.probe.protocols import Clock, OutputLine, StartedProcess
 from tuner.study import open_anew, shell_join
 
@@ -103,9 +103,7 @@ class Process(StartedProcess):
         self._is_unread = False
         """Whether it was told that the reports cannot be read."""
         self._sources: list[Callable[[], list[str]]] = [self._reports]
-        """Each returns new messages: what the trainer reports, what its file says, and what was counted inside it."""
-        if plan.progress_file:
-            self._sources.append(ProgressFileReader(plan.progress_file, bounds.tail_bytes).read)
+        """Each returns new messages: what the trainer reports, and what was counted inside it."""
         if plan.is_counted:
             self._sources.append(MergedCounts(CountLines(plan.slot.counts, bounds.tail_bytes).read).read)
         self._mask = Mask(plan.hidden(os.environ))
@@ -151,7 +149,7 @@ class Process(StartedProcess):
         except OSError as error:
             was_unread, self._is_unread = self._is_unread, True
             detail = f"the reports in {error.filename} cannot be read: {error.strerror}"
-            return [] if was_unread else [json.dumps({"type": "unread", "detail": detail, "missing": True})]
+            return [] if was_unread else [json.dumps({"type": "unread", "detail": detail})]
 
     def exit_code(self) -> int | None:
         """Return the trainer's exit code once no process of the probe is left; None before that."""

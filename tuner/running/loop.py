@@ -19,7 +19,7 @@ from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
-from tuner.search.calibration import rungs_after
+from tuner.search.calibration import BatchToFit, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
@@ -251,24 +251,29 @@ def prepare(job: Job, case: Case) -> Prepared:
     study keeps them for good. If fewer than two batch sizes ran, the job is as it was, and the outcome says what to
     repair.
     """
-    bench, batch = job.bench, job.bench.batch_to_fit(case)
-    if batch is None and not bench.calibrates(case):
-        return Prepared(job)
-    space, limits = bench.space_for(case), bench.spec_for(case).probe
-    parameter = batch.parameter if batch else str(space.ladder)
-    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch) if batch else CALIBRATE), case)
-    attributes, outcome = work.study.attributes, None
-    if (attributes.batch if batch else attributes.rungs) is None:
-        job.watcher(events.AutoStarted(case=case.name, parameter=parameter))
-        outcome = work.run()
-        if outcome.ending is events.Ending.INTERRUPTED:
-            work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
-        if outcome.stopped:
-            return Prepared(job, outcome)
-    if batch is None:
-        rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
-        job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
-        return Prepared(replace(job, bench=bench.with_rungs(case, rungs)), outcome)
+    if batch := job.bench.batch_to_fit(case):
+        return _with_batch(job, case, batch)
+    return _with_rungs(job, case) if job.bench.calibrates(case) else Prepared(job)
+
+
+def _with_rungs(job: Job, case: Case) -> Prepared:
+    """Return the job with the rungs of the case; see `prepare`."""
+    space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
+    work, parameter = CaseWork(replace(job, purpose=CALIBRATE), case), str(space.ladder)
+    outcome = _run_small_probes(work, job, parameter) if work.study.attributes.rungs is None else None
+    if outcome and outcome.stopped:
+        return Prepared(job, outcome)
+    rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
+    job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
+    return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
+
+
+def _with_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
+    """Return the job with the batch size of the case, or with what to repair; see `prepare`."""
+    work, parameter = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case), batch.parameter
+    outcome = _run_small_probes(work, job, parameter) if work.study.attributes.batch is None else None
+    if outcome and outcome.stopped:
+        return Prepared(job, outcome)
     fitted = work.study.fix(BATCH, batch.fit)
     if fitted is None:
         why = f"{parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
@@ -277,4 +282,13 @@ def prepare(job: Job, case: Case) -> Prepared:
         ending = events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
         return Prepared(job, ending)
     job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=(fitted.size,), why=str(fitted)))
-    return Prepared(replace(job, bench=bench.with_batch(case, fitted)), outcome)
+    return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
+
+
+def _run_small_probes(work: CaseWork, job: Job, parameter: str) -> events.CaseOutcome:
+    """Run the small probes that a parameter needs which is `auto`, and return how that ended."""
+    job.watcher(events.AutoStarted(case=work.study.case.case, parameter=parameter))
+    outcome = work.run()
+    if outcome.ending is events.Ending.INTERRUPTED:
+        work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
+    return outcome

@@ -180,7 +180,6 @@ def prober_on(
     source: probe.DeviceSource,
     say: Callable[[str], None] = lambda _: None,
     *,
-    shared: bool = False,
     facts: Mapping[str, str] | None = None,
     clock: probe.Clock | None = None,
 ) -> RealProber:
@@ -189,7 +188,6 @@ def prober_on(
     Args:
         source: the devices, of this machine or of several nodes.
         say: shows the user how files are kept, or which process cannot be killed.
-        shared: whether other programs work on the cards all the time, so that no probe waits for idle cards.
         facts: facts about the machine, which are added to each result.
         clock: times the probes; None for the clock of the system.
 
@@ -201,5 +199,4 @@ def prober_on(
     make_prober = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
     if isinstance(source, Nodes):
         return make_prober(occupied=source.occupancy, sessions=probe.Sessions(clock, source.start), nodes=source)
-    occupied = (lambda: ()) if shared else Cards(source.devices).occupancy  # (): no card ever counts as busy
-    return make_prober(occupied=occupied, sessions=probe.Sessions(clock))
+    return make_prober(occupied=Cards(source.devices).occupancy, sessions=probe.Sessions(clock))

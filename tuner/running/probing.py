@@ -5,6 +5,7 @@ best config of sessions is confirmed at the end: the plain command measures it a
 the parameter that decides memory.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -230,7 +231,7 @@ class Probing:
     def _time_left(self, probes: float | None, history: History, workers: int) -> float | None:
         """Return the seconds until the search probably ends, at most those of the budget.
 
-        That is the time that the workers need for so many usual probes, and for the confirmation of the best. It is
+        That is the time that the workers need for so many usual probes, and for the confirmations at the end. It is
         None if the number of probes or their usual length is unknown, or if probes take no time.
 
         Args:
@@ -242,6 +243,10 @@ class Probing:
         if probes is None or usual_s is None:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
+        own = self._space.own if probe.full(self._spec.objectives[0]) == math.inf else None
+        # `gain` counts these among its probes
+        if self._job.purpose.competing and self._spec.sampler != "gain" and own and history.to_compare(own):
+            confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
     def _has_window(self, so_far: probe.ProbeResult | None) -> bool:

@@ -401,7 +401,7 @@ def _check_hopeful(points: list[Measurement], results: Results) -> None:
         if kind is probe.FailureKind.GPU_LOST:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; {remedy}")
         if kind is probe.FailureKind.GPU_BUSY:  # 1
-            raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program, or measure with --shared")
+            raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program")
         if nothing_ran and (kind.blame is probe.Blame.SETUP or len(results.points) >= 3):  # 2
             raise TrainerError(f"{point.workload}: {kind}: {point.detail}; {remedy}")
 
