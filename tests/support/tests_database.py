@@ -68,6 +68,10 @@ def compiling_once() -> Iterator[None]:
     event.remove(Engine, "engine_connect", share)
 
 
+JOURNAL = "memory"
+"""Where SQLite keeps what undoes a transaction. Only with `delete`, in a file, it notices that a database was moved."""
+
+
 @contextmanager
 def without_power_cuts() -> Iterator[None]:
     """Let SQLite and exports of this process write without waiting for the disk.
@@ -79,7 +83,7 @@ def without_power_cuts() -> Iterator[None]:
     def hurry(connection: object, _: object) -> None:
         if isinstance(connection, sqlite3.Connection):
             connection.execute("pragma synchronous = off")
-            connection.execute("pragma journal_mode = memory")
+            connection.execute(f"pragma journal_mode = {JOURNAL}")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: None)
