@@ -37,7 +37,7 @@ def told(
 ) -> str:
     """Return the line of a trial."""
     choice = Choice(config=result.config, why=Why.CONFIRM if confirms else Why.SEARCH, cold=True, origin=origin)
-    asked = Asked(number=7, config=result.config, choice=choice)
+    asked = Asked(trial_id=8, number=7, config=result.config, choice=choice)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
     event = ProbeEnded.of(
         CASE,

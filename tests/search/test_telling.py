@@ -3,7 +3,6 @@ import pytest
 from optuna.trial import TrialState
 
 from tuner.records.schema import INELIGIBLE, MEMORY
-from tuner.search.trials import tell
 from tuner.search.verdict import Verdict
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from optuna.pruners import BasePruner
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ValidationError
 
 from tuner.probe import ProbePlan, ProbeResult, measured, number_of
@@ -28,7 +28,6 @@ from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, free
-from tuner.search.samplers import ask_for
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -136,6 +135,8 @@ def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredRe
 class Asked:
     """A trial that this process now runs."""
 
+    trial_id: int
+    """The id of the trial in the database."""
     number: int
     config: Config
     choice: Choice
@@ -153,29 +154,6 @@ class Asked:
 
 _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
 """Why a config was chosen → the attribute of the trial that says so."""
-
-
-def _begun(trial: Trial, space: Space, choice: Choice, history: History) -> Asked:
-    """Store in a trial that has just begun why its config was chosen, and return the trial for the prober.
-
-    Args:
-        trial: Optuna's trial.
-        space: The parameters, whose values are read from the trial.
-        choice: Why the config was chosen.
-        history: What the study had probed before the trial.
-    """
-    config = trials.suggest(trial, space)
-    if choice.why in _MARKS:
-        trial.set_user_attr(_MARKS[choice.why], choice.mark)
-    if choice.origin:
-        trial.set_user_attr(schema.ORIGIN, choice.origin)
-    return Asked(
-        number=trial.number,
-        config=config,
-        choice=choice,
-        attempt=1 + trials.failures_in_a_row(history.trials, config),
-        repeats=history.newest(config) is not None,
-    )
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
@@ -264,12 +242,10 @@ class CaseStudy:
         """The incumbent when it was read last."""
         self._reported: dict[int, int] = {}
         """Number of a trial → the last iteration that was reported to the pruner."""
-        self._trials: dict[int, Trial] = {}
-        """The trials that this process runs, by their numbers."""
 
     def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
         """Return what work returns, done in one transaction: see `Database.transact`."""
-        return self._database.transact(work, alone=alone, hurried=hurried, before_repeat=self._forget)
+        return self._database.transact(work, alone=alone, hurried=hurried)
 
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
         """Return what work returns; `otherwise`, after a short wait, if another program locks the database's file.
@@ -281,14 +257,6 @@ class CaseStudy:
             return self._transact(work, hurried=True)
         except FileLockedError:
             return otherwise
-
-    def _forget(self) -> None:
-        """Make Optuna's objects of trials anew: what they keep may be of a transaction that was never committed."""
-        self._trials = {number: self._trial(number) for number in self._trials}
-
-    def _trial(self, number: int) -> Trial:
-        """Return Optuna's object of the trial of this number."""
-        return Trial(self._study, self._database.storage.trial_id(self._name, number))
 
     def history(self) -> History:
         """Return what the study has probed so far, read now."""
@@ -367,7 +335,7 @@ class CaseStudy:
                     digest = launch_digest(trial.params)
                     verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
                     record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                self._tell(self._trial(trial.number), verdict, record)
+                self._tell(trial._trial_id, trial.number, verdict, record)
             return len(dropped), stored
 
         dropped, files = self._transact(end_dropped, alone=True)
@@ -400,8 +368,8 @@ class CaseStudy:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
-        def begin() -> tuple[Trial, Asked] | None:
-            """Begin a trial, and return it in the forms of Optuna and of the caller; None where none may begin."""
+        def begin() -> Asked | None:
+            """Begin a trial, and return it; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             probes_here = [probe for probe in self._running_probes() if probe.is_here] if self._confirm else []
@@ -414,20 +382,38 @@ class CaseStudy:
             self._held_up = choice.why is Why.CONFIRM and bool(probes_here)
             if self._held_up or not has_time(_expected_s(choice, history)):
                 return None
-            trial = ask_for(self._study, self._space, choice.config)
-            trial.set_user_attr(schema.LEASE, self._database.lease())
+            asked = self._begin(choice, history)
             # the search goes on, so why it ended or stopped before is out of date
             for name, text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
                 if text:
                     self._study.set_user_attr(name, None)
-            return trial, _begun(trial, self._space, choice, history)
+            return asked
 
-        answer = self._transact(begin, alone=True)
-        if answer is None:
-            return None
-        trial, asked = answer
-        self._trials[trial.number] = trial
-        return asked
+        return self._transact(begin, alone=True)
+
+    def _begin(self, choice: Choice, history: History) -> Asked:
+        """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
+
+        Args:
+            choice: The config, and why it was chosen.
+            history: What the study had probed before the trial.
+        """
+        attributes: dict[str, Any] = {schema.LEASE: self._database.lease()}
+        if choice.why in _MARKS:
+            attributes[_MARKS[choice.why]] = choice.mark
+        if choice.origin:
+            attributes[schema.ORIGIN] = choice.origin
+        trial = trials.running(self._space, choice.config, attributes)
+        storage = self._database.storage
+        trial_id = storage.create_new_trial(self._study._study_id, trial)
+        return Asked(
+            trial_id=trial_id,
+            number=storage.get_trial_number_from_id(trial_id),
+            config=trial.params,
+            choice=choice,
+            attempt=1 + trials.failures_in_a_row(history.trials, trial.params),
+            repeats=history.newest(trial.params) is not None,
+        )
 
     def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
@@ -490,9 +476,9 @@ class CaseStudy:
 
         def send() -> bool:
             """Return whether the pruner would stop the probe, now that it has the report."""
-            trial = self._trials[asked.number]
-            trial.report(value, iteration)
-            return trial.should_prune()
+            storage = self._database.storage
+            storage.set_trial_intermediate_value(asked.trial_id, iteration, value)
+            return self._study.pruner.prune(self._study, storage.get_trial(asked.trial_id))
 
         would_prune = self._unless_locked(send, None)
         if would_prune is not None:
@@ -504,7 +490,7 @@ class CaseStudy:
 
         def renew() -> float:
             """Renew it, and return when that was."""
-            self._trials[asked.number].set_user_attr(schema.LEASE, self._database.lease())
+            self._database.storage.set_trial_user_attr(asked.trial_id, schema.LEASE, self._database.lease())
             return time.monotonic()
 
         if time.monotonic() - self._beat_s >= BEAT_S:
@@ -512,15 +498,17 @@ class CaseStudy:
 
     def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> History:
         """Store the verdict and the record of the probe, and return what the study has probed now."""
-        history = self._transact(lambda: self._tell(self._trials[asked.number], verdict, probe))
-        del self._trials[asked.number]
-        return history
+        return self._transact(lambda: self._tell(asked.trial_id, asked.number, verdict, probe))
 
-    def _tell(self, trial: Trial, verdict: Verdict, probe: ProbeRecord) -> History:
+    def _tell(self, trial_id: int, number: int, verdict: Verdict, probe: ProbeRecord) -> History:
         """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
+        storage = self._database.storage
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
-            trial.set_user_attr(name, fact)
-        trials.tell(self._study, trial, verdict)
+            storage.set_trial_user_attr(trial_id, name, fact)
+        constraints = create_trial(state=TrialState.FAIL, constraints=verdict.constraints).system_attrs
+        for name, violation in constraints.items():
+            storage.set_trial_system_attr(trial_id, name, violation)
+        self._study.tell(number, verdict.values, state=verdict.state)
         history = self.history()
         if not self._has_front:
             self._store_best(history)
