@@ -73,10 +73,9 @@ class CaseWork:
         """
         self._begin()
         while asked := self._ask():
-            result = self._probing.measure(asked)
+            result, history = self._probing.measure(asked)
             self._probed += 1
             self._confirmed += asked.confirms
-            history = self.study.history()
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 self._store_ending(f"the search {ending}; rerun to resume")
                 return self._outcome(ending, result.failure)
@@ -87,14 +86,16 @@ class CaseWork:
 
         Raises StudyError if the study was measured with another script of the same name.
         """
-        facts_before = self.study.history().facts
+        history = self.study.history()
+        facts_before = history.facts
         if is_of_another(facts_before, self._job.bench.facts):
             raise StudyError(
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
                 f"{facts_before[FOLDER]}; give this one another `name`"
             )
         taken_back = self.study.take_back(self._probing.folder)
-        history = self.study.history()
+        if any(taken_back):
+            history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
                 case=self._case.name,

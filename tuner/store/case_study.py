@@ -141,6 +141,8 @@ class Asked:
     config: Config
     choice: Choice
     """Why the config was chosen, and how it is to be measured."""
+    history: History
+    """What the study had probed before the trial."""
     attempt: int = 1
     """1 + the number of failures in a row that this config has had just before."""
     repeats: bool = False
@@ -335,7 +337,7 @@ class CaseStudy:
                     digest = launch_digest(trial.params)
                     verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
                     record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                self._tell(trial._trial_id, trial.number, verdict, record)
+                self._tell(trial._trial_id, verdict, record)
             return len(dropped), stored
 
         dropped, files = self._transact(end_dropped, alone=True)
@@ -411,6 +413,7 @@ class CaseStudy:
             number=storage.get_trial_number_from_id(trial_id),
             config=trial.params,
             choice=choice,
+            history=history,
             attempt=1 + trials.failures_in_a_row(history.trials, trial.params),
             repeats=history.newest(trial.params) is not None,
         )
@@ -498,9 +501,9 @@ class CaseStudy:
 
     def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> History:
         """Store the verdict and the record of the probe, and return what the study has probed now."""
-        return self._transact(lambda: self._tell(asked.trial_id, asked.number, verdict, probe))
+        return self._transact(lambda: self._tell(asked.trial_id, verdict, probe))
 
-    def _tell(self, trial_id: int, number: int, verdict: Verdict, probe: ProbeRecord) -> History:
+    def _tell(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
         """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
         storage = self._database.storage
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
@@ -508,7 +511,10 @@ class CaseStudy:
         constraints = create_trial(state=TrialState.FAIL, constraints=verdict.constraints).system_attrs
         for name, violation in constraints.items():
             storage.set_trial_system_attr(trial_id, name, violation)
-        self._study.tell(number, verdict.values, state=verdict.state)
+        values = verdict.values
+        if verdict.state is TrialState.PRUNED and (steps := storage.get_trial(trial_id).intermediate_values):
+            values = [steps[max(steps)]]  # the last report, as `Study.tell` stores it
+        storage.set_trial_state_values(trial_id, verdict.state, values)
         history = self.history()
         if not self._has_front:
             self._store_best(history)
