@@ -123,7 +123,7 @@ class CaseWork:
         if self._target is not None and is_reached:
             budget = number_of(self._target, "trial")
             self._store_ending(f"the search stopped at its budget of {budget}; a larger number of trials resumes it")
-        if self.study.awaited:  # other workers still run probes
+        if self.study.awaited_at_ask:  # other workers still run probes
             ending = events.Ending.ELSEWHERE
         elif not self._probed:
             ending = events.Ending.ALREADY
@@ -143,12 +143,9 @@ class CaseWork:
         the workers leave.
         """
         while not self._job.interrupted():
-            awaited_before = self.study.awaited  # the probes of other workers
             if asked := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
                 return asked
-            awaited = self.study.awaited
-            if awaited != awaited_before:  # another worker has begun or ended a probe, so the answer may change
-                continue
+            awaited = self.study.awaited_at_ask  # the probes of other workers
             if not awaited or self._job.wait is None:
                 return None
             while self.study.awaited == awaited and not self._job.interrupted():

@@ -238,6 +238,8 @@ class CaseStudy:
         self._strategy = strategy(trials_so_far)
         self._held_up = False
         """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
+        self._running: list[RunningProbe] = []
+        """The probes that ran when they were read last, of all cases of the study file."""
         self._beat_s = 0.0
         """When the lease was renewed last."""
         self._incumbent: float | None = None
@@ -273,13 +275,20 @@ class CaseStudy:
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
         """
-        running = self._transact(self._running_probes)
-        waits_for = [probe for probe in running if probe.case == self._name or (self._held_up and probe.is_here)]
+        self._transact(self._running_probes)
+        return self.awaited_at_ask
+
+    @property
+    def awaited_at_ask(self) -> frozenset[int]:
+        """The same, when `ask` or `awaited` was last called: why a trial could not begin then."""
+        waits_for = [probe for probe in self._running if probe.case == self._name or (self._held_up and probe.is_here)]
         return frozenset(probe.trial for probe in waits_for)
 
     def _running_probes(self) -> list[RunningProbe]:
         """Return the probes that run now, of all cases of the study file."""
-        return self._database.storage.running_probes(self._name.split("/", 1)[0], self._database.lives)
+        study = self._name.split("/", 1)[0]
+        self._running = self._database.storage.running_probes(study, self._database.lives)
+        return self._running
 
     def incumbent(self) -> float | None:
         """Return the value that a running probe must beat, the best mean so far: see `History.incumbent`.
@@ -374,7 +383,8 @@ class CaseStudy:
             """Begin a trial, and return it; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            probes_here = [probe for probe in self._running_probes() if probe.is_here] if self._confirm else []
+            running = self._running_probes()
+            probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
             self._held_up = any(probe.confirms for probe in probes_here)  # a confirmation has the machine for itself
             if self._held_up:
                 return None
