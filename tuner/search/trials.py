@@ -56,24 +56,11 @@ def suggest(trial: Trial, space: Space) -> Config:
 
 
 def running(space: Space, config: Config, attributes: Mapping[str, Any] | None = None) -> FrozenTrial:
-    """Return a running trial of a config of the space, with all that a study stores when the trial begins.
-
-    `attributes`: the user attributes of the trial.
-    """
-    kinds = {parameter.name: distribution(parameter) for parameter in space.parameters}
-
-    def pick(parameter: Parameter) -> Value:
-        """Return the config's value of a parameter, as the study gives it back later."""
-        kind = kinds[parameter.name]
-        return kind.to_external_repr(kind.to_internal_repr(config[parameter.name]))
-
-    params = space.draw(pick)
-    return create_trial(
-        state=TrialState.RUNNING,
-        params=params,
-        distributions={name: kinds[name] for name in params},
-        user_attrs=dict(attributes or {}),
-    )
+    """Return a running trial of a config of the space, with these user attributes, for a study to store at once."""
+    kinds = {parameter.name: distribution(parameter) for parameter in space.parameters if parameter.name in config}
+    # a study gives the values back in this form, such as 2.0 for 2
+    params = {name: kind.to_external_repr(kind.to_internal_repr(config[name])) for name, kind in kinds.items()}
+    return create_trial(state=TrialState.RUNNING, params=params, distributions=kinds, user_attrs=dict(attributes or {}))
 
 
 def since_mended(study: Study) -> list[FrozenTrial]:

@@ -247,10 +247,6 @@ class CaseStudy:
         self._reported: dict[int, int] = {}
         """Number of a trial → the last iteration that was reported to the pruner."""
 
-    def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
-        """Return what work returns, done in one transaction: see `Database.transact`."""
-        return self._database.transact(work, alone=alone, hurried=hurried)
-
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
         """Return what work returns; `otherwise`, after a short wait, if another program locks the database's file.
 
@@ -258,14 +254,14 @@ class CaseStudy:
         program that locks the file.
         """
         try:
-            return self._transact(work, hurried=True)
+            return self._database.transact(work, hurried=True)
         except FileLockedError:
             return otherwise
 
     def history(self) -> History:
         """Return what the study has probed so far, read now."""
         history = History(self._study, self._space)
-        self._transact(lambda: (history.trials, history.signs))  # the history keeps what it has read
+        self._database.transact(lambda: (history.trials, history.signs))  # the history keeps what it has read
         return history
 
     @property
@@ -275,12 +271,12 @@ class CaseStudy:
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
         """
-        self._transact(self._running_probes)
+        self._database.transact(self._running_probes)
         return self.awaited_at_ask
 
     @property
     def awaited_at_ask(self) -> frozenset[int]:
-        """The same, when `ask` or `awaited` was last called: why a trial could not begin then."""
+        """The same at the last `ask` or `awaited`, read in one transaction with the answer of `ask`."""
         waits_for = [probe for probe in self._running if probe.case == self._name or (self._held_up and probe.is_here)]
         return frozenset(probe.trial for probe in waits_for)
 
@@ -301,7 +297,7 @@ class CaseStudy:
     @property
     def attributes(self) -> StudyAttributes:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
-        return self._transact(lambda: StudyAttributes(self._study.user_attrs))
+        return self._database.transact(lambda: StudyAttributes(self._study.user_attrs))
 
     def fix(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
         """Return an `auto` value. If the study has none, make it from the trials and store it for good.
@@ -321,7 +317,7 @@ class CaseStudy:
                 self._study.set_user_attr(name, asdict(made) if isinstance(made, BatchFit) else made)
             return made
 
-        return self._transact(stored_or_made, alone=True)
+        return self._database.transact(stored_or_made, alone=True)
 
     def take_back(self, probes: Path) -> TakenBack:
         """End the running trials whose process is gone, so that their configs can be probed again; return how many.
@@ -349,7 +345,7 @@ class CaseStudy:
                 self._tell(trial._trial_id, verdict, record)
             return len(dropped), stored
 
-        dropped, files = self._transact(end_dropped, alone=True)
+        dropped, files = self._database.transact(end_dropped, alone=True)
         for file in files:
             file.unlink(missing_ok=True)
         return TakenBack(stored=len(files), to_repeat=dropped - len(files))
@@ -401,7 +397,7 @@ class CaseStudy:
                     self._study.set_user_attr(name, None)
             return asked
 
-        return self._transact(begin, alone=True)
+        return self._database.transact(begin, alone=True)
 
     def _begin(self, choice: Choice, history: History) -> Asked:
         """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
@@ -468,11 +464,11 @@ class CaseStudy:
                 self._study.set_user_attr(schema.ENDED, reason)
             return reason
 
-        return self._transact(ended, alone=True)
+        return self._database.transact(ended, alone=True)
 
     def stop(self, how: str) -> None:
         """Store how the search has stopped, and how it goes on, until its next trial begins."""
-        self._transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
+        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
@@ -511,7 +507,7 @@ class CaseStudy:
 
     def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> History:
         """Store the verdict and the record of the probe, and return what the study has probed now."""
-        return self._transact(lambda: self._tell(asked.trial_id, verdict, probe))
+        return self._database.transact(lambda: self._tell(asked.trial_id, verdict, probe))
 
     def _tell(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
         """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
