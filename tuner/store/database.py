@@ -123,6 +123,7 @@ class Transactions:
         self._engine, self._sessions, self._away_s = engine, sessions, away_s
         self._sleep, self._now_s = sleep, now_s
         self._transaction: sql.RootTransaction | None = None
+        self._bind(autoflush=False)  # a session writes all that Optuna has added at once, when it commits
         raise_losses(engine)
         event.listen(engine, "begin", self._refuse_after_rollback)
 
@@ -194,7 +195,7 @@ class Transactions:
             raise RolledBackError("the transaction has been rolled back")
 
     def _bind(self, **settings: object) -> None:
-        """Give these settings of SQLAlchemy to the sessions that begin from now on."""
+        """Give these settings of SQLAlchemy to all sessions that begin from now on."""
         self._sessions.remove()
         self._sessions.configure(**settings)
 
