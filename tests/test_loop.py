@@ -80,6 +80,7 @@ def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> No
     _, watcher = optimized(tmp_path, faster, study=study)
     assert [event.leads for event in watcher.of(ProbeEnded)] == [True, False, True, False]
     assert [config["workers"] for config in watcher.launched].count(1) == 2
+    assert watcher.of(ProbeEnded)[2].left_s == 20.0  # for the own command's second reading
 
 
 def test_the_watcher_hears_how_far_the_search_has_come(tmp_path: Path) -> None:

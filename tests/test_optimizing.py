@@ -8,7 +8,7 @@ from tests_cli import study_file
 
 import tuner
 from tuner.devices.cpu import CpuSource
-from tuner.devices.power import Rapl
+from tuner.devices.rapl import Rapl
 from tuner.drafting.writing import origin_line
 from tuner.optimizing import check_energy
 from tuner.running.events import Event, ProbeEnded, StudyStarted
@@ -63,7 +63,7 @@ def test_an_error_names_the_arguments_of_python(tmp_path: Path, monkeypatch: pyt
     Path("studies/train.yaml").write_text("name: train\n")
     with pytest.raises(tuner.TunerError, match=r"give force to overwrite it, or another name$"):
         tuner.optimize("python train.py")
-    with pytest.raises(tuner.TunerError, match="leave out cases, devices and prices"):
+    with pytest.raises(tuner.TunerError, match="leave out cases and devices"):
         tuner.optimize(study="demo", replay="table.parquet", cases=["a"])
 
 

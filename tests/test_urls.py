@@ -20,6 +20,7 @@ from tuner.records.urls import checked_url, shown
         ("sqlite:///:memory:", "would be lost"),
         ("sqlite://tuner:hunter2@host/study.db", "SQLite has no host and no user"),
         ("sqlite:///study.db?timeout=abc", "its options cannot be used: .*'abc'"),
+        *((f"sqlite:///study.db?timeout={time}", "timeout .* is no time") for time in ("nan", "inf", "-1")),
         ("sqlite:///study.db?timeout=1&timeout=2", "its options cannot be used"),
         ("sqlite:///study.db?detect_types=9", "SQLite knows no option 'detect_types'; known: timeout,"),
         ("sqlite:///study.db?uri=perhaps", "its options cannot be used"),

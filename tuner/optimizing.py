@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner import export
 from tuner.devices.found import spare_cards
-from tuner.devices.power import COUNTERS, check_power
+from tuner.devices.rapl import COUNTERS
 from tuner.drafting.making import Wanted, make_study
 from tuner.drafting.outcome import CommandOutcome, outcome_of
 from tuner.errors import EmptyStoreError, StudyError, for_python, option
@@ -69,28 +69,26 @@ def open_search(
     cases: Sequence[str] | None = None,
     devices: str | None = None,
     replay: Path | None = None,
-    prices: Path | None = None,
     runs: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> Search:
     """Return a study that is ready to be searched, on its devices or on the table `replay`.
 
-    The other arguments are those of `optimize`; `prices` is a file of prices. Raises StudyError, TrainerError or
-    DeviceError where the study, a case or a device cannot be used.
+    The other arguments are those of `optimize`. Raises StudyError, TrainerError or DeviceError where the study, a case
+    or a device cannot be used.
     """
     if replay is None:
-        bench = open_workbench(study, devices=devices, prices=prices, runs=runs)
+        bench = open_workbench(study, devices=devices, runs=runs)
         check_energy(bench.spec, bench.source)
-        check_power(bench.spec, bench.devices)
         if spare := spare_cards(bench.spec.devices_for(devices)):
             wanted = len(bench.devices)
             workers = 1 + spare // wanted
             hint = f"; `tuner optimize --workers {workers}` searches on them, too" if workers > 1 else ""
             say(f"the study wants {number_of(wanted, 'card')}, so {spare} more stay free{hint}")
         prober = open_prober(bench, say)
-    elif cases or devices or prices:
-        left_out = f"leave out {option('cases')}, {option('devices')} and prices"
-        raise StudyError(f"{option('replay')} takes case, devices and prices from its table; {left_out}")
+    elif cases or devices:
+        left_out = f"leave out {option('cases')} and {option('devices')}"
+        raise StudyError(f"{option('replay')} takes case and devices from its table; {left_out}")
     else:
         table = Table.load(replay)
         bench = replay_bench(table, study, runs=runs)

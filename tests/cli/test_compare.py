@@ -18,15 +18,13 @@ def files(tmp_path: Path) -> list[str]:
     both = point("joined", 1900.0, gpus=(0, 1), route="nvlink", error=10.0)
     write(results(point("single", 1000.0, error=10.0), both), tmp_path / "pair.json")
     write(results(point("single", 900.0, error=10.0), cards=1), tmp_path / "lone.json")
-    (tmp_path / "prices.yaml").write_text("currency: EUR\nper_hour:\n  NVIDIA H200: 3.6\n")
     return ["pair.json", "lone.json"]
 
 
 def test_two_machines_make_a_verdict_and_one_document(tuner: Tuner, files: list[str]) -> None:
-    code, out, _ = tuner("compare", *files, "--prices", "prices.yaml")
+    code, out, _ = tuner("compare", *files)
     assert code == 0
     assert "pair with 2 x NVIDIA H200 over NVLink is the fastest" in out
-    assert "samples per EUR" in out
     code, out, _ = tuner("compare", *files, "--json")
     document = json.loads(out)
     assert [(row["machine"], row["row"]["gpus"]) for row in document["rows"]] == [("pair", 1), ("pair", 2), ("lone", 1)]
@@ -40,10 +38,8 @@ def test_two_machines_make_a_verdict_and_one_document(tuner: Tuner, files: list[
         ("pair.json nowhere.json", "nowhere.json cannot be read"),
         ("pair.json pair.json", "a file is named twice"),
         ("pair.json old.json", "its 'tuner_scale' is 0, and this tuner reads 2"),
-        ("pair.json --prices few.yaml", "has no price of 'NVIDIA H200'"),
         ("empty.json", "no baseline of a single device"),
         ("pair.json pipe", "pipe cannot be read: it is no regular file"),
-        ("pair.json --prices pipe", "file of prices pipe cannot be read: it is no regular file"),
         ("pair.json no_cards.json", "no_cards.json is damaged at devices"),
     ],
 )
@@ -51,7 +47,6 @@ def test_what_cannot_be_compared_is_refused(
     words: str, said: str, tuner: Tuner, files: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "old.json").write_text('{"tuner_scale": 0}')
-    (tmp_path / "few.yaml").write_text("per_hour:\n  NVIDIA A100: 2\n")
     write(results(), tmp_path / "empty.json")
     os.mkfifo(tmp_path / "pipe")
     body = json.loads((tmp_path / "pair.json").read_text())

@@ -6,9 +6,6 @@ from pathlib import Path
 
 from tests_cli import Tuner
 from tests_docs import ROOT
-from tests_scaling import point, results
-
-from tuner.tools.scaling.results import write
 
 
 def test_the_example_of_the_page_is_what_the_command_prints(tuner: Tuner) -> None:
@@ -17,19 +14,6 @@ def test_the_example_of_the_page_is_what_the_command_prints(tuner: Tuner) -> Non
     code, out, err = tuner(*shlex.split(command)[1:])
     assert (code, err) == (0, "")
     assert " ".join(out.split()).endswith(" ".join(shown.split()).removeprefix("…"))
-
-
-def test_the_speed_up_comes_from_what_was_measured(tuner: Tuner, tmp_path: Path) -> None:
-    file = tmp_path / "scale.json"
-    write(results(point("single", 100.0), point("joined", 180.0, gpus=(0, 1), route="nvlink")), file)
-    asked = ("--steps-left", 36000, "--step-seconds", 1, "--results", file)
-    code, out, _ = tuner("decide", *asked, "--cards", 2)
-    assert code == 0
-    assert "2 cards, 1.8 times as fast" in out
-    code, _, err = tuner("decide", *asked, "--cards", 8)
-    assert (code, "no measurement on 8 devices" in " ".join(err.split())) == (2, True)
-    code, _, err = tuner("decide", "--steps-left", 1, "--step-seconds", 1, "--cards", 8)
-    assert (code, "either --cards-step-seconds or --results" in " ".join(err.split())) == (2, True)
 
 
 def test_the_seconds_a_step_come_from_the_bar_of_the_training(tuner: Tuner, tmp_path: Path) -> None:

@@ -24,18 +24,19 @@ def compared(objective: str = "min_avg_util", **facts: object) -> CaseSummary:
 
 
 def test_a_gain_is_a_factor_of_speeds_and_points_of_anything_else() -> None:
-    assert gain_text(compared()) == "+29.0 points, 1.5 times as fast"
-    assert gain_text(compared("samples_per_s")) == "1.5 times"
+    assert gain_text(compared()) == "+29.0 points from 58.0, 1.5 times as fast"
+    assert gain_text(compared("samples_per_s")) == "1.5 times, from 58"
     assert gain_text(summary(BEST)) == ""
     assert gain_text(summary(None)) == ""
     own = compared()
     smaller = replace(BEST, config={"num_envs": 64})  # any config makes fewer samples/s at this rung
-    assert gain_text(compared(default=smaller)) == "+29.0 points, 0.21 times as fast"
-    assert gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 points"
+    assert gain_text(compared(default=smaller)) == "+29.0 points from 58.0, 0.21 times as fast"
+    assert gain_text(compared(default=smaller, best=replace(BEST, vs_default=None))) == "+29.0 points from 58.0"
     assert gain_text(replace(own, best=own.default)) == "none, the default is best"
     assert replace(own, best=own.default, gain=None).times_default is None
     assert gain_text(replace(own, gain=None)) == "unknown"
-    assert gain_text(compared("samples_per_s", gain=replace(GAIN, overall=True))) == "1.5 times over a training"
+    overall = replace(GAIN, overall=True)
+    assert gain_text(compared("samples_per_s", gain=overall)) == "1.5 times over a training, from 58"
 
 
 def test_beside_a_gain_of_sessions_the_best_has_the_plain_commands_value_and_a_line_has_theirs(tmp_path: Path) -> None:

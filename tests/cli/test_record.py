@@ -80,31 +80,6 @@ def test_without_time_a_recording_that_has_not_begun_says_so(tuner: Tuner, tmp_p
     ]
 
 
-def test_what_was_recorded_can_be_written_later_without_the_trainer(
-    tuner: Tuner, tmp_path: Path, recording: Path
-) -> None:
-    study = study_file(tmp_path, space=LADDER)
-    code, _, err = tuner("export", "--study", study, "--recorded")
-    assert code == 2
-    assert "record.db yet; `tuner record` creates it" in err
-    shutil.copytree(recording / "runs/demo", tmp_path / "runs/demo", dirs_exist_ok=True)
-    tables = tmp_path / "runs/demo/tables"
-    written = {path.name: path.read_bytes() for path in tables.iterdir()}
-    shutil.rmtree(tables)
-    elsewhere = study_file(tmp_path, space=LADDER, trainer={"name": "mimickit", "root": "nowhere"})
-    code, out, err = tuner("export", "--study", elsewhere, "--recorded")
-    assert (code, err) == (0, "")
-    assert "wrote runs/demo/tables/walk.parquet, runs/demo/tables/walk.json" in out
-    assert {path.name: path.read_bytes() for path in tables.iterdir()} == written
-
-
-def test_a_database_without_a_recording_has_no_table_to_write(tuner: Tuner, tmp_path: Path) -> None:
-    study = study_file(tmp_path, space=LADDER)
-    tuner("optimize", "--study", study, "--n-trials", 1)
-    code, _, err = tuner("export", "--study", study, "--recorded", "--storage", "sqlite:///runs/demo/study.db")
-    assert (code, "tuner record" in err) == (2, True)
-
-
 @pytest.fixture
 def table(tuner: Tuner, tmp_path: Path, recording: Path) -> Path:
     """Return the recorded table, copied into the folder where the command line runs."""

@@ -239,13 +239,13 @@ def test_a_scaling_is_submitted_as_one_job(tuner: Tuner, tmp_path: Path, monkeyp
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
     study = study_file(tmp_path, slurm={"nodes": 2, "gpus": 4}, devices="auto")
-    code, out, err = tuner("scale", "--study", study, "--launcher", "slurm", "--counts", "1,8", "--shared")
+    code, out, err = tuner("scale", "--study", study, "--launcher", "slurm", "--counts", "1,8")
     assert (code, err) == (0, "")
     assert "submitted job 7" in out
     (kept,) = (tmp_path / "runs/demo/slurm").glob("7_submitted.pkl")
     words = submission.load(kept).function.words
     assert words[:3] == ["scale", "--study", str(study)]
-    assert (words[words.index("--counts") + 1], words[-1]) == ("1,8", "--shared")
+    assert words[words.index("--counts") + 1] == "1,8"
 
 
 def test_a_scaling_without_a_study_is_not_submitted(tuner: Tuner, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 from tests_devices import check_device_source
 
 from tuner.devices.cpu import CpuSource
-from tuner.devices.power import Rapl
+from tuner.devices.rapl import Rapl
 
 
 def zone(root: Path, name: str, microjoules: int, kind: str = "package-0") -> Path:

@@ -11,7 +11,6 @@ import pytest
 from ruamel.yaml import YAML
 from tests_docs import ROOT, Shown, of, shown
 
-from tuner.study import price_of_all, read_prices
 from tuner.study.study_file import load, narrowed
 from tuner.trainers.registry import declined_parameters, open_trainer
 
@@ -31,15 +30,7 @@ AROUND: dict[str, object] = {"name": "shown", "trainer": {"name": "reference"}, 
 """The keys that complete a part of a study file."""
 
 
-PRICES = [piece for piece in shown("yaml") if piece.text.startswith("currency:")]
-STUDIES = [piece for piece in shown("yaml") if piece not in PRICES]
-
-
-@pytest.mark.parametrize("piece", PRICES, ids=lambda piece: piece.place)
-def test_a_file_of_prices_is_accepted(piece: Shown, tmp_path: Path) -> None:
-    (tmp_path / "prices.yaml").write_text(piece.text)
-    prices = read_prices(tmp_path / "prices.yaml")
-    assert price_of_all(prices, [("two_h200", "NVIDIA H200")], "prices.yaml") > 0
+STUDIES = shown("yaml")
 
 
 @pytest.mark.parametrize("piece", STUDIES, ids=lambda piece: piece.place)

@@ -86,6 +86,12 @@ def test_a_search_in_a_file_needs_a_value_of_a_file_that_the_command_names(
     assert all(word in str(refused.value) for word in words), refused.value
 
 
+def test_a_file_of_a_search_may_lie_in_any_folder() -> None:
+    flag = "../lr=0.1/exp.yaml:lr"
+    known = Known(words=["train.py", flag.removesuffix(":lr")], cores=4, flags=[Flag(names=(flag,), value="1")])
+    assert [(search.parameter, str(search)) for search in searches(known, [f"{flag}=1,2"])] == [("lr", f"{flag}=1,2")]
+
+
 def test_a_misspelt_flag_is_refused_with_the_name_that_is_most_like_it() -> None:
     flags = (Flag(names=("data.loader.num_workers",)), Flag(names=("lr",)))
     known = Known(words=["python", "train.py"], cores=4, flags=flags, reader="hydra", knows_all=True)

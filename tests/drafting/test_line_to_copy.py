@@ -199,7 +199,7 @@ def test_a_line_to_copy_is_in_shell_quoting(typed: Sequence[str], line: str) -> 
 def test_the_first_run_has_a_value_for_each_typed_placeholder(tmp_path: Path) -> None:
     typed, asked = typed_command(["A={b}", "sh", "-c", "x {n} {other}"]), ["n=1,2", "b=3,4", "c=5,6"]
     named = searches_with_placeholders(asked, Known(words=typed.words, env=typed.env, cores=1))
-    made = draft(typed, devices="cpu:1", placed=named)
+    made = draft(typed, devices="cpu:1", searches=named)
     trainer = CommandTrainer(TrainerSpec.model_validate(made.trainer))
     plan = trainer.plan(trainer.cases()[0], made.config, make_slot(tmp_path))
     assert (plan.environment(ENVIRON)["A"], plan.command(ENVIRON)) == ("3", ("sh", "-c", "x 1 {other}"))
@@ -222,4 +222,4 @@ def test_a_searched_variable_is_set_in_each_probe(tmp_path: Path) -> None:
 )
 def test_a_line_to_copy_names_the_cards_on_which_it_was_measured(typed: str, line: str) -> None:
     words = ("python", "a.py")
-    assert command_line(typed.split(), words, {}, {}, cards="2,3") == line
+    assert command_line(typed.split(), words, {}, {}, variables={"CUDA_VISIBLE_DEVICES": "2,3"}) == line

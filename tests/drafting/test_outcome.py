@@ -161,6 +161,22 @@ def test_the_line_to_copy_begins_with_the_environment_that_was_named_unless_the_
     assert outcome_of(desk, view(tmp_path), ["train", "--workers", "1"]).command == "train --workers 2"
 
 
+def test_the_line_to_copy_has_the_variables_of_the_probes(tmp_path: Path) -> None:
+    study = spec(
+        trainer={"name": "command", "options": {"command": "train {workers}", "cases": ["walk"]}},
+        space={"workers": {"choices": [1, 2]}},
+        objective="samples_per_s",
+        search={"trials": 2, "sampler": "random"},
+        environment={"variables": {"ALGO": "${X:-a}"}},
+    )
+
+    desk = searched_bench(tmp_path, study, partial(faster, "workers"))
+    launched = {"CUDA_VISIBLE_DEVICES": "GPU-1", "OMP_NUM_THREADS": "3", "NCCL_P2P_DISABLE": "1", "ALGO": "${X:-a}"}
+    desk = replace(desk, variables=launched)
+    line = outcome_of(desk, view(tmp_path), ["NCCL_P2P_DISABLE=0", "train", "1"]).command
+    assert line == 'OMP_NUM_THREADS=3 NCCL_P2P_DISABLE=0 ALGO="${X:-a}" train 2'
+
+
 def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:
     options = {"command": "train --num_envs {num_envs}", "cases": ["walk"], "learning": ["num_envs"]}
     study = spec(

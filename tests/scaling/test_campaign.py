@@ -10,8 +10,8 @@ import pytest
 from tests_nodes import FakeCluster
 from tests_scaling import FUSION, KnownProber, point, results
 
-from tuner.devices.cpu import CpuSource
-from tuner.devices.found import part_of
+from tuner.devices.cpu import CpuSource, usable_cores
+from tuner.devices.found import THREADS, part_of
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.nodes.source import Nodes
 from tuner.probe.kinds import FailureKind
@@ -65,7 +65,7 @@ class Campaign:
                 {self._scaled.subject.name: self._scaled},
                 known or results(on_gpu=False),
                 path=self.path,
-                tell=lambda run, points: self.kept.append(len(read(self.path).points)),
+                show=lambda points: self.kept.append(len(read(self.path).points)),
             )
         finally:
             measuring.close()
@@ -85,7 +85,7 @@ def test_every_run_is_measured_and_kept_at_once(campaign: Campaign) -> None:
         ("beside", 1, 100.0),
         ("joined", 2, 200.0),
     }
-    assert {one.samples_per_step for one in done.points if one.mode == "joined"} == {200.0 * 4.0 / 8}
+    assert {one.samples_per_step for one in done.points if one.mode == "joined"} == {200.0 / 40.0}
 
 
 def test_programs_stay_open_until_other_ranks_are_needed(campaign: Campaign) -> None:
@@ -131,6 +131,13 @@ def test_the_route_reaches_the_ranks(campaign: Campaign) -> None:
     assert off == [None if len(plan.slot.devices) == 1 else "1" for plan in campaign.plans]
 
 
+def test_programs_beside_each_other_share_the_cores(campaign: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(THREADS, raising=False)
+    campaign.measure(lambda _: 100.0)
+    beside = [plan for plan in campaign.plans if "-beside" in plan.slot.out_dir.name]
+    assert {plan.env[THREADS] for plan in beside} == {str(max(1, usable_cores() // 2))}
+
+
 def test_over_nodes_one_program_after_another_has_the_first_devices(tmp_path: Path) -> None:
     cluster, plans = FakeCluster(), list[ProbePlan]()
 
@@ -170,7 +177,7 @@ def test_a_size_that_fails_leaves_the_others(campaign: Campaign) -> None:
     assert {one.detail for one in done.points if one.failure} == {"CUDA out of memory"}
 
 
-@pytest.mark.parametrize(("kind", "said"), [(FailureKind.GPU_LOST, "ppo: gone"), (FailureKind.GPU_BUSY, "--shared")])
+@pytest.mark.parametrize(("kind", "said"), [(FailureKind.GPU_LOST, "ppo: gone"), (FailureKind.GPU_BUSY, "wait for")])
 def test_a_card_that_leaves_ends_the_campaign_and_what_was_measured_is_kept(
     kind: FailureKind, said: str, campaign: Campaign
 ) -> None:

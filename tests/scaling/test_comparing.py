@@ -1,14 +1,9 @@
 """A comparison of machines: what is compared, what it costs, and what is recommended."""
 
-from itertools import pairwise
-from pathlib import Path
-
 import pytest
 from tests_scaling import point, results
 
-from tuner.errors import TunerError
 from tuner.probe import Quantity
-from tuner.study import Prices, price_of_all, read_prices
 from tuner.tools.scaling.comparing import all_rows, number, recommendation, scaling_sentences
 from tuner.tools.scaling.results import Results
 from tuner.tools.scaling.scaling_table import table
@@ -23,47 +18,14 @@ LONE = results(point("single", 900.0, error=10.0), cards=1)
 CPUS = results(point("single", 10.0, error=1.0), point("joined", 8.0, gpus=BOTH, route="gloo", error=1.0), on_gpu=False)
 
 
-PRICES = Prices(currency="EUR", per_hour={"NVIDIA H200": 3.6, "lone": 1.8})
-
-
 def said_of(**files: Results) -> list[str]:
     return list(recommendation(all_rows(files)))
-
-
-def test_the_price_of_a_machine_comes_before_that_of_its_model() -> None:
-    rows = all_rows({"pair": PAIR, "lone": LONE}, PRICES)
-    costs = {(row.machine, row.row.gpus, row.row.route): row.samples_per_price for row in rows}
-    assert costs[("pair", 1, None)] == pytest.approx(1_000_000.0)
-    assert costs[("pair", 2, "nvlink")] == pytest.approx(950_000.0)
-    assert "lone with 1 x NVIDIA H200 makes the most for the money, 1,800,000" in next(
-        iter(recommendation(rows, "EUR"))
-    )
 
 
 @pytest.mark.parametrize(("measured", "route"), [(PAIR, "NVLink"), (PAIR, "the host's memory"), (CPUS, "gloo")])
 def test_one_machine_and_several_name_the_route_in_the_same_words(measured: Results, route: str) -> None:
     assert any(f" over {route} make " in line for line in scaling_sentences(measured, table(measured)))
     assert any(f" over {route}: " in line for line in said_of(here=measured))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("per_hour:\n  A100: 2\n", "has no price of 'NVIDIA H200' \\(of pair\\); add a line `NVIDIA H200: PRICE`"),
-        ("per_hour:\n  NVIDIA H200: -2\n", "per_hour"),
-        ("per_hours:\n  NVIDIA H200: 2\n", "per_hours: unknown key"),
-        ("[1", "file of prices .* cannot be read: line 1: .*\n.*looks like this"),
-        (
-            "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in pairwise("abcdefghij")),
-            "more than 20,000",
-        ),
-    ],
-)
-def test_prices_that_cannot_be_used_are_refused(text: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "prices.yaml"
-    path.write_text(text)
-    with pytest.raises(TunerError, match=said):
-        price_of_all(read_prices(path), [("pair", "NVIDIA H200")], path)
 
 
 def test_it_says_whether_more_devices_are_worth_it_and_where_to_go() -> None:

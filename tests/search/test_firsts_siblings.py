@@ -11,7 +11,7 @@ from tests_space import USUAL
 
 from tuner.records.schema import COST, ERROR, MEMORY, ORIGIN, RETRY
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
-from tuner.search.choosing import Done, History, Strategy, free
+from tuner.search.choosing import Done, History, Strategy, one_start
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing, defaults_first
@@ -162,7 +162,7 @@ def test_a_search_by_gain_that_has_ended_does_not_go_on_for_a_sibling() -> None:
     history = History(study, LADDER)
     unprobed = next(filter(history.is_new, LADDER.configs()))
     strategy = by_gain(LADDER, Gain(LADDER), siblings(amp_a=unprobed))
-    assert isinstance(strategy.choose(history, free), Done)
+    assert isinstance(strategy.choose(history, one_start), Done)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.0, 1.15])

@@ -114,6 +114,11 @@ def test_a_shell_sets_the_variables_that_the_launch_sets(shell: str) -> None:
     assert found == [*(expanded(variables[name], environ) for name in "ABC"), "old"]
 
 
+def test_bash_gives_a_program_a_variable_that_bash_itself_may_not_assign() -> None:
+    line = shell_join(("sh", "-c", r"""printf '%s\0' "$A" "$UID" """), {"A": "1", "UID": "5"})
+    assert given_to_a_program(line, {}) == ["1", "5"]
+
+
 def test_a_word_needs_no_more_than_its_quotes() -> None:
     assert literal_word("") == "''"
     assert shell_join(["train", "--lr=${LR}"], {"A": "b c"}) == "A='b c' train --lr=\"${LR}\""

@@ -147,7 +147,6 @@ class FakeGpu:
     mem_total_mib: int = 24_564
     power_w: float = 80.0
     energy_j: float = 0.0
-    power_limit_w: float = 700.0
     processes: dict[int, int | None] = field(default_factory=dict)
     """The processes that compute on the card: pid → MiB, or None when the driver does not report the memory."""
     sm_mhz: int = _MAX_SM_MHZ
@@ -270,18 +269,6 @@ class FakeNvml(ModuleType):
     @_about_card
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: FakeGpu) -> int:
         return round(gpu.energy_j * 1000)
-
-    @_about_card
-    def nvmlDeviceGetPowerManagementLimit(self, gpu: FakeGpu) -> int:
-        return round(gpu.power_limit_w * 1000)
-
-    @_about_card
-    def nvmlDeviceGetPowerManagementLimitConstraints(self, gpu: FakeGpu) -> list[int]:
-        return [200_000, 700_000]
-
-    @_about_card
-    def nvmlDeviceSetPowerManagementLimit(self, gpu: FakeGpu, limit_mw: int) -> None:
-        gpu.power_limit_w = limit_mw / 1000
 
     @_about_card
     def nvmlDeviceGetComputeRunningProcesses(self, gpu: FakeGpu) -> list[SimpleNamespace]:

@@ -92,6 +92,7 @@ class KnownProber:
             window_s=4.0,
             trained_s=4.0,
             iterations=8,
+            iterations_per_s=40.0,  # it reports every 20th step
             samples_per_s=found,
             samples_per_s_se=found / 100,
         )

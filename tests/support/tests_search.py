@@ -5,7 +5,7 @@ from optuna.study import Study
 from optuna.trial import Trial
 
 from tuner.records.schema import ORIGIN
-from tuner.search.choosing import Choice, Done, History, Price, Strategy, free
+from tuner.search.choosing import Choice, Done, History, Price, Strategy, one_start
 from tuner.search.trials import running
 from tuner.study.space import Config, Space
 
@@ -21,7 +21,7 @@ def given(study: Study, space: Space, config: Config) -> Trial:
 class Searched:
     """A study in memory, with its strategy."""
 
-    def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
+    def __init__(self, space: Space, strategy: Strategy, *, price: Price = one_start) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.space = space
         self.strategy = strategy

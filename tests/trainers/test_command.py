@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe.probe_plan import Device, ProgressFile, Slot
+from tuner.probe.probe_plan import Device, Slot
 from tuner.study.space import Config
 from tuner.study.spec import ProbeSpec, TrainerSpec
 from tuner.trainers.command import CommandTrainer
 from tuner.trainers.command_options import LAUNCH_FACTS, CommandOptions
 from tuner.trainers.trainer_check import check_trainer, make_slot
 
-FILE = {"path": "{out_dir}/metrics.csv", "format": "csv"}
 COMMAND = "train --envs {num_envs} --workers {num_workers} --prefetch {prefetch_factor} --on {devices} --port {port}"
 
 
@@ -29,9 +28,7 @@ def plan(source, slot, **config):
 
 def test_it_keeps_the_contract(tmp_path):
     configs: list[Config] = [{"num_envs": 8}, {"num_envs": 16}, {"num_envs": 8, "num_workers": 2, "prefetch_factor": 4}]
-    check_trainer(
-        trainer(cases=["walk", "run"], expected=["model.pt"]), case="run", configs=configs, out_dir=tmp_path / "probe"
-    )
+    check_trainer(trainer(cases=["walk", "run"]), case="run", configs=configs, out_dir=tmp_path / "probe")
 
 
 def test_placeholders_take_the_config_and_the_slot(tmp_path):
@@ -103,13 +100,10 @@ def test_the_environment_is_the_options_then_the_slots_then_the_progress_file(tm
     }
 
 
-def test_progress_and_expected_files_are_the_options(tmp_path):
+def test_progress_is_the_option(tmp_path):
     patterns = [r"epoch (?P<iteration>\d+)", r"seen (?P<samples>\d+)"]
 
-    found = plan(trainer(progress=patterns, expected=["model.pt"]), make_slot(tmp_path))
-
-    assert found.progress.patterns == tuple(patterns)
-    assert found.expected == (tmp_path / "model.pt",)
+    assert plan(trainer(progress=patterns), make_slot(tmp_path)).progress.patterns == tuple(patterns)
 
 
 def test_it_runs_in_the_root_or_in_a_folder_of_it(tmp_path):
@@ -135,7 +129,6 @@ def test_a_session_is_its_own_command_with_the_config_in_the_request(tmp_path):
         session="{python} serve --envs {num_envs} --prefetch {prefetch_factor} --port {port}",
         python="python3",
         progress=[r"epoch (?P<iteration>\d+)"],
-        expected=["model.pt"],
         env={"OUT": "{out_dir}"},
     )
     config: Config = {"num_envs": 8, "num_workers": 2}
@@ -146,7 +139,7 @@ def test_a_session_is_its_own_command_with_the_config_in_the_request(tmp_path):
     assert warm is not None
     assert warm.argv == ("python3", "serve", "--envs", "8", "--port", str(slot.port))
     assert warm.request == {"config": config, "iterations": slot.limits.most_iterations}
-    assert (warm.progress.patterns, warm.expected) == ((), ())
+    assert warm.progress.patterns == ()
     assert (warm.env, warm.cwd, warm.session_key) == (cold.env, cold.cwd, cold.session_key)
     assert warm.digest != cold.digest
 
@@ -180,7 +173,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, progress_file"),
+        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, count"),
         ({"command": ""}, r"trainer\.options\.command: is empty"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command\.1: expected '}'"),
@@ -208,16 +201,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
         ({"samples_per_iteration": True}, r"samples_per_iteration: should be text; put it in quotes \(found True\)"),
         (
             {"samples_per_iteration": "2", "progress": [r"(?P<iteration>\d+) (?P<samples>\d+)"]},
-            r"samples_per_iteration: `progress` or `progress_file` counts samples already",
-        ),
-        ({"progress_file": FILE | {"path": "metrics.csv"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
-        ({"progress_file": FILE | {"path": "{out_dir}/../m"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
-        ({"progress_file": FILE | {"path": "{out_dir}/{lr}"}}, r"progress_file\.path: must begin with \{out_dir\}/"),
-        ({"progress_file": FILE | {"format": "xml"}}, r"progress_file\.format: .*'csv' or 'jsonl'"),
-        ({"progress_file": FILE | {"step": "x"}}, r"progress_file\.step: unknown key; known: path, format, iteration"),
-        (
-            {"progress_file": FILE | {"samples": "n"}, "samples_per_iteration": "2"},
-            r"`progress_file` counts samples already",
+            r"samples_per_iteration: `progress` counts samples already",
         ),
     ],
 )
@@ -242,18 +226,6 @@ def test_the_documentation_names_every_option_and_placeholder():
     documented = (Path(__file__).parents[2] / "docs/command.md").read_text()
     names = [*(f"`{name}`" for name in CommandOptions.model_fields), *(f"`{{{name}}}`" for name in LAUNCH_FACTS)]
     assert [name for name in names if name not in documented] == []
-
-
-def test_a_progress_file_lies_in_the_folder_of_its_probe(tmp_path):
-    file = {"path": "{out_dir}/{case}/*/m.csv", "format": "csv", "iteration": "step", "samples": "seen"}
-    source, slot = trainer(progress_file=file, session="serve"), make_slot(tmp_path)
-    warm = source.warm_plan(source.cases()[0], {"num_envs": 8}, slot)
-
-    assert plan(source, slot).progress_file == ProgressFile(
-        folder=tmp_path, pattern="command/*/m.csv", format="csv", columns={"iteration": "step", "samples": "seen"}
-    )
-    assert warm is not None
-    assert warm.progress_file is None
 
 
 @pytest.mark.parametrize(
@@ -318,19 +290,6 @@ def test_samples_are_not_counted_with_words():
         TrainerError, match="num_envs 'many' is not a number, but samples_per_iteration is computed from"
     ):
         source.check_value("num_envs", "many")
-
-
-def test_labels_say_what_cases_are_like_whose_names_do_not():
-    labels = {"Isaac-Velocity-Rough-G1-v0": {"method": "velocity", "robot": ["G1"]}}
-    isaac, walk = trainer(cases=["Isaac-Velocity-Rough-G1-v0", "amp_walk"], labels=labels).cases()
-
-    assert (isaac.method, isaac.robot) == ("velocity", ("G1",))
-    assert (walk.method, walk.robot) == ("amp", ("walk",))
-
-
-def test_a_label_needs_a_case():
-    with pytest.raises(TrainerError, match=r"trainer\.options: labels: fly: not among cases; known: walk"):
-        trainer(cases=["walk"], labels={"fly": {"method": "amp"}})
 
 
 def test_a_key_reaches_the_process_and_nothing_else(tmp_path):

@@ -48,8 +48,10 @@ def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, ca
     limits = spec.probe
     has_note_about_samples = any(probe.NO_RATE in note for note in result.notes)  # it is shown anyway
     if result.samples_per_s is None and not has_note_about_samples:
-        how = "the key `samples` to `progress_file`" if plan.progress_file else "the group (?P<samples>…) to `progress`"
-        yield f"no samples were counted, so samples/s are unknown: add {how}, or `samples_per_iteration` to the options"
+        yield (
+            "no samples were counted, so samples/s are unknown: add the group (?P<samples>…) to `progress`, or "
+            "`samples_per_iteration` to the options"
+        )
     if len(plan.slot.devices) == 1 < cards:
         yield f"1 of {cards} cards was used: if the command can start more ranks, name `devices` and use {{ranks}}"
     for name in spec.objectives:
@@ -116,12 +118,12 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> Pr
 
 
 def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
-    """Return in words where the iterations of a probe come from: printed lines, a file, or the trainer's reports."""
+    """Return in words where iterations come from: printed lines, our counts, or the reports of the trainer."""
     if plan.progress.patterns:
         return f"{matched_lines} matched `progress`"
     if plan.is_counted:
         return "iterations are counted inside the training"
-    return "iterations are in `progress_file`" if plan.progress_file else "the trainer reports iterations"
+    return "the trainer reports iterations"
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:

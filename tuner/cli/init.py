@@ -75,14 +75,15 @@ def init(
 
     Example: tuner init -- python train.py --batch-size 32
     """
+    # without --name, the preset names the study; with a command, its script does
     wanted = Wanted.of({**locals(), "name": name or (None if command else preset)})
     console = open_console()
-    if not command and preset is None:
-        raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
     if not command:
-        file = wanted.file(str(wanted.name))
+        if preset is None:
+            raise StudyError("name a command, as in `tuner init -- python train.py --batch-size 32`, or a --preset")
+        file = wanted.file(name or preset)
         wanted.check_free(file)
-        write_study(file, preset_text(str(wanted.name), str(preset)), say, console.print)
+        write_study(file, preset_text(name or preset, preset), console.print, warn=say)
         console.print(f"put your own command and values in it, then `tuner doctor --study {file}`")
         return
     study = study_of_command(console, command, wanted)
@@ -90,16 +91,16 @@ def init(
 
 
 def study_of_command(console: Console, command: list[str], wanted: Wanted, *, to_search: bool = False) -> str:
-    """Return how other commands name the new study of a command; a person at the terminal is asked what to search.
+    """Make the study of a command, and return how other commands name it; at a terminal, ask what to search.
 
-    `to_search` says that a search follows. Raises the errors of `make_study`.
+    `to_search`: whether a search follows. Raises the errors of `make_study`.
     """
     ask = partial(_answer, width=console.width) if console.is_terminal and sys.stdin.isatty() else None
     return make_study(command, wanted, console.print, warn=say, ask=ask, to_search=to_search)
 
 
 def _answer(prompt: str, width: int) -> str:
-    """Return the line that a person types after a question, which is wrapped between words."""
+    """Show a question, wrapped between words, and return the line that a person types."""
     try:
         return input(f"{wrapped(prompt.strip(), width - len(' '))} ")
     except EOFError as end:

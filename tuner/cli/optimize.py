@@ -70,7 +70,6 @@ def optimize(
     launcher: options.Launcher = "local",
     hours: options.Hours = None,
     replay: Replay = None,
-    prices: options.PricesFile = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
     quiet: Quiet = False,
@@ -89,7 +88,6 @@ def optimize(
     devices = None if command else devices  # the study has those that the command has really used
     # the options of each worker, also in a job of SLURM
     passed_on = {"study": study, "cases": cases, "n-trials": n_trials, "hours": hours, "replay": replay, "runs": runs}
-    passed_on["prices"] = prices
     if launcher == "slurm":
         of_worker = {**passed_on, "devices": devices}
         submit_workers(options.open_console(), study, storage, runs, count=workers or 1, options=of_worker)
@@ -99,9 +97,7 @@ def optimize(
     screen = JsonScreen() if as_json else None
     groups = devices_of_workers(study, devices, replay=replay, workers=workers, per_trial=gpus_per_trial)
     own_devices = groups[0] if groups else devices
-    ready = open_search(
-        study, cases=cases, devices=own_devices, replay=replay, prices=prices, runs=runs, say=console.print
-    )
+    ready = open_search(study, cases=cases, devices=own_devices, replay=replay, runs=runs, say=console.print)
     url = database_url(storage, ready.bench.folder)
     searched = ready.bench.spec.name if stands_in(ready.bench.spec, study) else study  # of a fallback, its own name
     print_best = None if ready.simulated else command_of_best(searched, storage=storage, runs=runs)

@@ -79,9 +79,6 @@ Storage = Annotated[
     ),
 ]
 Hours = Annotated[float | None, number_option("--hours", 0, "Stop after this time; rerun to resume.")]
-PricesFile = Annotated[
-    Path | None, typer.Option("--prices", dir_okay=False, help="A YAML file with the price of a device for an hour.")
-]
 Runs = Annotated[
     Path,
     typer.Option(parser=_folder, metavar="PATH", help="Folder of the databases, probes and exports of all studies."),
@@ -117,12 +114,11 @@ ShownStudy = tuple[StudySpec, Path, str]
 """A study of which something is shown, the folder of its results, and the URL of its database."""
 
 
-def open_shown(console: Console, study: str, storage: str | None, runs: Path, file: str = DATABASE) -> ShownStudy:
+def open_shown(console: Console, study: str, storage: str | None, runs: Path) -> ShownStudy:
     """Return a study whose results a command shows; its trainer is not started, and may be missing.
 
     Where the trainer is missing, the study's fallback stands in, unless the study has results of its own. This prints
-    what `load_shown` prints. `file` is the name of the database in the study's folder where no `storage` is named.
-    Raises StudyError.
+    what `load_shown` prints. Raises StudyError.
     """
     if is_replay(study, runs):
         spec = load(study.removesuffix(REPLAYED), fall_back=False, to_show=True)
@@ -130,7 +126,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path, fi
     else:
         spec = _own_study_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
         folder = (runs / spec.name).resolve()
-    return spec, folder, database_url(storage, folder, file)
+    return spec, folder, database_url(storage, folder)
 
 
 def need_own_study(study: str | None, storage: str | None, runs: Path) -> None:

@@ -1,7 +1,6 @@
 """`tuner plan`, which prints a shell script with the files, environment and command of a config for each case."""
 
 import json
-import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -57,11 +56,8 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
         env.pop(VISIBLE_CARDS, None)
     if typed is not None:
         typed_variables, _ = split_variables(shlex.split(typed))
-        added = {name: value for name, value in env.items() if name not in typed_variables}
-        if len(plan.slot.devices) == 1 and added.get(THREADS) == str(len(os.sched_getaffinity(0))):
-            del added[THREADS]  # a training alone takes all cores by itself
-        if THREADS in added:
-            lines.append(f"# {THREADS} is the number of threads of each rank in a probe")
+        # the line to copy has a number of threads where the training needs one
+        added = {name: value for name, value in env.items() if name not in {*typed_variables, THREADS}}
         return "\n".join([*lines, f"{shell_join((), added)} {typed}".lstrip()]) + "\n"
     if plan.programs:  # the folder of the trainer's Python, for programs that the command starts
         env = {name: with_folder_in_path(plan.programs, value) for name, value in {"PATH": "${PATH}", **env}.items()}

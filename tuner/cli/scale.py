@@ -25,7 +25,7 @@ from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, over
 from tuner.running.prober import prober_on
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
-from tuner.study import grouped, price_of_all, read_prices
+from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
 from tuner.tools.scaling.results import Measurement, Results, read
@@ -47,15 +47,13 @@ def introduce(console: Console, results: Results, planned: Sequence[campaign.Run
             console.print(f"{mode}: {meaning}")
 
 
-def tell(console: Console, run: campaign.Run, points: Sequence[Measurement]) -> None:
-    """Print a line for each measured point of a run that has just ended."""
-    size = "" if run.size is None else f" {run.size:,}"
-    route = comparing.over_route(run.teams[0].route)
-    for point in points:
-        where = f"{run.mode} on {','.join(map(str, point.gpus))}{route}"
-        speed = f"{comparing.number(scaling_table.rate(point))} samples/s"
-        outcome = f"{point.failure}: {point.detail}" if point.failure else speed
-        console.print(f"  {run.subject}{size} {where}: {outcome}")
+def show_run(console: Console, measurements: Sequence[Measurement]) -> None:
+    """Print a line for each measurement of a run: the workload, its GPUs, and its samples per second or failure."""
+    for measured in measurements:
+        gpus = f"{','.join(map(str, measured.gpus))}{comparing.over_route(measured.route)}"
+        speed = f"{comparing.number(scaling_table.rate(measured))} samples/s"
+        outcome = f"{measured.failure}: {measured.detail}" if measured.failure else speed
+        console.print(f"  {comparing.workload_of(measured)} {measured.mode} on {gpus}: {outcome}")
 
 
 def show_scaling(console: Console, results: Results) -> None:
@@ -83,17 +81,14 @@ def show_scaling(console: Console, results: Results) -> None:
         console.print(line)
 
 
-def show_comparison(console: Console, rows: Sequence[comparing.MachineRow], currency: str | None) -> None:
-    """Print a table for each workload, with the rows of all machines; with a currency also what samples cost."""
+def show_comparison(console: Console, rows: Sequence[comparing.MachineRow]) -> None:
+    """Print a table for each workload, with the rows of all machines."""
     console.print(SHORT_NUMBERS)
-    cost_heads = [f"samples per {currency}"] if currency else []
     for (workload, unit), of_workload in grouped(rows, lambda row: (row.row.workload, row.row.unit)).items():
         console.print(f"{workload}, size in {unit}" if unit else workload)
-        shown = Table("machine", *_ROW_HEADS, "samples/s", "speed-up", *cost_heads, box=box.SIMPLE)
+        shown = Table("machine", *_ROW_HEADS, "samples/s", "speed-up", box=box.SIMPLE)
         for row in of_workload:
             cells = [*_row_cells(row.row), comparing.short(row.row.samples_per_s), comparing.number(row.row.speed_up)]
-            if row.samples_per_price is not None:
-                cells.append(f"{row.samples_per_price:,.0f}")
             shown.add_row(row.machine, *cells)
         print_tables(console, shown)
 
@@ -149,7 +144,6 @@ Counts = Annotated[
 Sizes = Annotated[
     str | None, typer.Option(help="Sizes of the one workload, such as 256,512; of a study: values of num_envs.")
 ]
-Shared = Annotated[bool, typer.Option("--shared", help="Measure although other programs work on the cards.")]
 Cards = Annotated[str | None, options.devices_option("auto, all that there are")]
 Seconds = Annotated[float, number_option("--seconds", 0.5, "The window of each measurement of a built-in workload.")]
 Out = Annotated[
@@ -169,7 +163,6 @@ def scale(
     gpus: Counts = None,
     devices: Cards = None,
     launcher: options.Launcher = "local",
-    shared: Shared = False,
     seconds: Seconds = 3.0,
     out: Out = None,
     runs: options.Runs = options.RUNS,
@@ -186,10 +179,10 @@ def scale(
         raise StudyError(f"--study {study} names a trainer of its own; leave out {', '.join(workloads)}")
     if launcher == "slurm":
         asked = {"cases": cases, "set": settings, "sizes": sizes, "counts": gpus, "devices": devices}
-        _submit(console, study, runs, {**asked, "out": out and out.resolve()}, shared=shared)
+        _submit(console, study, runs, {**asked, "out": out and out.resolve()})
         return
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
-    source, per_node = _open_devices(bench, devices, shared=shared)
+    source, per_node = _open_devices(bench, devices)
     over_nodes = per_node is not None
     counts = _counts(gpus, source, per_node)
     if bench:
@@ -209,13 +202,14 @@ def scale(
         measuring = campaign.Measuring(
             source.part if isinstance(source, Nodes) else partial(part_of, source),
             per_node=per_node,
-            open_prober=lambda part: prober_on(part, console.print, shared=shared),
+            open_prober=lambda part: prober_on(part, console.print),
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,
         )
         by_name = {scaled.subject.name: scaled for scaled in subjects}
+        show = partial(show_run, console)
         with closing(measuring):
-            results = campaign.measure_all(measuring, left, by_name, results, path=path, tell=partial(tell, console))
+            results = campaign.measure_all(measuring, left, by_name, results, path=path, show=show)
     show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -225,34 +219,28 @@ def scale(
     console.print(f"`tuner compare {path}` says whether more devices are worth it")
 
 
-def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str, object], *, shared: bool) -> None:
-    """Submit a job that measures a case of a study; `asked` and `shared` are options of `tuner scale`.
+def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str, object]) -> None:
+    """Submit a job that measures a case of a study; `asked` are options of `tuner scale`.
 
     Raises StudyError without a study, and the errors of `submit`.
     """
     if study is None:
         raise StudyError("--launcher slurm needs --study: its `slurm` says what the job asks for")
-    words = [
-        "scale",
-        *options.as_words({"study": study, **asked, "runs": runs.resolve()}),
-        *(["--shared"] if shared else []),
-    ]
+    words = ["scale", *options.as_words({"study": study, **asked, "runs": runs.resolve()})]
     spec = options.load_shown(console, study)
     folder = (runs / spec.name).resolve()
     (job,) = submit(spec, resources(spec, str(asked["devices"] or "") or None), folder, words)
     console.print(f"submitted job {job}; its log in {folder / 'slurm'} shows the results")
 
 
-def _open_devices(bench: Workbench | None, devices: str | None, *, shared: bool) -> tuple[DeviceSource, int | None]:
+def _open_devices(bench: Workbench | None, devices: str | None) -> tuple[DeviceSource, int | None]:
     """Return the devices to measure, and how many of them each node has; None if all are of this machine.
 
     For a study that runs on several nodes, they are the devices of these nodes. Otherwise `devices` names them, by
-    default all of this machine. Raises StudyError for `shared` cards on several nodes.
+    default all of this machine.
     """
     if bench is None or bench.spec.slurm.nodes <= 1:
         return open_devices(devices or "auto"), None
-    if shared:
-        raise StudyError("--shared is for one machine; over nodes, each probe waits for free cards")
     return bench.source, len(bench.source.devices) // bench.spec.slurm.nodes
 
 
@@ -310,29 +298,23 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
 Files = Annotated[list[Path], typer.Argument(dir_okay=False, help="Files that `tuner scale --out` has written.")]
 
 
-def compare(files: Files, prices: options.PricesFile = None, as_json: options.Json = False) -> None:
-    """Compare machines: speed-up, efficiency, samples for the money, and what to choose.
+def compare(files: Files, as_json: options.Json = False) -> None:
+    """Compare machines: speed-up, efficiency, and what to choose.
 
     Example: tuner compare old.json new.json
     """
     console = options.open_console(stderr=as_json)
-    machines = _machines(files)
-    models = [(name, results.devices[0]) for name, results in machines.items()]
-    costs = None if prices is None else read_prices(prices)
-    if costs:
-        price_of_all(costs, models, prices)  # refuses a device without a price
-    currency = costs and costs.currency
-    rows = comparing.all_rows(machines, costs)
+    rows = comparing.all_rows(_machines(files))
     if not rows:
         raise TunerError(
             f"{', '.join(map(str, files))}: no baseline of a single device, so there is nothing to compare; "
             "`tuner scale --counts 1,2` measures one, too"
         )
-    sentences = list(comparing.recommendation(rows, currency))
+    sentences = list(comparing.recommendation(rows))
     if as_json:
-        options.print_document({"rows": rows, "currency": currency, "sentences": sentences})
+        options.print_document({"rows": rows, "sentences": sentences})
         return
-    show_comparison(console, rows, currency)
+    show_comparison(console, rows)
     for line in sentences:
         console.print(line)
 
@@ -360,12 +342,9 @@ OutputLog = Annotated[
     typer.Option(exists=True, dir_okay=False, help="The training's output on one card, whose bar shows it/s or s/it."),
 ]
 CardCount = Annotated[int, typer.Option("--cards", min=2, help="Cards of the job that may go on with it.")]
-CardsSeconds = Annotated[float | None, number_option("--cards-step-seconds", 1e-6, "Seconds a step on all cards.")]
+CardsSeconds = Annotated[float, number_option("--cards-step-seconds", 1e-6, "Seconds a step on all cards.")]
 BatchPerCard = Annotated[
     bool, typer.Option("--batch-per-card", help="Each card has the batch of one: a step has so many times the samples.")
-]
-ScaleResults = Annotated[
-    Path | None, typer.Option("--results", dir_okay=False, help="What `tuner scale` has measured, in place of seconds.")
 ]
 QueueHours = Annotated[float, number_option("--queue-hours", 0, "Hours until the job starts.")]
 StartUp = Annotated[float, number_option("--start-up-seconds", 0, "From its start to a step.")]
@@ -375,12 +354,11 @@ CheckpointSteps = Annotated[int, typer.Option(min=1, help="A checkpoint is writt
 def decide(
     steps_left: StepsLeft,
     cards: CardCount,
+    cards_step_seconds: CardsSeconds,
     steps_done: StepsDone = 0,
     step_seconds: StepSeconds = None,
     log: OutputLog = None,
-    cards_step_seconds: CardsSeconds = None,
     batch_per_card: BatchPerCard = False,
-    results: ScaleResults = None,
     queue_hours: QueueHours = 0.0,
     start_up_seconds: StartUp = 0.0,
     checkpoint_steps: CheckpointSteps = 1,
@@ -389,27 +367,17 @@ def decide(
 
     Example: tuner decide --steps-left 50000 --cards 4 --step-seconds 0.5 --cards-step-seconds 0.2
     """
-    if (cards_step_seconds is None) == (results is None):  # both or neither
-        raise StudyError("say how fast the job is: either --cards-step-seconds or --results")
     step_s = printed_step_s(output_lines(log)) if log and step_seconds is None else step_seconds
     if step_s is None:
         shown = f"{log} shows no it/s or s/it" if log else "no step is known"
         raise StudyError(f"{shown}; say how long a step takes on one card: --step-seconds")
-    if results:
-        rows = [row for row in scaling_table.table(read(results)) if row.gpus == cards]
-        if not rows:
-            raise StudyError(f"{results} has no measurement on {cards} devices; name other --cards")
-        # of the largest size, and of several routes between the cards the fastest
-        speed_up = max(rows, key=lambda row: (row.size or 0, row.speed_up.value)).speed_up.value
-    else:  # then `cards_step_seconds` is given
-        batches_per_step = cards if batch_per_card else 1  # on all cards together
-        speed_up = step_s / (cards_step_seconds or 1.0) * batches_per_step
+    batches_per_step = cards if batch_per_card else 1  # on all cards together
     move = Move(
         steps_done=steps_done,
         steps_left=steps_left,
         step_s=step_s,
         cards=cards,
-        speed_up=speed_up,
+        speed_up=step_s / cards_step_seconds * batches_per_step,
         queue_h=queue_hours,
         start_up_s=start_up_seconds,
         checkpoint_steps=checkpoint_steps,

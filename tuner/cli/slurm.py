@@ -75,14 +75,14 @@ def submit_workers(
     spec = load_shown(console, study)
     folder = (runs / spec.name).resolve()
     url = database_url(storage, folder)
-    asked = resources(spec, str(options.get("devices") or "") or None)
+    sbatch_options = resources(spec, str(options.get("devices") or "") or None)
     _check_reach(url, spec.slurm)
     prepare_study(folder)
     with closing(Database(url)):  # makes the schema, and finds a wrong password before any job starts
         pass
     os.environ[STORAGE_VARIABLE] = url  # sbatch passes the environment on, and no list of processes shows it
     words = ["worker", *as_words({**options, "runs": runs.resolve()})]
-    jobs = submit(spec, asked, folder, words, count=count)
+    jobs = submit(spec, sbatch_options, folder, words, count=count)
     console.print(f"submitted {number_of(count, 'worker')}: job {', '.join(jobs)}; logs in {folder / 'slurm'}")
     console.print(f"`squeue --jobs {','.join(jobs)}` shows the jobs, `tuner status` the study; rerun to add workers")
 
@@ -98,11 +98,11 @@ def resources(spec: StudySpec, devices: str | None) -> Mapping[str, str | int]:
 
 
 def submit(
-    spec: StudySpec, asked: Mapping[str, str | int], folder: Path, words: Sequence[str], *, count: int = 1
+    spec: StudySpec, sbatch_options: Mapping[str, str | int], folder: Path, words: Sequence[str], *, count: int = 1
 ) -> list[str]:
-    """Submit jobs that run a command of `tuner` and log below the study's folder, and return their ids.
+    """Submit `count` jobs that run the same command, `words` after `tuner`, and return the ids of the jobs.
 
-    `asked` are the options of `sbatch`. Raises TunerError where SLURM refuses a job; then none stays queued.
+    Their logs are below the study's `folder`. Raises TunerError where SLURM refuses a job; then none stays queued.
     """
     try:
         import submitit  # noqa: PLC0415 - the extra `slurm` brings it
@@ -114,19 +114,19 @@ def submit(
         job_name=f"tuner-{spec.name}",
         time=spec.slurm.time_min,
         setup=list(spec.slurm.setup),
-        # a worker then ends its probe and reports the trial; SLURM may signal a minute early: sbatch(1), --signal
+        # SLURM signals so long before the time limit, or a minute earlier (sbatch(1)); the command ends its probe then
         signal_delay_s=min(90, spec.slurm.time_min * MINUTE_S // 4),
         stderr_to_stdout=True,
-        # on several nodes, the probes of a worker on the first have steps of their own
+        # the command runs on the first node only; `--overlap` lets it start watchers on all nodes by `srun`
         srun_args=["--overlap", "--nodes=1", "--ntasks=1"] if spec.slurm.nodes > 1 else [],
-        additional_parameters={**asked, **({"requeue": True} if spec.slurm.requeue else {})},
+        additional_parameters={**sbatch_options, **({"requeue": True} if spec.slurm.requeue else {})},
     )
     jobs: list[str] = []
     try:
         for _ in range(count):
             jobs.append(executor.submit(RunInJob(words, spec.slurm.requeue)).job_id)
     except (FailedJobError, FailedSubmissionError) as error:
-        if jobs:  # all or none
+        if jobs:  # all jobs or none
             ask_slurm("scancel", *jobs)
         lines = str(error).strip().splitlines() or ["no reason given"]
         reason = next((line for line in lines if "error:" in line), lines[-1])

@@ -1,16 +1,12 @@
 """`tuner status`, `export`, `cases`, `schema`: what a study has come to and what it may contain, shown or written."""
 
-from typing import Annotated
-
-import typer
 from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
 from tuner.cli.hints import notes, script_of_best
-from tuner.errors import StoreError, TunerError
+from tuner.errors import TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
-from tuner.records.urls import DATABASE, shown
 from tuner.running.event_lines import auto_line
 from tuner.store.leases import database_s, is_held, lives_at
 from tuner.study import Case, StudySpec, select
@@ -110,14 +106,8 @@ def status(
         console.print(line)
 
 
-Recorded = Annotated[
-    bool, typer.Option("--recorded", help="Write the tables of `tuner record` so far, instead of the study's.")
-]
-
-
 def export(
     study: options.Study,
-    recorded: Recorded = False,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
     as_json: options.Json = False,
@@ -127,16 +117,8 @@ def export(
     Example: tuner export --study train
     """
     console = options.open_console(stderr=as_json)
-    file = options.RECORDED if recorded else DATABASE
-    spec, folder, url = options.open_shown(console, study, storage, runs, file)
-    if recorded:
-        from tuner.export.recorded_table import export_tables  # noqa: PLC0415 - pyarrow, which only recorded tables need
-
-        paths = export_tables(url, spec.name, folder / options.TABLES)
-        if not paths:
-            raise StoreError(f"{shown(url)} contains no probes of `tuner record`; run `tuner record` first")
-    else:
-        paths = export_study(url, spec.name, folder, selected_cases(spec) or ())
+    spec, folder, url = options.open_shown(console, study, storage, runs)
+    paths = export_study(url, spec.name, folder, selected_cases(spec) or ())
     if as_json:
         options.print_document({"study": spec.name, "files": paths})
     else:

@@ -191,7 +191,6 @@ def worker(
     devices: options.Devices = None,
     hours: options.Hours = None,
     replay: Replay = None,
-    prices: options.PricesFile = None,
     storage: options.Storage = None,
     runs: options.Runs = options.RUNS,
     cores: Cores = None,
@@ -206,9 +205,7 @@ def worker(
     budget = Budget(MonotonicClock(), hours)
     console = options.open_console(quiet=led)  # a leading `tuner optimize --workers` reads JSON lines in place of text
     screen = JsonScreen() if led else None
-    search = open_search(
-        study, cases=cases, devices=devices, replay=replay, prices=prices, runs=runs, say=console.print
-    )
+    search = open_search(study, cases=cases, devices=devices, replay=replay, runs=runs, say=console.print)
     url = database_url(storage, search.bench.folder)
     with work.at_work(console, search.bench, search.cases, url, search.prober, screen=screen, led=led) as job:
         outcomes = search.run(job, budget, n_trials)

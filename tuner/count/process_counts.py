@@ -46,8 +46,8 @@ class Flag:
 
 
 def as_parameter(name: str) -> str:
-    """Return the last part of a name, with underscores in place of hyphens."""
-    return name.rpartition(".")[2].replace("-", "_")
+    """Return the last part of a name such as `train.batch-size` or `a.yaml:lr`, with underscores for hyphens."""
+    return name.rpartition(":")[2].rpartition(".")[2].replace("-", "_")
 
 
 def flags_of(options: Sequence[Mapping[str, Any]]) -> Iterator[Flag]:

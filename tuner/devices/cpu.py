@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tuner.devices.power import Rapl
+from tuner.devices.rapl import Rapl
 from tuner.probe import Device, DeviceSample, mib
 
 
@@ -198,18 +198,15 @@ class DataPeak:
 
 
 Peaks = dict[int, DataPeak]
-"""The peak of each process, by pid."""
+"""The peak of each process's data memory, by pid."""
 
 
 def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory | None:
     """Return the data memory of a process now, and its peak, by /proc/PID/status (proc(5)); None when it has ended.
 
-    Data memory is what a process has allocated for itself. The kernel keeps no peak of it, so that the peak is
-    estimated: from the peaks of resident and of mapped memory, which the kernel does keep.
-
     Args:
         pid: The process.
-        peaks: Process → the estimate from its earlier readings. The one of this process is brought up to date.
+        peaks: Process → the estimate of its peak, from earlier readings. That of this process is brought up to date.
         root: The root folder, below which `proc` lies.
     """
     with suppress(OSError, ValueError, KeyError):
@@ -305,7 +302,7 @@ class OtherPrograms:
         busy_s: Callable[[], float] | None = None,
         team: psutil.Process | None = None,
     ) -> None:
-        """Nothing is known if this process may use only some of the machine's processors.
+        """Prepare to measure. No share is known where this process may use only some of the machine's processors.
 
         Args:
             cores: the processors of the machine; None asks the system.
@@ -317,12 +314,12 @@ class OtherPrograms:
                 team = psutil.Process(int(os.environ.get(TEAM, "")))
         self._team = ProcessTree(team, count=0) if team else None
         self._team_before: tuple[float, Times] = -math.inf, {}
-        """When the team's processes were looked up last, and their CPU time in the last call."""
+        """When the team's processes were looked up last, and their CPU time when `share_pct` was called last."""
         self._busy_s = busy_s or machine_busy_s
         self.cores = cores or psutil.cpu_count() or 1
         self._is_whole_machine = cores is not None or usable_cores() >= self.cores
         self._before: tuple[float, float, float] = math.inf, 0.0, 0.0
-        """When the last call was, and the CPU time that the machine and the tuner had used then."""
+        """When `share_pct` was called last, and the CPU time that the machine and the tuner had used then."""
 
     def share_pct(self, t_s: float, trainer_s: float) -> float | None:
         """Return the percentage of all processors that others have used since the last call; None where it is unknown.
@@ -409,7 +406,7 @@ class Delays:
         self._others_s = 0.0
         """The processors' time that all other programs have used since then."""
         self._shares: dict[int, float] = {}
-        """The last answer."""
+        """What `shares_pct` returned last."""
 
     def shares_pct(
         self, t_s: float, owners: Mapping[int, int], *, trainer_s: float, others_s: float | None
@@ -565,14 +562,16 @@ class CpuSource:
         """Follow a process and those below it from now on, and forget all others. `root`: None follows nothing."""
         self._peaks: Peaks = {}
         self._largest: list[int] = []
-        """Under a limit of memory: the processes with most data memory, which is measured in place of the ranks'."""
+        """The pids of the processes with the most data memory. Under a limit, theirs is measured, not that of ranks."""
         self._tree = ProcessTree(root, len(self.devices))
         self._rescan_at_s = -math.inf
+        """When the tree is next searched for processes; at once at first."""
         self._owners: dict[int, int] = {}
-        """The owners of the last sample."""
+        """pid → the pid of the rank that this process worked for at the last sample."""
         self._delays = Delays(self._read_threads)
         self._before: tuple[float, Times] = math.inf, {}
-        """When the last sample was, and the CPU time of each process then; at infinity before the first."""
+        """When the last sample was taken, and the CPU time of each process then. Infinite before the first sample: no
+        time has passed since then, so no share is known."""
 
 
 def _of_rank(rank: int, owners: dict[int, int], times: Times) -> Times:

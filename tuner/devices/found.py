@@ -63,6 +63,10 @@ def links(devices: Sequence[Device], connect: Callable[[], Nvml] = Nvml) -> tupl
     return tuple(connections)
 
 
+NO_P2P = "NCCL_P2P_DISABLE"
+"""The environment variable that forbids NCCL direct access between cards."""
+
+
 def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) -> dict[str, str]:
     """Return the environment variables that allow or forbid NCCL direct access between cards.
 
@@ -70,7 +74,7 @@ def nccl_variables(policy: Literal["auto", "on", "off"], links: Iterable[Link]) 
     cards have NVLink, forbidding it slows down an all-reduce of 256 MB from 276 to 26 GiB/s.
     """
     is_forbidden = policy == "off" or (policy == "auto" and any(link.p2p is False for link in links))
-    return {"NCCL_P2P_DISABLE": "1"} if is_forbidden else {}
+    return {NO_P2P: "1"} if is_forbidden else {}
 
 
 MOST_RANKS_PER_CORE = 8
@@ -241,18 +245,16 @@ def launch_variables(
     """Return the environment variables of the trainer's processes, for its devices, for NCCL and from the study.
 
     On CPU ranks, a number of threads that the person has exported replaces the share of `device_variables`. `inherited`
-    is the environment of this process. The guard limits the memory of CPU ranks, and the power of cards. The study's
-    own variables come last.
+    is the environment of this process. The guard limits the memory of CPU ranks. The study's own variables come last.
     """
     threads = (os.environ if inherited is None else inherited).get(THREADS)
-    memory_mib, power_w = spec.environment.memory_mib, spec.environment.power_limit_w
+    memory_mib = spec.environment.memory_mib
     on_cpu = not source.devices[0].is_gpu
     return {
         **device_variables(source.devices),
         **({THREADS: threads} if threads and on_cpu else {}),
         **nccl_variables(spec.environment.nccl_p2p, links(source.devices)),
         **({guard.MEMORY: f"{memory_mib:.0f}"} if memory_mib is not None and on_cpu else {}),
-        **({guard.POWER: f"{power_w:g}"} if power_w is not None else {}),
         **spec.environment.variables,
     }
 
@@ -270,6 +272,22 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
         "memory": f"{mib(usable_memory()) / MIB_PER_GIB:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
     }
+
+
+def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int, exported: str | None) -> dict[str, str]:
+    """Return the variables without which a training would run otherwise than the probes of a study.
+
+    Args:
+        spec: the study.
+        launched: the variables of its probes: see `launch_variables`.
+        ranks: the number of its devices. A single rank takes all cores by itself.
+        exported: as of `cards_to_name`.
+    """
+    named = {name: text for name, text in launched.items() if name in {THREADS, NO_P2P, *spec.environment.variables}}
+    if ranks == 1 and named.get(THREADS) == str(usable_cores()):
+        del named[THREADS]
+    cards = cards_to_name(spec.devices, exported)
+    return {**({VISIBLE_CARDS: cards} if cards else {}), **named}
 
 
 def cards_to_name(devices: str, exported: str | None) -> str:

@@ -57,24 +57,41 @@ def searches(
 def check_searches(asked: Sequence[str], known: Known) -> None:
     """Raise StudyError for a `--search` that is wrong whatever flags the script has: it needs no run to be refused."""
     for text in asked:
-        flag, equals, values = text.partition("=")
-        flag = flag.lstrip("-")
-        is_name = re.fullmatch(r"[A-Za-z][\w./-]*(?::[\w.-]+)?", flag)  # or FILE:KEYS, as train.yaml:train.batch_size
+        flag, equals, values = _parts(text, known)
+        is_name = re.fullmatch(r"[A-Za-z][\w./-]*|.+:[\w.-]+", flag)
         has_no_values = equals and not values.strip(", ")
         if not is_name or has_no_values:
             raise StudyError(f"{text}: write FLAG=8,16,32 or FLAG=8..1024")
         if ":" in flag:
-            _check_file(text, known.words)
+            _check_file(text, flag, known.words)
         if values and ".." not in values:
             _named_values(flag, values)  # raises for a value that is wrong
 
 
-def _check_file(text: str, words: Sequence[str]) -> None:
+class _Parts(NamedTuple):
+    """The parts of a `--search`."""
+
+    flag: str
+    """The flag without leading dashes, or FILE:KEYS, such as `train.yaml:train.batch_size`."""
+    equals: str
+    """`=`; empty where no values are named."""
+    values: str
+
+
+def _parts(text: str, known: Known) -> _Parts:
+    """Return the parts of a `--search`. The name of a file of the command may have an equals sign."""
+    text = text.lstrip("-")
+    file = next((name for name in named_files(known.words) if text.startswith(f"{name}:")), "")
+    flag, equals, values = text.removeprefix(file).partition("=")
+    return _Parts(file + flag, equals, values)
+
+
+def _check_file(text: str, flag: str, words: Sequence[str]) -> None:
     """Raise StudyError for a `--search FILE:KEYS` whose file the command does not name, or has no value of these keys.
 
     A file that cannot be read is not judged: it may be relative to another folder.
     """
-    file, _, keys = text.lstrip("-").partition("=")[0].partition(":")
+    file, _, keys = flag.rpartition(":")
     if file not in (named := named_files(words)):
         why = f"{file} is no YAML, TOML or JSON file that the command names; it names {', '.join(named) or 'none'}"
         raise StudyError(f"{text}: {why}")
@@ -97,7 +114,7 @@ def searches_with_placeholders(asked: Sequence[str], known: Known) -> list[Searc
     Raises the errors of `check_searches`.
     """
     check_searches(asked, known)
-    return [_search_of(text, known) for text in asked if _has_placeholder(known, text.partition("=")[0].lstrip("-"))]
+    return [_search_of(text, known) for text in asked if _has_placeholder(known, _parts(text, known).flag)]
 
 
 def _search_of(text: str, known: Known) -> SearchedFlag:
@@ -108,7 +125,7 @@ def _search_of(text: str, known: Known) -> SearchedFlag:
     The value that the command has already is always among the values. Raises StudyError for a flag that the script does
     not have, and for values that it cannot have.
     """
-    _, equals, values = text.partition("=")
+    _, equals, values = _parts(text, known)
     flag, in_script, setting = _named_flag(text, known)
     # `batch_size`
     if not equals:
@@ -150,7 +167,7 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     not known to have it, or where the command has its placeholder. Raises StudyError for a flag that the script does
     not have.
     """
-    flag = text.partition("=")[0].lstrip("-")
+    flag = _parts(text, known).flag
     has_placeholder = _has_placeholder(known, flag)
     of_name = (option for option in known.flags if flag in option.names or as_parameter(flag) == option.parameter)
     in_script = None if has_placeholder else next(of_name, None)

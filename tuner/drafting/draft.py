@@ -88,16 +88,16 @@ class Draft:
 
     @property
     def unset(self) -> dict[str, Value]:
-        """Searched parameter whose flag is not typed → the script's default, with which the flag is left out."""
+        """The searched flags that are not typed: parameter → the script's default. A probe of it leaves the flag out.
+
+        Only flags with a value are among them: neither switches, nor values in files.
+        """
         names = [search.flag for search in self.searched]
         typed = {setting.parameter for setting in command_lines.settings(self.command.words, self.flags, names)}
-        typed |= {as_parameter(name) for name in self.command.env}
-        unset: dict[str, Value] = {}
-        for search in self.searched:
-            is_flag_with_value = not search.is_switch and not search.file
-            if is_flag_with_value and search.parameter not in typed and search.current is not None:
-                unset[search.parameter] = search.current
-        return unset
+        typed |= {as_parameter(name) for name in self.command.env}  # an environment variable before the command
+        with_value = [search for search in self.searched if not search.is_switch and not search.file]
+        untyped = [search for search in with_value if search.parameter not in typed]
+        return {search.parameter: search.current for search in untyped if search.current is not None}
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
@@ -163,7 +163,7 @@ def draft(
     devices: str | None = None,
     preset: str | None = None,
     python: str | None = None,
-    placed: Sequence[SearchedFlag] = (),
+    searches: Sequence[SearchedFlag] = (),
 ) -> Draft:
     """Return a command line as a study, before it is watched.
 
@@ -172,14 +172,14 @@ def draft(
         devices: the devices to watch; None for as many as the command has ranks.
         preset: the preset that the user names; None for those of the libraries that the script imports.
         python: the Python of the trainer's environment; None for that of the environment of the command's program.
-        placed: the flags whose placeholders are typed in the command; they alone are searched so far.
+        searches: the flags whose placeholders are typed in the command; all others are chosen after the first run.
 
     Raises:
         DeviceError: for unknown devices.
     """
     return Draft(
         command=command,
-        searches=tuple(placed),
+        searches=tuple(searches),
         devices=devices or _devices(command_lines.ranks(command.words)),
         likely=(preset,) if preset else command.presets,
         python=python or environment_python(command.words[0]),

@@ -28,7 +28,7 @@ from tuner.trainers.typed_command import TypedCommand, split_variables, typed_co
 STUDIES = Path("studies")
 """The folder of the study files."""
 ELSEWHERE = ("srun", "docker", "podman")
-"""Programs that ask a service to start a training: it is no child of the program."""
+"""Programs that let a service start the training, which is then no child of the program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,7 @@ def make_study(
 
     Args:
         command: the words as typed.
-        wanted: what the options say.
+        wanted: the options about the study.
         say: shows a line.
         warn: shows a line that must not be missed.
         ask: shows a question, and returns what the person types; None where nobody is asked.
@@ -129,12 +129,12 @@ def make_study(
         return known_as
     wanted.check_free(file)
     wanted = _with_typed_cards(wanted, typed)
-    # what the command says without a run; a wrong `--search` is refused now
-    placed = searches_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
-    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, placed=placed)
+    # the study before the first run, which needs the values of typed placeholders; a wrong `--search` is refused now
+    searches = searches_with_placeholders(wanted.search or [], Known(words=typed.words, env=typed.env, cores=1))
+    drafted = draft(typed, devices=wanted.devices, preset=wanted.preset, python=wanted.python, searches=searches)
     folder = wanted.runs / name
     if (folder / "study.db").exists():
-        say(f"{folder} has trials of another {file}: they stay, and may count otherwise; another name begins anew")
+        say(f"{folder} has trials of another {file}, which may be judged anew; another name begins without them")
     if (program := Path(typed.words[0]).name) in ELSEWHERE:
         warn(f"{program} starts the training outside of the tuner, so files that a probe writes are not protected")
     # the study file
@@ -149,16 +149,17 @@ def make_study(
         except KeyboardInterrupt:
             if not had_a_first_run:
                 rmtree(folder / "init", ignore_errors=True)
-                with suppress(OSError):  # there are results of another search
+                with suppress(OSError):  # a folder with the results of a search is not empty, and stays
                     folder.rmdir()
                 say("the first run is not kept; rerun to start again")
             raise
-    write_study(file, with_asked(text, wanted.search or ()), warn, say)
+    text = with_asked(text, wanted.search or ())  # a line in it keeps the `--search` options for the next call
+    write_study(file, text, say, warn=warn)
     return known_as
 
 
 def _with_typed_cards(wanted: Wanted, typed: TypedCommand) -> Wanted:
-    """Return what the options say, with the cards that a typed CUDA_VISIBLE_DEVICES names as the devices.
+    """Return the options, with the cards of a CUDA_VISIBLE_DEVICES before the command as the devices.
 
     Raises StudyError where `--devices` names other ones, and DeviceError for cards that cannot be taken.
     """
@@ -267,8 +268,8 @@ def _devices_in_words(devices: str) -> str:
     return f"card {devices}" if devices.isdigit() else f"cards {devices}"
 
 
-def write_study(file: Path, text: str, warn: Callable[[str], None], say: Callable[[str], None]) -> None:
-    """Write the file of a study, and say what it searches besides what the file shows.
+def write_study(file: Path, text: str, say: Callable[[str], None], *, warn: Callable[[str], None]) -> None:
+    """Write the file of a study, and say what it searches besides what the file shows; `warn` as of `make_study`.
 
     Only its owner can read the file if it holds a key; otherwise it has the mode of new files.
     """

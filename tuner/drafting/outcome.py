@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tuner import export
 from tuner.count import TrainingCounts, differences
-from tuner.devices.found import VISIBLE_CARDS, cards_to_name
+from tuner.devices.found import VISIBLE_CARDS, variables_to_name
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, over, reserved_port
@@ -153,9 +153,9 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     if program and Path(program).parent == path_folder:  # the shell finds it there without help
         path_folder = None
     template = bench.spec.trainer.command
-    cards = cards_to_name(bench.spec.devices, os.environ.get(VISIBLE_CARDS))
+    variables = variables_to_name(bench.spec, bench.variables, ranks, os.environ.get(VISIBLE_CARDS))
     return command_line(
-        command, template, values, own_values, copies=copies, facts=facts, cards=cards, path_folder=path_folder
+        command, template, values, own_values, copies=copies, facts=facts, variables=variables, path_folder=path_folder
     )
 
 
@@ -167,7 +167,7 @@ def command_line(
     *,
     copies: Mapping[str, Path | str] = MappingProxyType({}),
     facts: Mapping[str, object] = MappingProxyType({}),
-    cards: str = "",
+    variables: Mapping[str, str] = MappingProxyType({}),
     path_folder: Path | None = None,
 ) -> str | None:
     """Return a typed command with the values of a config, quoted so that a shell starts exactly what was measured.
@@ -179,7 +179,7 @@ def command_line(
         own: parameter → the value with which the command was typed.
         copies: a file as the command names it → the file to take.
         facts: the values of placeholders such as `{out_dir}`.
-        cards: the value of CUDA_VISIBLE_DEVICES, unless it is typed; empty where the line needs none.
+        variables: the variables that the line sets unless they are typed.
         path_folder: the folder that goes to the front of PATH, as in a probe; None for an unchanged PATH.
 
     Returns:
@@ -193,7 +193,7 @@ def command_line(
     # the variables before them: typed with a placeholder, searched by their name, or as typed
     placeholder_of = {name: f"{{{name}}}" for name in values}
     searched_variables = typed.env.keys() & (values.keys() - placeholders(template))
-    env = {VISIBLE_CARDS: cards} if cards else {}
+    env = dict(variables)
     for name, text in typed.env.items():
         to_fill = placeholder_of[name] if name in searched_variables else literal_text(text, placeholder_of)
         for filled in fill((to_fill,), {**facts, **values}):  # none where its placeholder has no value

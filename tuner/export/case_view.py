@@ -1,8 +1,8 @@
 """What the trials of a case come to: the one view that every table, sentence and picture of a case reads.
 
 A config is measured by the plain command (cold), which starts the trainer for it, or in a session (warm): a trainer
-that is started once for many configs. A rung is a value of the ladder, mostly a number of environments. A race trains
-some configs for the same time and compares their scores.
+that is started once for many configs. A standing is a measured config, with the means of its measurements. A rung is a
+value of the ladder, mostly a number of environments. A race trains some configs for the same time and compares scores.
 """
 
 from collections import Counter
@@ -134,10 +134,10 @@ class CaseView:
         return self.fastest if is_rival else None
 
     @cached_property
-    def fastest_as_default(self) -> Standing | None:
-        """The fastest config that learns what the default does, where the study looks for busy devices; else None.
+    def faster_than_busiest(self) -> Standing | None:
+        """The fastest config that learns what the default does, in a study that looks for the busiest devices.
 
-        None also where it is the best, and where it makes no more samples/s than the best, measured in the same way.
+        None in other studies, and where it makes no more samples/s than the best: see `comparable_pair`.
         """
         if not {*self.objectives} <= {"min_avg_util", "min_avg_sm"}:
             return None
@@ -149,22 +149,22 @@ class CaseView:
         return first if is_faster else None
 
     @property
-    def race_of_both(self) -> str | None:
-        """What a race says of the best and `fastest_as_default`, as a sentence; None where it has not run both.
+    def race_with_faster(self) -> str | None:
+        """Which of the best and `faster_than_busiest` learns more in the race, as a sentence with their scores.
 
-        Their scores are compared after the longest time that both have trained.
+        The scores are those after the longest time for which both have trained. None where the race has not run both.
         """
-        best, second = self.best, self.fastest_as_default
+        best, second = self.best, self.faster_than_busiest
         if best is None or second is None:
             return None
         runs_of_both = {standing.launch: self.race_by_config.get(standing.launch, ()) for standing in (best, second)}
-        longest = [max((run.seconds for run in counted(made)), default=0.0) for made in runs_of_both.values()]
-        seconds = min(longest)
+        trained_s = [max((run.seconds for run in counted(runs)), default=0.0) for runs in runs_of_both.values()]
+        seconds = min(trained_s)
         scores = means(runs_of_both, seconds) if seconds else {}
         if len(scores) < 2:
             return None
-        busier, faster = scores[best.launch], scores[second.launch]  # the best of such a study has the busier devices
-        lead = ahead(faster, busier)  # positive where the faster config has the greater score
+        busier, faster = scores[best.launch], scores[second.launch]
+        lead = ahead(faster, busier)  # above 0 where the faster config has the greater score
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
         else:

@@ -15,7 +15,7 @@ from tuner.export.bound import advice
 from tuner.export.case_view import CaseView
 from tuner.export.speed_gain import BestGain
 from tuner.export.summary import CaseSummary, ConfigRow
-from tuner.export.wording import SPEEDS, beside_here, in_words, merged_lines, remedy, unit, with_error
+from tuner.export.wording import SPEEDS, beside_here, figure, in_words, merged_lines, remedy, unit, with_error
 from tuner.probe import SAMPLES_PER_S, Blame, FailureKind, folder_of, number_of
 from tuner.search.standing import ended
 from tuner.study import rung_of
@@ -193,7 +193,7 @@ def measured_otherwise(row: CaseSummary) -> str:
 
 
 def gain_text(row: CaseSummary) -> str:
-    """Return in a few words how much the best gains over its default; empty where there is no default."""
+    """Return in a few words how much the best gains over its default's value; empty where there is no default."""
     if row.best is None or row.default is None:
         return ""
     if row.default.config == row.best.config:
@@ -201,9 +201,9 @@ def gain_text(row: CaseSummary) -> str:
     if row.gain is None:
         return "unknown"
     if row.objective in SPEEDS:
-        times = "" if row.gain.times is None else f"{row.gain.times:.3g} times"
-        return f"{times} over a training" if row.gain.overall else times
-    points = f"{row.gain.after - row.gain.before:+.1f} points"
+        over = " over a training" if row.gain.overall else ""
+        return f"{row.gain.times:.3g} times{over}, from {figure(row.gain.before)}" if row.gain.times else ""
+    points = f"{row.gain.after - row.gain.before:+.1f} points from {row.gain.before:.1f}"
     return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
 
 

@@ -231,18 +231,18 @@ NOT_CONNECTED = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has ti
 
 
 def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.ProbeResult:
-    """Return a result that names the node that failed, and a node that holds the others up."""
-    failure = result.failure
-    names_node = failure is not None and failure.detail == processes.silent_at_end  # it says which nodes were silent
-    if failure and not names_node:
+    """Return a result that names the node that failed, and a slow node that the others wait for."""
+    failure, silent_nodes = result.failure, processes.silent_at_end  # a sentence that names the silent nodes; or None
+    if failure and failure.detail != silent_nodes:
         lines = (f"{watcher.host}: {line}" for watcher in processes.watchers for line in watcher.recent)
-        line = next((line for line in lines if NOT_CONNECTED.search(line)), None)
-        # the line explains a failure only where nothing has trained
-        if line and result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}:
-            detail = f"the ranks of the nodes do not meet: {line}"
+        not_connected = next((line for line in lines if NOT_CONNECTED.search(line)), None)
+        # ranks that have trained had met, so the line does not explain their failure
+        may_explain = result.iterations == 0 and failure.kind.blame in {probe.Blame.HOST, probe.Blame.UNKNOWN}
+        if not_connected and may_explain:
+            detail = f"the ranks of the nodes do not meet: {not_connected}"
         else:
             detail = ": ".join(filter(None, (_host_of(failure, processes), failure.detail)))
-            detail = "; ".join(filter(None, (detail, processes.silent_at_end)))
+            detail = "; ".join(filter(None, (detail, silent_nodes)))
         result = replace(result, failure=replace(failure, detail=detail))
     slow = straggler(result.devices, [watcher.host for watcher in processes.watchers])
     return replace(result, notes=(*result.notes, slow)) if slow else result

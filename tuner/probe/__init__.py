@@ -32,7 +32,6 @@ from tuner.probe.probe_plan import (
     Device,
     LinePatterns,
     ProbePlan,
-    ProgressFile,
     Slot,
     search_path,
 )

@@ -70,13 +70,14 @@ class EpochCounter:
     NEAR_END = 0.9
     """A count has come to its end from this share of it on: the last steps may not be printed."""
 
-    def __init__(self, *, restart_drop: float = 5) -> None:
-        """Begin before the first count.
+    RESTART_DROP = 5
+    """A count that falls by this much, to its first value or below, has started again.
 
-        `restart_drop`: a count that falls by this much, to its first value or below, has started again. A smaller drop
-        is no restart, because ranks that print the same count lag behind each other by an iteration or two.
-        """
-        self._restart_drop = restart_drop
+    A smaller drop is no restart, because ranks that print the same count lag behind each other by an iteration or two.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the first count."""
         self.epoch_lengths: list[float] = []
         """The counts of the epochs that are over."""
         self.doubt: str | None = None
@@ -159,7 +160,7 @@ class EpochCounter:
         """
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last  # a larger count goes on over all epochs
-        falls_far = self._last - printed >= self._restart_drop and printed <= (self._first or 0.0)
+        falls_far = self._last - printed >= self.RESTART_DROP and printed <= (self._first or 0.0)
         has_moved = self._largest_step > 0.0  # without a step, the two lines may be those of two ranks
         last_length = self.epoch_lengths[-1] if self.epoch_lengths else 0.0
         return falls_far and has_moved and self._last >= last_length / 2

@@ -17,9 +17,6 @@ The guard adds lines of its own to the command's output:
 - now and then, a line with the processes that KILL has not ended, such as a process that hangs in a driver. The guard
   waits for them.
 
-Where `TUNER_POWER_W` is set, the cards of CUDA_VISIBLE_DEVICES have this power limit until no process is left. What
-they had before is noted in `/run` meanwhile, so that the next guard restores it where this one was killed.
-
 The guard imports the standard library only: `-I -S` hides every other package.
 """
 
@@ -40,8 +37,6 @@ MARK = "TUNER_GUARD"
 """The environment variable by which every process below the command names its guard: see `identity`."""
 MEMORY = "TUNER_MEMORY_MIB"
 """The environment variable with the memory that each process below the command may have (setrlimit(2), RLIMIT_DATA)."""
-POWER = "TUNER_POWER_W"
-"""The environment variable with the power limit in watts that the command's cards have while it runs."""
 STATE, PARENT, START, EXIT_STATUS = 0, 1, 19, 49
 """The positions of fields of /proc/PID/stat, counted after the process's name (proc(5): fields 3, 4, 22 and 52)."""
 POLL_S = 0.01
@@ -57,18 +52,17 @@ KILLING = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 
 
 def main() -> None:
-    """Run the given command until the command or the tuner ends."""
+    """Run the command of the arguments until it exits or the tuner is gone, and end all processes below it.
+
+    Standard input is the socket to the tuner.
+    """
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
     libc = ctypes.CDLL(None)
     libc.prctl(36, 1)  # PR_SET_CHILD_SUBREAPER (linux/prctl.h): orphans below become children of this process
     signal.signal(signal.SIGTERM, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited by the trainer
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an inherited SIG_IGN would hide all exit codes
-    power = PowerLimits()
     with socket.socket(fileno=0) as tuner:
         try:
-            power.restore_left()
-            if watts := os.environ.get(POWER):
-                power.set(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","), float(watts))
             trainer = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -77,13 +71,11 @@ def main() -> None:
                 preexec_fn=lambda: _prepare(libc),  # noqa: PLW1509 - this process has one thread
             )
         except OSError as error:
-            power.restore()
             _say(tuner, error=f"{error.strerror}: {error.filename}")
             return
         _say(tuner, pid=trainer.pid)
         _wait_for_either(trainer, tuner)
         end_all(Descendants(trainer), grace_s)
-        power.restore()
         _say(tuner, exit=trainer.returncode)
 
 
@@ -168,7 +160,7 @@ def end_all(
 ) -> None:
     """End and collect every descendant: TERM, then KILL after `grace_s` seconds; name those that outlive KILL."""
     kill_s = now() + grace_s
-    name_s = slow_s = kill_s + SLOW_S
+    name_s = slow_s = kill_s + SLOW_S  # when processes are named next; from when on they are looked at less often
     left.signal(signal.SIGTERM)
     while left.reap():
         if now() >= kill_s:
@@ -177,76 +169,6 @@ def end_all(
             write(f"\n[tuner] waiting for what KILL has not ended: {left.named()}\n")
             name_s += NAMED_EVERY_S
         sleep(POLL_S if now() < slow_s else SCAN_S)
-
-
-class PowerLimits:
-    """Sets the power limits of cards, and restores what they were. Needs root, as NVML does.
-
-    For each card, a note keeps the limit that it had before. So the next guard can restore it if this one is killed. A
-    note is a link in a folder. Its target is the identity of the guard, and then the limit before, in milliwatts.
-    """
-
-    def __init__(self, notes: str = "/run", load: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> None:
-        """`notes`: the folder of the notes. `load`: opens NVML's library."""
-        self._prefix = f"{notes}/tuner-power-"
-        self._load = load
-        self._set: list[str] = []
-        """The notes of the cards whose limits are to be restored."""
-
-    def set(self, uuids: list[str], watts: float) -> None:
-        """Set the limit of some cards. Raises OSError, after which `restore` restores those that are set."""
-        for uuid in uuids:
-            note, before_mw = f"{self._prefix}{uuid}", ctypes.c_uint()
-            library, card = self._card(uuid)
-            self._check(library, uuid, library.nvmlDeviceGetPowerManagementLimit(card, ctypes.byref(before_mw)))
-            os.symlink(f"{identity(os.getpid())} {before_mw.value}", note)  # noqa: PTH211 - as below; it is never half a note
-            self._set.append(note)
-            limit_mw = ctypes.c_uint(round(1000 * watts))
-            self._check(library, uuid, library.nvmlDeviceSetPowerManagementLimit(card, limit_mw))
-
-    def restore(self) -> None:
-        """Restore the limits that this object has set."""
-        while self._set:
-            self._restore(self._set.pop())
-
-    def restore_left(self) -> None:
-        """Restore the limits that guards have left because they were killed: their notes name no living process.
-
-        A note is a link whose target is `GUARD MILLIWATTS`. The guard is named by its `identity`: namespace, process id
-        and start, joined by slashes, so that a later process with the same id is told apart.
-        """
-        folder, _, prefix = self._prefix.rpartition("/")
-        with contextlib.suppress(OSError):
-            for name in os.listdir(folder):  # noqa: PTH208 - as below
-                if name.startswith(prefix) and os.path.islink(f"{folder}/{name}"):  # noqa: PTH114 - as below
-                    guard = os.readlink(f"{folder}/{name}").partition(" ")[0]  # noqa: PTH115 - as below
-                    pid = guard.split("/")[-2] if guard.count("/") > 1 else ""
-                    if not (pid.isdigit() and identity(int(pid)) == guard):
-                        self._restore(f"{folder}/{name}")
-
-    def _restore(self, note: str) -> None:
-        """Restore the limit of a note, and remove the note; where the card does not take it, the note stays."""
-        with contextlib.suppress(OSError, ValueError):
-            before_mw = int(os.readlink(note).split()[-1])  # noqa: PTH115 - as below
-            uuid = note.removeprefix(self._prefix)
-            library, card = self._card(uuid)
-            self._check(library, uuid, library.nvmlDeviceSetPowerManagementLimit(card, ctypes.c_uint(before_mw)))
-            os.unlink(note)  # noqa: PTH108 - as below
-
-    def _card(self, uuid: str) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
-        """Return NVML's library and its handle of a card. Raises OSError."""
-        library, card = self._load("libnvidia-ml.so.1"), ctypes.c_void_p()
-        self._check(library, uuid, library.nvmlInit_v2())
-        self._check(library, uuid, library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(card)))
-        return library, card
-
-    @staticmethod
-    def _check(library: ctypes.CDLL, uuid: str, status: int) -> None:
-        """Raise OSError if the status of a call of NVML is an error."""
-        if status:
-            library.nvmlErrorString.restype = ctypes.c_char_p
-            why = library.nvmlErrorString(status) or b"no reason"
-            raise OSError(status, f"NVML: {why.decode(errors='replace')}", f"the power limit of {uuid}")
 
 
 def identity(pid: int) -> str:

@@ -191,7 +191,7 @@ def check_metrics(spec: StudySpec) -> None:
             for name in spec.constraints
             if name not in _BY_NAME
         ),
-        *(f"{name} needs `prices` in the study, or --prices" for name in sorted(priced) if not spec.prices),
+        *(f"{name} needs `prices` in the study" for name in sorted(priced) if not spec.prices),
     ]
     if errors:
         raise StudyError("\n".join(errors))

@@ -187,10 +187,6 @@ class Tail:
         self._inode = 0
         self._offset = 0
         self._first_line = b""
-        self.starts = 0
-        """How many times it was begun at the start of a file, for the first time or anew."""
-        self.unread_bytes = 0
-        """The bytes that the last call has left unread, not counting the beginning of a line."""
 
     def read(self) -> list[str]:
         """Return the lines since the last call; empty while there is no file.
@@ -204,14 +200,12 @@ class Tail:
                 is_replaced = status.st_ino != self._inode or not has_same_beginning
                 if is_replaced or status.st_size < self._offset:
                     self._inode, self._offset, self._first_line = status.st_ino, 0, b""
-                    self.starts += 1
                 file.seek(self._offset)
                 chunk = file.read(self._most_bytes)
         except FileNotFoundError:
             return []
         lines, newline, _ = chunk.rpartition(b"\n")  # the rest is the beginning of a line, which is read again
         is_full = len(chunk) == self._most_bytes
-        self.unread_bytes = status.st_size - self._offset - len(chunk) if is_full else 0
         is_part_of_long_line = is_full and not newline
         begins_file = self._offset == 0
         self._offset += len(chunk) if is_part_of_long_line else len(lines) + len(newline)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from tuner.count import counting
 from tuner.study import Config, ProbeSpec, escaped, expanded, literal_keys, looked_up
@@ -130,20 +130,6 @@ def search_path(programs: Path | None) -> str:
     return os.pathsep.join([str(programs), inherited]) if programs else inherited
 
 
-class ProgressFile(NamedTuple):
-    """A file in which the trainer writes a row for each iteration."""
-
-    folder: Path
-    pattern: str
-    """The file below `folder`; `*` and `**` match as in a shell. The first match that appears is read."""
-    format: Literal["csv", "jsonl"]
-    columns: Mapping[str, str]
-    """`iteration` or `samples` → the column or key that holds it.
-
-    Without `iteration`, each row is one iteration.
-    """
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbePlan:
     """One probe as plain values; a user can run the probe by hand from them alone.
@@ -168,7 +154,6 @@ class ProbePlan:
     """Text files to write first, absolute path → content."""
     slot: Slot
     progress: LinePatterns = LinePatterns()
-    progress_file: ProgressFile | None = None
     is_counted: bool = False
     """Whether steps and samples are counted inside the trainer's processes."""
     protects_files: bool = False

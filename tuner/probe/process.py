@@ -23,7 +23,7 @@ from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.progress_files import CountLines, MergedCounts, ProgressFileReader
+from tuner.probe.progress_files import CountLines, MergedCounts
 from tuner.probe.protocols import Clock, OutputLine, StartedProcess
 from tuner.study import open_anew, shell_join
 
@@ -94,7 +94,7 @@ class Process(StartedProcess):
         self._bounds = bounds
         self._origin_s = clock.now()
         self._exit: int | None = None
-        """The exit code; None before no process is left."""
+        """The exit code; None as long as a process is left."""
         self._given_up_at_s: float | None = None
         """When a process that KILL does not end is given up; None before `end`."""
         prepare(plan)
@@ -103,9 +103,7 @@ class Process(StartedProcess):
         self._is_unread = False
         """Whether it was told that the reports cannot be read."""
         self._sources: list[Callable[[], list[str]]] = [self._reports]
-        """Each returns new messages: what the trainer reports, what its file says, and what was counted inside it."""
-        if plan.progress_file:
-            self._sources.append(ProgressFileReader(plan.progress_file, bounds.tail_bytes).read)
+        """Each returns new messages: what the trainer reports, and what was counted inside it."""
         if plan.is_counted:
             self._sources.append(MergedCounts(CountLines(plan.slot.counts, bounds.tail_bytes).read).read)
         self._mask = Mask(plan.hidden(os.environ))
@@ -151,7 +149,7 @@ class Process(StartedProcess):
         except OSError as error:
             was_unread, self._is_unread = self._is_unread, True
             detail = f"the reports in {error.filename} cannot be read: {error.strerror}"
-            return [] if was_unread else [json.dumps({"type": "unread", "detail": detail, "missing": True})]
+            return [] if was_unread else [json.dumps({"type": "unread", "detail": detail})]
 
     def exit_code(self) -> int | None:
         """Return the trainer's exit code once no process of the probe is left; None before that."""
@@ -217,15 +215,14 @@ def prepare(plan: ProbePlan) -> None:
 
 
 def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
-    """Begin to protect the files of the person from a command, and return the protection; see `own_files`.
+    """Begin to protect the person's files from a command, and return the protection; see `own_files`.
 
     None where the plan wants no protection, or where none is possible. None also where the program of the command does
-    not exist: it cannot start, as the guard then says.
+    not exist: then nothing starts that could change files, and the guard reports the missing program.
     """
-    path = search_path(plan.programs)
     program = plan.cwd / command[0] if os.sep in command[0] else command[0]
-    is_there = shutil.which(program, path=plan.environment({"PATH": path})["PATH"]) is not None
-    if not plan.protects_files or not is_there:
+    path = plan.environment({"PATH": search_path(plan.programs)})["PATH"]  # the command's own
+    if not plan.protects_files or shutil.which(program, path=path) is None:
         return None
     return protected(folders_of(command, plan.cwd, plan.slot.out_dir), plan.slot.out_dir)
 

@@ -1,10 +1,8 @@
-"""Follows the files in which a training tells its progress: rows of CSV or JSON, and the counts from inside.
+"""Follows the files of the counts from inside: what `tuner.count` notes within the trainer's processes, such as steps.
 
-Each reader turns what is new in its files into messages: JSON texts like those that a trainer sends by `report()`. The
-counts from inside are what `tuner.count` notes within the trainer's processes, such as steps and samples.
+What is new becomes messages: JSON texts like those that a trainer sends by `report()`.
 """
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -16,105 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.count import Merger, ProcessCounts, TrainingCounts
-from tuner.probe.counting import EpochCounter, number
-from tuner.probe.evidence import quoted
-from tuner.probe.output import USUAL_BOUNDS, Tail, plain, record
-from tuner.probe.probe_plan import ProgressFile
-
-
-class ProgressFileReader:
-    """Follows one progress file: from before it exists, to its last row.
-
-    A row is a line: JSON, or CSV whose first line names the columns. A line that is no JSON object is a row without
-    values. A file that is written anew, as CSV with more columns may be, is read anew.
-
-    Of rows that appear together only the last one counts, because it is not known when each of them was written. A
-    count that falls to its first value is continued, because a new epoch has begun. While more rows wait than are read
-    at once, nothing is known of speeds.
-    """
-
-    def __init__(self, file: ProgressFile, most_bytes: int) -> None:
-        """Begin before the file has appeared. At most `most_bytes` are read at once."""
-        self._file = file
-        self._most_bytes = most_bytes
-        self._tail: Tail | None = None
-        """The lines of the file; None before it has appeared."""
-        self._starts = 0
-        """How often the file had been begun when it was read last; see `Tail.starts`."""
-        self._row_number = 0
-        """The place in the file of the row that was read last, from 1."""
-        self._columns: list[str] = []
-        """The names of the columns; empty for JSON, and before the first line of CSV."""
-        self._name = file.pattern
-        """How messages call the file: by its pattern before it has appeared."""
-        self._counters: dict[str, EpochCounter] = {}
-        """`iteration` or `samples` → what continues it."""
-        self._complaints: set[str] = set()
-        """The kinds of complaint that were made: each is made once."""
-        self._messages: list[dict[str, Any]] = []
-        """The complaints that `read` returns next."""
-
-    def read(self) -> list[str]:
-        """Return the new messages as JSON texts: the newest iteration, and each reason why there are none once."""
-        reports: list[dict[str, Any]] = []
-        try:
-            if self._tail is None and (path := min(self._file.folder.glob(self._file.pattern), default=None)):
-                self._name, self._tail = path.name, Tail(path, self._most_bytes)
-            if self._tail:
-                reports = [report for row in self._rows(self._tail) if (report := self._report(row, self._tail))]
-            else:
-                self._complain("missing", "it has not appeared")
-        except OSError as error:
-            self._complain("broken", str(error))
-        messages, self._messages = [*self._messages, *reports[-1:]], []
-        return [json.dumps(message) for message in messages]
-
-    def _rows(self, tail: Tail) -> Iterator[dict[str, Any]]:
-        """Yield the rows since the last call, column → value; a line that is no CSV has none. Raises OSError."""
-        lines = tail.read()
-        if tail.starts != self._starts:  # the file is new, or written anew
-            self._starts, self._row_number, self._columns = tail.starts, 0, []
-            self._counters = {name: EpochCounter(restart_drop=1) for name in ("iteration", "samples")}
-        is_csv = self._file.format == "csv"
-        for line in lines:
-            cells: list[str] = []
-            if is_csv:
-                with suppress(csv.Error):  # a cell is longer than the library reads
-                    cells = next(csv.reader([line]), [])
-            if is_csv and not self._columns:
-                self._columns = cells
-                continue
-            self._row_number += 1
-            yield dict(zip(self._columns, cells, strict=False)) if is_csv else record(line)
-
-    def _report(self, row: dict[str, Any], tail: Tail) -> dict[str, Any] | None:
-        """Return the message about the iteration of a row; None for a row without a number in each wanted column."""
-        report: dict[str, Any] = {"type": "iteration", "iteration": self._row_number}
-        for field, column in self._file.columns.items():
-            value = row.get(column)
-            if (parsed := number(value)) is None:
-                if column not in row:
-                    self._complain("column", f"it has no column {column!r}; found: {', '.join(row) or 'no columns'}")
-                elif value not in (None, ""):  # a row may leave a column empty
-                    self._complain("number", f"row {self._row_number}: {value!r} in column {column!r} is no number")
-                return None
-            report[field] = self._counters[field](parsed) if field in self._counters else parsed
-        # the doubt about what speeds are computed from: samples, or else iterations
-        counted = next((field for field in ("samples", "iteration") if field in self._file.columns), None)
-        doubt = self._counters[counted].doubt if counted else None
-        if tail.unread_bytes:
-            doubt = "rows come faster than they are read"
-        if doubt:
-            report["doubt"] = f"{doubt} in progress_file {self._name}"
-        return report
-
-    def _complain(self, kind: str, detail: str) -> None:
-        """Add a message that says why there is no iteration, unless one of this kind was added before."""
-        if kind not in self._complaints:
-            self._complaints.add(kind)
-            text = plain(quoted(f"progress_file {self._name}: {detail}"))
-            self._messages.append({"type": "unread", "detail": text, "missing": kind == "missing"})
-
+from tuner.probe.output import USUAL_BOUNDS, Tail, record
 
 TRAINING = "training"
 """The type of the message about the training: its counts, its beginning, a pause, or why nothing is counted."""

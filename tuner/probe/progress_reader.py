@@ -128,8 +128,6 @@ class ProgressReader:
         Counts from inside the training are left out if the trainer has reported an iteration itself: the two counts may
         differ. With the first count from inside, all that was printed before is forgotten.
         """
-        if message.get("doubt"):
-            self.doubt = self.doubt or str(message["doubt"])
         begins_anew = False
         if not message.get(COUNTED):
             self._trainer_reports = self._trainer_reports or "iteration" in message

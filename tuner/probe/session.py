@@ -101,17 +101,18 @@ class Sessions:
         return self._process.left if self._process else None
 
     def __call__(self, plan: ProbePlan) -> RunningTrainer:
-        """Start the plan's command, or its run in a session, and return it; see `Launch`."""
+        """Start the command of a cold plan, or a run of a warm plan in a session, and return it; see `Launch`."""
         origin_s = self._clock.now()
         if self._run is not None:
             self._run.lines(0.0)  # drops late lines of the last run, which must not count for the next run
         self._run = None
-        if plan.request is None or plan.session_key != self.open_key:  # the open session cannot serve this plan
+        is_warm = plan.request is not None
+        if not is_warm or plan.session_key != self.open_key:  # the open session cannot serve this plan
             self.close()
-        if plan.request is None:  # a cold plan
-            self._process = self._start(plan)
+        if not is_warm:
+            self._process = self._start(plan)  # writes the plan's files, too
             return self._process
-        prepare(plan)
+        prepare(plan)  # a session's process does not write the files of its runs
         if self._session is None:
             self._session = _Session(plan, self._clock, self._start)
             self._process = self._session.process

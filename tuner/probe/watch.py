@@ -87,9 +87,7 @@ class Watch:
         self._unmatched = Unmatched()
         """The lines that look like progress and match no pattern."""
         self._unread: str | None = None
-        """Why the progress file gives no iteration, as its reader said last."""
-        self._has_wrong_rows = False
-        """Whether the file has rows, and they cannot be used."""
+        """Why the trainer's reports cannot be read, as their reader said last."""
         self.training: TrainingCounts | None = None
         """The counts from inside the training; None without any."""
         self.progress: list[Progress] = []
@@ -132,8 +130,8 @@ class Watch:
         match message.get("type"):
             case "failed":
                 self.evidence.feed_report(message, t_s)
-            case "unread":  # the reader of the progress file says why no iteration comes; `missing`: there is no file
-                self._unread, self._has_wrong_rows = str(message.get("detail")), not message.get("missing")
+            case "unread":  # the trainer's reports cannot be read
+                self._unread = str(message.get("detail"))
             case "training":  # from what counts steps inside the training
                 self.training = counts(message.get("counts")) or self.training
                 if message.get("paused"):
@@ -145,15 +143,16 @@ class Watch:
         return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
     def end(self, now_s: float) -> ProbeEnd | None:
-        """Return why the probe is over at the time `now_s`, whatever its value; None while it may go on.
+        """Return why the probe must end at the time `now_s`, however well its value is known; None while it may go on.
 
-        A rank died, no line is progress, the time is up or too short for another iteration, or nothing comes any more.
+        It must if a rank is dead, if lines come and none is progress, if the time is up or too short for another
+        iteration, or if nothing comes any more.
         """
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
         if now_s >= self._limits.longest_start_s and self.unmatched_lines:
             return ProbeEnd.UNMATCHED
-        if now_s >= self._limits.max_seconds:  # less silence than before suffices to call it a hang, not a slow trainer
+        if now_s >= self._limits.max_seconds:  # a shorter silence than earlier already shows a hang, not a slow trainer
             return ProbeEnd.HANG if self._is_stalled(now_s, self.HICCUP_FACTOR) else ProbeEnd.OUT_OF_TIME
         # another iteration would not end in time, and none is needed
         if self._is_long_enough and self.evidence.fatal_t_s is None and not self._has_time_for(1):
@@ -176,16 +175,12 @@ class Watch:
 
     @property
     def unmatched_lines(self) -> Sequence[str]:
-        """Why the rows of the progress file cannot be used, followed by the last lines that look like progress.
-
-        Empty as soon as anything has reported progress.
-        """
-        wrong_rows = [self._unread] if self._unread and self._has_wrong_rows else []
-        return [*wrong_rows, *self._unmatched.lines] if self._has_no_progress else ()
+        """The last lines that look like progress; empty as soon as anything has reported progress."""
+        return self._unmatched.lines if self._has_no_progress else ()
 
     @property
     def unread(self) -> str | None:
-        """Why the progress file gives no iteration; None if it gives some, or if the plan names no file."""
+        """Why the trainer's reports cannot be read; None if they can, or if anything has reported progress."""
         return self._unread if self._has_no_progress else None
 
     @property
@@ -373,9 +368,11 @@ class Watch:
     def _median_iteration_s(self) -> float:
         """Return the median length of an iteration.
 
-        It is 0 before two marks, and if marks come in bursts, as they do out of a buffered output.
+        It is 0 before two marks, and if marks come in bursts, as they do out of a buffered output. A launcher may pass
+        the lines of a burst on one by one, so a median below 5 ms (chosen) is none of iterations.
         """
-        return median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])
+        usual_s = median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])
+        return usual_s if usual_s >= 0.005 else 0.0
 
 
 IDLE_PCT = 0.5

@@ -52,8 +52,9 @@ class Marks:
                 tenth iteration.
         """
         self._ranks = ranks
-        # the first as it was given; the second is None once the trainer counts samples itself
-        self._given_samples = self._samples_per_iteration = samples_per_iteration
+        self._given_samples_per_iteration = samples_per_iteration
+        self._samples_per_iteration = samples_per_iteration
+        """None once the trainer counts samples itself."""
         self._reported: dict[int, list[Progress]] = {}
         """Iteration → the reports of its ranks."""
         self.complete: list[Mark] = []
@@ -66,7 +67,7 @@ class Marks:
                 self._append(_mark([report], 1))
         elif report.rank < self._ranks:
             if not self._reported:  # the first report of a rank: those without a rank count no more
-                self.complete, self._samples_per_iteration = [], self._given_samples
+                self.complete, self._samples_per_iteration = [], self._given_samples_per_iteration
             reports = self._reported.setdefault(report.iteration, [])
             reports.append(report)
             if len(reports) == self._ranks:
@@ -301,7 +302,7 @@ def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) ->
         warmup_iterations: The first iterations that never count.
         queue: The batches that the loader had ready.
     """
-    begin = warmup_iterations - 1  # the mark at which the last of them ends
+    begin = warmup_iterations - 1  # the mark at which the warm-up ends
     if queue and marks:
         first = marks[0]
         after_queue = (
@@ -400,7 +401,7 @@ def find_window(
     in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)
     if not in_bursts:
         return window
-    end = 0  # of the last whole round, which has as many iterations as the queue
+    end = 0  # the mark at which the last whole round ends; a round has as many iterations as the queue
     for place, mark in enumerate(window.marks):
         if mark.iteration - window.marks[end].iteration >= queue:
             end = place

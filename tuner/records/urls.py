@@ -1,5 +1,6 @@
 """Checks the URL of a study database before anything is opened, and shows it without its password."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ def checked_url(url: str) -> URL:
     if backend == "sqlite":
         _check_sqlite(parsed)
     try:
-        dialect().create_connect_args(parsed)
+        _, given = dialect().create_connect_args(parsed)
+        if backend == "sqlite" and not 0 <= given.get("timeout", 0) < math.inf:
+            raise ValueError(f"timeout {given['timeout']} is no time in seconds")
     except (ArgumentError, ValueError, TypeError) as error:
         raise StoreError(f"database {shown(url)}: its options cannot be used: {error}; its form is {_FORM}") from error
     return parsed

@@ -185,9 +185,19 @@ class ProbeEnded(Event):
 
     @classmethod
     def of(
-        cls, case: Case, asked: "Asked", result: ProbeResult, verdict: "Verdict", *, target: int | None, **progress: Any
+        cls,
+        case: Case,
+        asked: "Asked",
+        result: ProbeResult,
+        verdict: "Verdict",
+        *,
+        leads: bool,
+        best: BestSoFar | None,
+        finished: int,
+        target: int | None,
+        left_s: float | None,
     ) -> "ProbeEnded":
-        """Return the event of a trial that is stored. `progress`: the fields `leads`, `best`, `finished`, `left_s`."""
+        """Return the event of a trial that is stored; its other arguments are fields of the event."""
         reason = result.failure.detail if result.failure else result.stopped
         not_eligible = f"not eligible as best, {verdict.ineligible}" if verdict.ineligible else None
         not_measured = f"no {', '.join(verdict.unread)}" if verdict.unread else None
@@ -204,10 +214,13 @@ class ProbeEnded(Event):
             confirms=asked.confirms,
             origin=asked.choice.origin,
             seconds=result.total_s,
+            leads=leads,
+            best=best,
+            finished=finished,
             target=target,
             # neither another measurement of the best, nor a failure that will be tried again
             counts=target is not None and not (asked.confirms or verdict.retry),
-            **progress,
+            left_s=left_s,
         )
 
 

@@ -19,7 +19,7 @@ from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
 from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
 from tuner.running.probing import Probing
-from tuner.search.calibration import rungs_after
+from tuner.search.calibration import BatchToFit, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
 from tuner.store.case_study import Asked, CaseStudy
@@ -28,12 +28,12 @@ from tuner.study import Case, Space, compare_with_default
 
 
 class CaseWork:
-    """The work on one case."""
+    """The work on one case. The case's identity is its settings that must not change while its study goes on."""
 
     def __init__(self, job: Job, case: Case, probed: int = 0) -> None:
-        """Open the study of a case for a job. Raises StoreError if it was begun with other settings.
+        """Open the study of a case for a job. Raises StoreError if it was begun with another identity.
 
-        `probed`: the number of probes that this command has made for the case before, such as small ones.
+        `probed`: the number of probes that this command has already made for the case, such as small ones.
         """
         bench = job.bench
         self._job = job
@@ -51,17 +51,16 @@ class CaseWork:
             objectives=self._spec.objectives,
             identity=identity,
             case=_case_record(job, case, self._spec.objective, space),
-            confirm=job.purpose.competing,
+            confirm=job.purpose.competing,  # the best is confirmed, and there is a best only where configs compete
         )
         self._target = job.target(self._spec)
         """The number of finished trials that ends the work; None where no number does."""
         self._probed, self._confirmed = probed, 0
-        """The trials so far, and those that only confirmed a config: see `CaseOutcome`."""
+        """The trials that this command has made, and how many of them only confirmed a config."""
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
-        """Return what chooses configs after `count` trials; where constraints compare with defaults, these come
-        first."""
+        """Return what chooses configs after `count` trials: the defaults first where constraints compare with them."""
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._find_siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
@@ -82,7 +81,7 @@ class CaseWork:
         return self._outcome_without_next()
 
     def _begin(self) -> None:
-        """Take over what earlier runs have left, and tell the watcher how far the case is.
+        """Take over what earlier runs of the tuner have left, and tell the watcher how far the case is.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
@@ -250,24 +249,29 @@ def prepare(job: Job, case: Case) -> Prepared:
     study keeps them for good. If fewer than two batch sizes ran, the job is as it was, and the outcome says what to
     repair.
     """
-    bench, batch = job.bench, job.bench.batch_to_fit(case)
-    if batch is None and not bench.calibrates(case):
-        return Prepared(job)
-    space, limits = bench.space_for(case), bench.spec_for(case).probe
-    parameter = batch.parameter if batch else str(space.ladder)
-    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch) if batch else CALIBRATE), case)
-    attributes, outcome = work.study.attributes, None
-    if (attributes.batch if batch else attributes.rungs) is None:
-        job.watcher(events.AutoStarted(case=case.name, parameter=parameter))
-        outcome = work.run()
-        if outcome.ending is events.Ending.INTERRUPTED:
-            work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
-        if outcome.stopped:
-            return Prepared(job, outcome)
-    if batch is None:
-        rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
-        job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
-        return Prepared(replace(job, bench=bench.with_rungs(case, rungs)), outcome)
+    if batch := job.bench.batch_to_fit(case):
+        return _with_batch(job, case, batch)
+    return _with_rungs(job, case) if job.bench.calibrates(case) else Prepared(job)
+
+
+def _with_rungs(job: Job, case: Case) -> Prepared:
+    """Return the job with the rungs of the case; see `prepare`."""
+    space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
+    work, parameter = CaseWork(replace(job, purpose=CALIBRATE), case), str(space.ladder)
+    outcome = _run_small_probes(work, job, parameter) if work.study.attributes.rungs is None else None
+    if outcome and outcome.stopped:
+        return Prepared(job, outcome)
+    rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
+    job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
+    return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
+
+
+def _with_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
+    """Return the job with the batch size of the case, or with what to repair; see `prepare`."""
+    work, parameter = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case), batch.parameter
+    outcome = _run_small_probes(work, job, parameter) if work.study.attributes.batch is None else None
+    if outcome and outcome.stopped:
+        return Prepared(job, outcome)
     fitted = work.study.fix(BATCH, batch.fit)
     if fitted is None:
         why = f"{parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
@@ -276,4 +280,13 @@ def prepare(job: Job, case: Case) -> Prepared:
         ending = events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
         return Prepared(job, ending)
     job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=(fitted.size,), why=str(fitted)))
-    return Prepared(replace(job, bench=bench.with_batch(case, fitted)), outcome)
+    return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
+
+
+def _run_small_probes(work: CaseWork, job: Job, parameter: str) -> events.CaseOutcome:
+    """Run the small probes that a parameter needs which is `auto`, and return how that ended."""
+    job.watcher(events.AutoStarted(case=work.study.case.case, parameter=parameter))
+    outcome = work.run()
+    if outcome.ending is events.Ending.INTERRUPTED:
+        work.study.stop(STOPPED_EARLY)  # a rerun goes on with the probes that are left
+    return outcome

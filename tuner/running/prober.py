@@ -59,8 +59,8 @@ class RealProber:
             sessions: starts trainers.
             clock: times the probes.
             sleep: waits some seconds of that clock.
-            say: shows the user a line about files, or about a process that cannot be killed.
-            facts: what is known about the machine, which each result gets.
+            say: shows the user how files are kept, or which process cannot be killed.
+            facts: facts about the machine, which are added to each result.
             nodes: the source, if it is several nodes; None for this machine.
         """
         self._say = say
@@ -180,17 +180,15 @@ def prober_on(
     source: probe.DeviceSource,
     say: Callable[[str], None] = lambda _: None,
     *,
-    shared: bool = False,
     facts: Mapping[str, str] | None = None,
     clock: probe.Clock | None = None,
 ) -> RealProber:
-    """Return a prober on the devices of a source. Files that killed tuners have left are restored first.
+    """Return a prober on the devices of a source. First restore the person's files for tuners that were killed.
 
     Args:
         source: the devices, of this machine or of several nodes.
-        say: shows the user a line about files, or about a process that cannot be killed.
-        shared: whether other programs work on the cards all the time, so that no probe waits for idle cards.
-        facts: what is known about the machine, which each result gets.
+        say: shows the user how files are kept, or which process cannot be killed.
+        facts: facts about the machine, which are added to each result.
         clock: times the probes; None for the clock of the system.
 
     Raises:
@@ -198,8 +196,7 @@ def prober_on(
     """
     own_files.clean_up()
     clock = clock or probe.MonotonicClock()
-    open_on = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
+    make_prober = partial(RealProber, source, clock=clock, sleep=time.sleep, say=say, facts=facts)
     if isinstance(source, Nodes):
-        return open_on(occupied=source.occupancy, sessions=probe.Sessions(clock, source.start), nodes=source)
-    occupied = tuple if shared else Cards(source.devices).occupancy
-    return open_on(occupied=occupied, sessions=probe.Sessions(clock))
+        return make_prober(occupied=source.occupancy, sessions=probe.Sessions(clock, source.start), nodes=source)
+    return make_prober(occupied=Cards(source.devices).occupancy, sessions=probe.Sessions(clock))

@@ -5,6 +5,7 @@ best config of sessions is confirmed at the end: the plain command measures it a
 the parameter that decides memory.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -205,7 +206,7 @@ class Probing:
         probes_left = self._probes_left(expected_after, history.finished)
         workers = 1 + history.running  # this process, and the others
         best = BestSoFar.of(self._study.case, history.records)
-        searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have a front
+        searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have no single best
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
@@ -241,7 +242,7 @@ class Probing:
     def _time_left(self, probes: float | None, history: History, workers: int) -> float | None:
         """Return the seconds until the search probably ends, at most those of the budget.
 
-        That is the time that the workers need for so many usual probes, and for the confirmation of the best. It is
+        That is the time that the workers need for so many usual probes, and for the confirmations at the end. It is
         None if the number of probes or their usual length is unknown, or if probes take no time.
 
         Args:
@@ -253,6 +254,10 @@ class Probing:
         if probes is None or usual_s is None:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
+        own = self._space.own if probe.full(self._spec.objectives[0]) == math.inf else None
+        # `gain` counts these among its probes
+        if self._job.purpose.competing and self._spec.sampler != "gain" and own and history.to_compare(own):
+            confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
     def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
@@ -260,17 +265,20 @@ class Probing:
         return so_far is not None and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds
 
     def _stop(self, asked: Asked) -> probe.Stop:
-        """Return a function that says after each iteration, and between them, whether the probe of a trial goes on."""
-        show = self._viewer(asked, self._job.pulse) if self._job.pulse else lambda _: None
+        """Return the function by which the probe of a trial asks, again and again, whether it goes on."""
+        show = self._viewer(asked, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody watches
         newest: probe.ProbeResult | None = None
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
-            """Return whether the probe goes on; renew the lease, and show the probe, at every call."""
+            """Return whether the probe goes on. Unless it is interrupted, renew the lease, and show how it stands.
+
+            `so_far`: the result so far, where it is new; otherwise None.
+            """
             nonlocal newest
             newest = so_far or newest
-            if self._job.interrupted():
-                keeps_rough_value = self._has_window(newest) and self._job.is_late()
-                return probe.Answer(probe.Next.ENOUGH if keeps_rough_value else probe.Next.INTERRUPTED)
+            if self._job.interrupted():  # by the user; or the time is over, and a value counts even if it is rough
+                counts = self._job.is_late() and self._has_window(newest)
+                return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
             self._study.beat(asked)
             show(newest)
             if so_far and (change := self._training_change(so_far)):

@@ -225,7 +225,7 @@ class Workbench:
         `run_in` reserves its port.
         """
         nodes = config.get(study.NODES)
-        prices, models = self.spec.prices, [("", device.model) for device in self.devices]
+        prices, models = self.spec.prices, [device.model for device in self.devices]
         return Slot(
             devices=self.devices,
             out_dir=self.folder / folder,
@@ -268,7 +268,6 @@ def open_workbench(
     asked_for: str,
     *,
     devices: str | None = None,
-    prices: Path | None = None,
     runs: Path = Path("runs"),
     source_of: Callable[[study.StudySpec], DeviceSource] = open_source,
 ) -> Workbench:
@@ -277,13 +276,10 @@ def open_workbench(
     Args:
         asked_for: the name or the file of the study.
         devices: replaces the devices of the study file; see `devices_for`.
-        prices: a file whose prices replace those of the study.
         runs: the folder of the studies' folders.
         source_of: opens the devices.
     """
     spec = study.load(asked_for)
-    if prices:
-        spec = spec.model_copy(update={"prices": study.read_prices(prices)})
     check_metrics(spec)
     trainer, nodes = open_trainer(spec.trainer), spec.slurm.nodes
     if nodes > 1 and not trainer.spans_nodes:
@@ -294,7 +290,7 @@ def open_workbench(
         )
     source = source_of(spec.model_copy(update={"devices": spec.devices_for(devices)}))
     if spec.prices:  # before anything is measured that would lack its price
-        study.price_of_all(spec.prices, [("", device.model) for device in source.devices], prices or asked_for)
+        study.price_of_all(spec.prices, [device.model for device in source.devices], asked_for)
     return Workbench(
         spec=spec,
         asked_for=asked_for,

@@ -2,8 +2,8 @@
 
 A probe is a short run of the training with one config, and a trial is its record. A session is a started trainer that
 serves several probes, which saves their starts. To confirm a config is to measure it by the trainer's plain command,
-outside any session. A reading is one measurement of a config, and a rung is a value of the parameter that decides how
-much memory a config needs.
+outside any session. A reading is one measurement of a config, and its standing is what all its readings say: cold ones
+of the plain command, or warm ones of sessions. A rung is a value of the parameter that decides the memory.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from tuner.study import Config, Space, launch_digest, same_launch
 FIRST_TRIALS = 4
 """The trials that finish before a config's readings are repeated, unless the time is nearly over (chosen)."""
 MOST_READINGS = 4
-"""The most measurements of a config whose readings contradict each other: on a busy machine more would, too."""
+"""The most measurements of a config whose readings contradict each other: more would not help on a busy machine."""
 
 
 class History:
@@ -160,6 +160,11 @@ class History:
             for trial in standing.ended(self._meaningful_records)
         ]
 
+    @cached_property
+    def _cold(self) -> standing.Standings:
+        """Launch key → what the plain command has measured of a config that may be the best."""
+        return standing.ways(self._ended).cold
+
     def is_new(self, config: Config) -> bool:
         """Check whether a config of the space has never been launched and may fit into memory."""
         known = launch_digest(config) in self._probed
@@ -203,29 +208,25 @@ class History:
             unconfirmed = first.unconfirmed if first else None
         return dict(unconfirmed.trials[-1].config) if unconfirmed else None
 
-    def contradictory(self, own: Config) -> Config | None:
-        """Return the own config or the best if its readings must be made again before the two can be compared.
+    def incomparable_config(self, own: Config) -> Config | None:
+        """Return which of two configs, the user's `own` and the best, to measure again before they can be compared.
 
-        That is so in two cases:
+        The plain command measures a config again in two cases:
 
         1. The readings of the config are far apart.
         2. Other programs were much busier beside this config than beside the other of the two, and are calm now.
 
         A config with `MOST_READINGS` readings is left as it is: which of them are right stays unknown.
 
-        Args:
-            own: The user's own config, which the best is compared with.
-
         Returns:
-            The config to measure again by the plain command; None where neither must be.
+            The config; None where both can be compared as they are.
         """
-        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
-        best_standing = standing.best(self._ended, [own])
-        for subject, rival in ((own_standing, best_standing), (best_standing, own_standing)):
+        own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
+        newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]  # shows how busy others are now
+        for subject, other in ((own_standing, best_standing), (best_standing, own_standing)):
             if subject is None or not self._may_be_repeated(subject):
                 continue
-            was_busier = rival is not None and bool(standing.much_busier(subject.trials, rival.trials))
-            newest = [trial for trial in self._ended if trial.others_pct is not None][-1:]
+            was_busier = other is not None and bool(standing.much_busier(subject.trials, other.trials))
             is_calm_now = bool(standing.much_busier(subject.trials, newest))
             if standing.far_apart(subject.trials) or (was_busier and is_calm_now):  # 1 or 2
                 return subject.config
@@ -240,29 +241,29 @@ class History:
         return sum(trial.launch == subject.launch for trial in measured) < MOST_READINGS
 
     def disturbed_own(self, own: Config) -> Config | None:
-        """Return the user's own config if its only reading was too disturbed to say which config is faster, else None.
+        """Return the user's own config if other programs have disturbed its only reading too much, else None.
 
-        Other programs disturb a reading, which widens its error. The own config is compared with the best of the other
-        configs that the plain command has measured.
+        It is too much where the wider error of a disturbed reading hides whether the own config or the best of the
+        others is better. Only readings by the plain command are compared.
         """
-        cold = dict(standing.ways(self._ended).cold)
-        own_standing = cold.pop(launch_digest(own), None)
-        rival = max(cold.values(), key=attrgetter("value"), default=None)
-        if own_standing is None or rival is None or own_standing.widened_error == own_standing.error:
-            return None  # nothing to compare, or nothing has disturbed the reading
+        own_standing = self._cold.get(launch_digest(own))
+        others = [measured for measured in self._cold.values() if measured is not own_standing]
+        rival = max(others, key=attrgetter("value"), default=None)
+        if own_standing is None or rival is None:
+            return None
+        was_disturbed = own_standing.widened_error != own_standing.error
         noise = hypot(own_standing.widened_error or 0.0, rival.widened_error or 0.0)
         is_hidden = abs(rival.value - own_standing.value) <= standing.SURE * noise
-        return own_standing.config if is_hidden and self._may_be_repeated(own_standing) else None
+        return own_standing.config if was_disturbed and is_hidden and self._may_be_repeated(own_standing) else None
 
-    def unsure_gain(self, own: Config) -> Config | None:
+    def unsure_config(self, own: Config) -> Config | None:
         """Return a config to measure a second time, so that the gain over the user's own config is sure; else None.
 
         The `own` config often runs first, and another program may have been busy then. So it is measured again at the
         end. If the best is less than 1.3 times as good, the best is measured a second time, too. Only cold readings
         count: those of the plain command, outside any session.
         """
-        own_standing = standing.ways(self._ended).cold.get(launch_digest(own))
-        best_standing = standing.best(self._ended, [own])
+        own_standing, best_standing = self._cold.get(launch_digest(own)), standing.best(self._ended, [own])
         if own_standing is None or best_standing is None or own_standing.value >= best_standing.value:
             return None  # there is no gain to tell
         is_small = best_standing.value < 1.3 * own_standing.value
@@ -276,12 +277,11 @@ class History:
 
         `own`: the user's own config.
         """
-        return self.contradictory(own) or self.disturbed_own(own) or self.unsure_gain(own)
+        return self.incomparable_config(own) or self.disturbed_own(own) or self.unsure_config(own)
 
     def confirmed(self) -> list[Config]:
         """Return the configs that the plain command has measured and that may be the best, the largest value first."""
-        cold = sorted(standing.ways(self._ended).cold.values(), key=attrgetter("value"), reverse=True)
-        return [measured.config for measured in cold]
+        return [cold.config for cold in sorted(self._cold.values(), key=attrgetter("value"), reverse=True)]
 
 
 Price = Callable[[Config], float]
@@ -291,8 +291,8 @@ ALL_PROBED = "every config has been probed or cannot fit"
 """Why a search ends when no chooser has an answer."""
 
 
-def free(config: Config) -> float:
-    """Return the same price for every config: each probe starts its trainer."""
+def one_start(config: Config) -> float:
+    """Return 1, the price of every config where each probe starts its trainer; a `Price`."""
     return 1.0
 
 

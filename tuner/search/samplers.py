@@ -19,7 +19,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
-from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, free
+from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, one_start
 from tuner.search.design import distance
 from tuner.search.observed import Sibling
 from tuner.search.trials import distribution
@@ -29,7 +29,7 @@ from tuner.study import Config, Parameter, SearchSpec, Space, Value
 class StrategySampler(RandomSampler):
     """Assigns to each trial the config that a strategy chooses. Parameters outside the space are drawn at random."""
 
-    def __init__(self, space: Space, strategy: Strategy, *, price: Price = free) -> None:
+    def __init__(self, space: Space, strategy: Strategy, *, price: Price = one_start) -> None:
         """Make a sampler that asks `strategy` for configs of `space`.
 
         `price` returns how many starts of the trainer a config takes now; the sampler calls it before each trial.

@@ -133,13 +133,13 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
     """
 
     def choose(history: History, price: Price) -> Choice | Done | None:
-        """Choose the default of the rung, if it must come before the config that is chosen."""
+        """Return the answer of `strategy`, or instead the default of its rung if that must be probed before it."""
         answer = first_answer(strategy.choosers, history, price)
         if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
-            return answer
+            return answer  # it is no config, or a config that was probed before
         default = space.default_at(space.rung(answer.config))
-        need_not_come_first = default == answer.config or default not in space or history.is_over(default)
-        return answer if need_not_come_first else Choice(config=default)
+        comes_first = default != answer.config and default in space and not history.is_over(default)
+        return Choice(config=default) if comes_first else answer
 
     return replace(strategy, choosers=(choose,))
 

@@ -27,7 +27,7 @@ from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
-from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, free
+from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, one_start
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -353,7 +353,7 @@ class CaseStudy:
     def ask(
         self,
         target: int | None,
-        price: Price = free,
+        price: Price = one_start,
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
     ) -> Asked | None:
@@ -458,7 +458,7 @@ class CaseStudy:
         def ended() -> str | None:
             """Return why nothing is left to probe, and store it as the caller wants; None while something is left."""
             history = self.history()
-            answer = self._strategy.choose(history, free)
+            answer = self._strategy.choose(history, one_start)
             reason = answer.reason if isinstance(answer, Done) else None
             if keep and not history.running:
                 self._study.set_user_attr(schema.ENDED, reason)

@@ -30,18 +30,18 @@ from tuner.study import Case, most_similar
 def check_study(database: Database, name: str, identity: dict[str, Any]) -> None:
     """Raise StoreError if the study called `name` exists and cannot go on with these settings. This changes nothing.
 
-    `identity`: as of `open_study`.
+    `identity`: see `open_study`.
     """
     storage = database.storage
 
     def check() -> None:
-        """Compare the settings that the study stores with those of now; `_mends` raises where they differ."""
+        """Compare the settings that the study stores with those of now."""
         study_id = storage.study_id(name)
         if study_id is None:
             return
         stored = StudyAttributes(storage.get_study_user_attrs(study_id)).identity
         if stored is not None and stored != storable(identity):
-            _mends(database, name, stored, identity, storage.get_all_trials(study_id, deepcopy=False))
+            _mends_or_raise(database, name, stored, identity, storage.get_all_trials(study_id, deepcopy=False))
 
     database.transact(check)
 
@@ -49,9 +49,9 @@ def check_study(database: Database, name: str, identity: dict[str, Any]) -> None
 def open_study(
     database: Database, name: str, *, objectives: Sequence[str], pruner: BasePruner, identity: dict[str, Any]
 ) -> optuna.Study:
-    """Begin the study called `name`, or resume it with unchanged settings; for work in a transaction.
+    """Begin the study called `name`, or resume it with unchanged settings. The caller holds a transaction.
 
-    A study that has measured nothing yet takes over new settings: a person has mended its set-up. See `_mends`.
+    A study that has measured nothing yet takes over new settings: a person has mended its set-up.
 
     Args:
         database: The database.
@@ -80,13 +80,13 @@ def open_study(
         )
     if stored is not None and stored != storable(identity):
         trials = study.get_trials(deepcopy=False)
-        if _mends(database, name, stored, identity, trials):  # from now on, the trials so far say nothing
+        if _mends_or_raise(database, name, stored, identity, trials):  # from now on, the trials so far do not count
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
 
     # Store what has changed.
-    if attributes.get(IDENTITY) != storable(identity):  # there is none yet, or one as an older version wrote it
+    if attributes.get(IDENTITY) != storable(identity):  # new, mended, or in the form of an older version
         study.set_user_attr(IDENTITY, identity)
-    if study.metric_names != list(objectives):  # without names, the dashboard shows numbers for names
+    if study.metric_names != list(objectives):  # without names, optuna-dashboard numbers the objectives
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study.set_metric_names(list(objectives))
@@ -105,10 +105,10 @@ def unchanged_attributes(database: Database, study: optuna.Study, identity: dict
     return attributes
 
 
-def _mends(
+def _mends_or_raise(
     database: Database, study: str, stored: dict[str, Any], now: dict[str, Any], trials: Sequence[FrozenTrial]
 ) -> bool:
-    """Return whether a study may take over settings that differ from its own; False if nothing that counts differs.
+    """Return True where new settings mend a study, and False where they mean the same as its own; otherwise raise.
 
     A person who has mended the set-up of a study need not begin another study, as long as this one has measured nothing
     and nobody runs a trial. The objectives must stay, because Optuna fixes their number. Once there are trials, the
@@ -117,7 +117,7 @@ def _mends(
     Args:
         database: The database of the study.
         study: The name of the study.
-        stored: The identity with which the study was started.
+        stored: The identity with which the study was begun.
         now: The identity with which it would go on.
         trials: The trials of the study.
 

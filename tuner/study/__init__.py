@@ -74,7 +74,6 @@ from tuner.study.study_file import (
     open_regular,
     price_of_all,
     read_mapping,
-    read_prices,
     stands_in,
     unmatched,
 )

@@ -216,7 +216,7 @@ def _options(options: Mapping[str, Any], command: _Command, added: "_Added") -> 
     `unset` and `computed` name parameters: with the value for which the flag is left out of the command, and with the
     expression that gives the value. `files` names the values in the configuration file that parameters replace.
     """
-    is_counted_inside = not options.keys() & {"progress", "progress_file", "count", "samples_per_iteration", "session"}
+    is_counted_inside = not options.keys() & {"progress", "count", "samples_per_iteration", "session"}
     defaults = {"keeps": KEPT, "learning": "keep"} if is_counted_inside else {}
     completed = {**defaults, **options, "command": command.words}
     if command.env:

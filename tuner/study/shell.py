@@ -13,6 +13,8 @@ _ESCAPES = {"\n": r"\n", "\t": r"\t", "\\": r"\\", "'": r"\x27", "!": r"\x21"}
 """How `$'…'` spells characters. It has no apostrophe inside, and nothing that the history of a shell replaces."""
 _ESCAPE = re.compile(r"\\(?:x(?P<byte>[0-9a-f]{2})|(?P<letter>[nt\\]))")
 """A character as `$'…'` spells it."""
+_READ_ONLY = {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"}
+"""Variables that bash lets nobody assign; the program `env` sets them."""
 _WORD = re.compile(r"""\$'(?P<escaped>(?:[^'\\]|\\.)*)'|(?P<usual>(?:[^\s'"]|'[^']*'|"[^"]*")+)|(?P<stray>\S)""")
 """A word of a line of `literal_line`, in either quoting, or a quote that is not closed."""
 
@@ -87,8 +89,9 @@ def shell_join(words: Iterable[str], variables: Mapping[str, str] | None = None)
     line = [f"{name}={shell_word(text)}" for name, text in assigned.items()]
     set_before: set[str] = set()  # by the same line
     for name, text in assigned.items():
-        if any(part.is_reference and part.name in set_before for part in parts(text)):
-            line.insert(0, "env")  # in `A=new B="$A" command`, bash itself would give `B` the value `new`
+        # in `A=new B="$A" command`, bash itself would give `B` the value `new`
+        if name in _READ_ONLY or any(part.is_reference and part.name in set_before for part in parts(text)):
+            line.insert(0, "env")
             break
         set_before.add(name)
     return " ".join([*line, *map(shell_word, words)])

@@ -128,7 +128,7 @@ Variables = dict[Annotated[str, StringConstraints(pattern=VARIABLE)], str]
 
 
 class EnvironmentSpec(Strict):
-    """Environment variables, memory and power of the trainer's processes."""
+    """Environment variables and memory of the trainer's processes."""
 
     nccl_p2p: Literal["auto", "on", "off"] = "auto"
     """`auto` sets `NCCL_P2P_DISABLE=1` only if two cards have no P2P"""
@@ -136,8 +136,6 @@ class EnvironmentSpec(Strict):
     """environment variables"""
     memory_mib: Annotated[Number, Field(gt=0)] | None = None
     """memory of each device in MiB, if it is less than the device has; on a GPU the trainer must keep to it"""
-    power_limit_w: Annotated[Number, Field(gt=0)] | None = None
-    """power limit of each card in watts while a probe runs; needs root"""
 
 
 class Prices(Strict):
@@ -146,11 +144,7 @@ class Prices(Strict):
     currency: str = "USD"
     """the currency of all prices"""
     per_hour: dict[str, Annotated[Number, Field(gt=0)]] = Field(min_length=1)
-    """the model of a device, or for `tuner compare` the name of a result file without its ending → its price"""
-
-    def of(self, machine: str, model: str) -> float | None:
-        """Return the price of a device; that of the machine comes before that of the model. None where neither is."""
-        return self.per_hour.get(machine, self.per_hour.get(model))
+    """the model of a device → its price"""
 
 
 class Match(Strict):

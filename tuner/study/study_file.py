@@ -77,12 +77,8 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     return file
 
 
-def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:") -> dict[str, Any]:
-    """Return the keys and values of a YAML file.
-
-    Raises StudyError for a file that cannot be read, or is too large; its message says `what` the file is and how such
-    a file `starts`.
-    """
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a study file. Raises StudyError where it cannot be read, or is too large."""
     try:
         with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)
@@ -90,9 +86,9 @@ def read_mapping(path: Path, *, what: str = "study file", starts: str = "name:")
             raise ValueError(f"it is larger than {MOST_BYTES // 1024} KiB; leave cases or values out")
         raw = deepcopy(_values(content.decode()))  # the cached values stay as they are
     except (OSError, YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise StudyError(f"{what} {path} cannot be read: {_why_unreadable(error)}") from error
+        raise StudyError(f"study file {path} cannot be read: {_why_unreadable(error)}") from error
     if not isinstance(raw, dict):
-        raise StudyError(f"{path} contains no mapping; a {what} starts with `{starts}`")
+        raise StudyError(f"{path} contains no mapping; a study file starts with `name:`")
     return raw
 
 
@@ -421,30 +417,12 @@ def exposed(spec: StudySpec) -> list[str]:
     ]
 
 
-EXAMPLE = "currency: USD\nper_hour:\n  NVIDIA H200: 3.50\n"
-"""What a file of prices looks like."""
+def price_of_all(prices: Prices, models: Sequence[str], where: object) -> float:
+    """Return the price of devices of these models together for an hour. `where`: what has the prices.
 
-
-def read_prices(path: Path) -> Prices:
-    """Return the prices in a file. Raises StudyError for a file that cannot be used."""
-    try:
-        return Prices.model_validate(read_mapping(path, what="file of prices", starts="currency:"))
-    except StudyError as error:
-        raise StudyError(f"{error}\na file of prices looks like this:\n{EXAMPLE}") from error
-    except ValidationError as error:
-        wrong = "\n  ".join(complaints(error, Prices))
-        raise StudyError(f"{path} is no file of prices:\n  {wrong}\nit looks like this:\n{EXAMPLE}") from error
-
-
-def price_of_all(prices: Prices, devices: Iterable[tuple[str, str]], where: object) -> float:
-    """Return the price of some devices together for an hour.
-
-    `devices` are pairs of a machine's name, which may be empty, and a device's model. `where`: what has the prices.
-    Raises StudyError for devices that it has no price of.
+    Raises StudyError for a model that has no price.
     """
-    wanted = list(devices)
-    price_of = {(machine, model): prices.of(machine, model) for machine, model in wanted}
-    if missing := [device for device, price in price_of.items() if price is None]:
-        in_words = ", ".join(f"{model!r} (of {machine})" if machine else repr(model) for machine, model in missing)
-        raise StudyError(f"{where} has no price of {in_words}; add a line `{missing[0][1]}: PRICE` below `per_hour:`")
-    return sum(price_of[device] or 0.0 for device in wanted)
+    if missing := [model for model in dict.fromkeys(models) if model not in prices.per_hour]:
+        in_words = ", ".join(map(repr, missing))
+        raise StudyError(f"{where} has no price of {in_words}; add a line `{missing[0]}: PRICE` below `per_hour:`")
+    return sum(prices.per_hour[model] for model in models)

@@ -14,6 +14,8 @@ CONTEXT_MIB = 810.0
 
 Source: `benchmarks.memory.without_run` on an H200 (torch 2.11, CUDA 13), the median of four models.
 """
+MOST_S = 180.0
+"""The seconds that the command may take (chosen): one that takes longer computes with real data."""
 LEAST_SHARE = 0.97
 """The least of what a training takes, as a share of what is foretold.
 
@@ -26,28 +28,27 @@ LARGEST_SHARE = 1.10
 def foretold_mib(plan: ProbePlan) -> float:
     """Return about how many MiB of a card a plan's command would take.
 
-    The command is started without a card, in the trainer's own Python, where tensors get no data. It ends with its
-    second optimizer step, and writes to a file what its tensors would take. It is told the plan's card, or an H100 of
-    80 GiB where the card is not known, as in a job.
+    The command starts without a card, in the trainer's own Python. Modules of ours on its path give tensors no data.
+    They end it after its second optimizer step, and write to a file what its tensors would take. It sees the plan's
+    card, or an H100 of 80 GiB where the card is unknown: a SLURM job may get any.
     Raises TrainerError with the command's last line where it makes no second step, and the errors of `Process`.
     """
-    answer, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
-    path = path_inside(plan.environment(os.environ))  # with the modules that give tensors no data
+    file, clock = plan.slot.out_dir / "foretold.json", MonotonicClock()
+    path = path_inside(plan.environment(os.environ))
     device = plan.slot.devices[0]
     card = f"{device.mem_total_mib:.0f} {device.model}" if device.mem_total_mib else f"{80 * 1024} NVIDIA H100"
-    variables = {"PYTHONPATH": path, "TUNER_PREDICT": str(answer), "TUNER_CARD": card, "CUDA_VISIBLE_DEVICES": ""}
+    variables = {"PYTHONPATH": path, "TUNER_PREDICT": str(file), "TUNER_CARD": card, "CUDA_VISIBLE_DEVICES": ""}
     variables = {name: escaped(value) for name, value in variables.items()}  # a plan expands references such as ${A}
     process = Process(replace(plan, env={**plan.env, **variables}, is_counted=False), clock)
-    last, has_ended = "it says nothing", False  # the last line that it prints
-    end_s = clock.now() + 180.0  # what takes longer computes with real data
+    last_line, has_ended = "it says nothing", False
+    end_s = clock.now() + MOST_S
     try:
         while not has_ended:
             has_ended = process.exit_code() is not None or clock.now() >= end_s
-            last = next((line.text for line in reversed(process.lines(0.2)) if line.text.strip()), last)
+            last_line = next((line.text for line in reversed(process.lines(0.2)) if line.text.strip()), last_line)
     finally:
         process.end()
     try:
-        taken_mib = mib(json.loads(answer.read_text(encoding="utf-8"))["taken_bytes"])
+        return CONTEXT_MIB + mib(json.loads(file.read_text(encoding="utf-8"))["taken_bytes"])
     except (OSError, ValueError, KeyError) as error:
-        raise TrainerError(f"no second optimizer step with tensors that have no data: {last.strip()}") from error
-    return CONTEXT_MIB + taken_mib
+        raise TrainerError(f"no second optimizer step with tensors that have no data: {last_line.strip()}") from error

@@ -1,4 +1,4 @@
-"""Any command line as a trainer: `{placeholders}` take the config, and printed lines or a file show the progress.
+"""Any command line as a trainer: `{placeholders}` take the config, and counts or printed lines show the progress.
 
     trainer:
       name: command
@@ -6,7 +6,6 @@
       options:
         command: "{python} train.py --envs {num_envs} --workers {num_workers} --port {port} --out {out_dir}"
         progress: ['iter (?P<iteration>\\d+) samples (?P<samples>\\d+)']
-        expected: [model.pt]
 
 A placeholder is a parameter of the study or one of `case out_dir port devices ranks iterations python`. `{flag:fast}`
 is `--fast` where the parameter is true, and nothing where it is false. Where a config lacks a parameter, its word is
@@ -29,10 +28,10 @@ from pathlib import Path
 
 from tuner import study
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, ProgressFile, Slot, search_path
+from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
-from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, Labels, parameters
+from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, parameters
 from tuner.trainers.presets import PRESETS
 from tuner.trainers.template import Reference, fill, flags, placeholders, script
 
@@ -102,8 +101,7 @@ class CommandTrainer(Trainer):
         if not self.folder.is_dir():
             problem = f"the command cannot run in {self.folder}: no such folder"
             raise TrainerError(f"{problem}; see trainer.root and options.cwd")
-        labels = self._options.labels
-        return [Case(name=name, **dict(labels.get(name, Labels()))) for name in dict.fromkeys(self._options.cases)]
+        return [Case(name=name) for name in dict.fromkeys(self._options.cases)]
 
     def plan(self, case: Case, config: Config, slot: Slot) -> ProbePlan:
         """Return the plan of one probe: the filled command line, its variables, files and patterns.
@@ -135,8 +133,6 @@ class CommandTrainer(Trainer):
             protects_files=self._options.protect and not slot.to_train,
             total_batch=self._computed("total_batch", config, slot),
             flops_per_sample=self._options.flops_per_sample,
-            progress_file=self._progress_file(case, slot),
-            expected=tuple(slot.out_dir / name for name in self._options.expected),
             # without sessions, no config shares its key with another
             session_key=self.session_key(case, config) or "/".join((self.name, case.name, study.config_digest(config))),
         )
@@ -189,8 +185,6 @@ class CommandTrainer(Trainer):
             cold,
             argv=_fill_to_launch(self._options.session, self.values(case, config, slot)),
             progress=replace(cold.progress, patterns=()),
-            progress_file=None,
-            expected=(),
             request=self.request(config, slot.limits.most_iterations),
             is_counted=False,
             protects_files=False,
@@ -252,13 +246,6 @@ class CommandTrainer(Trainer):
         except ConfigRefusedError as error:
             return str(error)
         return None
-
-    def _progress_file(self, case: Case, slot: Slot) -> ProgressFile | None:
-        """Return the file of a probe that shows the progress; None where the options name none."""
-        if (file := self._options.progress_file) is None:
-            return None
-        (pattern,) = fill((file.pattern,), {"case": case.name})
-        return ProgressFile(folder=slot.out_dir, pattern=pattern, format=file.format, columns=file.columns)
 
     def _computed(self, name: str, config: Config, slot: Slot) -> float | None:
         """Return the number that an option computes; None where the option is empty or the config lacks a parameter."""

@@ -23,49 +23,6 @@ than a probe needs: `ProbeSpec.most_iterations`.
 COUNTS = frozenset({"ranks", "devices"})
 """Placeholders of arithmetic that are no parameters: in it, `devices` is their number."""
 
-OUT_DIR = "{out_dir}/"
-"""How the path of a file in a probe's own folder begins."""
-
-
-class Labels(Strict):
-    """The method and the robot of a case, where the words of its name do not say them."""
-
-    method: str = ""
-    robot: tuple[Name, ...] = ()
-    """The words that name robot and task."""
-
-
-def _checked_path(path: str) -> str:
-    """Return a path that begins with `OUT_DIR` and stays below it. Raises ValueError for any other path."""
-    below = path.removeprefix(OUT_DIR)
-    leads_out = ".." in below or below.startswith("/")
-    if below in {path, ""} or leads_out or not placeholders([below]) <= {"case"}:
-        raise ValueError(f"must begin with {OUT_DIR}, so that each probe has a file of its own; {{case}} may follow")
-    return path
-
-
-class FileOptions(Strict):
-    """A file in which the trainer writes its progress, and the columns that count."""
-
-    path: Annotated[str, AfterValidator(_checked_path)]
-    """Where the file appears, below `{out_dir}`; `*` and `**` match as in a shell."""
-    format: Literal["csv", "jsonl"]
-    iteration: str | None = None
-    """The column or key of the iteration; without it, each row is one iteration."""
-    samples: str | None = None
-    """The column of the total number of samples so far, of all ranks."""
-
-    @property
-    def pattern(self) -> str:
-        """The file, relative to the out dir; `{case}` is not filled yet."""
-        return self.path.removeprefix(OUT_DIR)
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """Field of a report → the column that holds it."""
-        columns = {"iteration": self.iteration, "samples": self.samples}
-        return {field: column for field, column in columns.items() if column}
-
 
 def parameters(words: Iterable[str]) -> frozenset[str]:
     """Return the parameters among the placeholders in `words`."""
@@ -136,8 +93,6 @@ class CommandOptions(Strict):
     cases: tuple[Name, ...] = Field(default=("command",), min_length=1, max_length=MOST_CASES)
     progress: Annotated[tuple[str, ...], AfterValidator(_checked_patterns)] = ()
     """Regular expressions for printed lines, or the name of a preset; `LinePatterns` describes their groups."""
-    progress_file: FileOptions | None = None
-    """A file to read progress from, for a trainer that prints none."""
     count: Literal["inside", "printed"] | None = None
     """What counts steps and samples: our code inside the trainer's processes, or what the trainer prints. By default,
     inside where no other key says how progress is read."""
@@ -147,8 +102,6 @@ class CommandOptions(Strict):
     """The parts of the training that no config may change, compared with the first value of each parameter."""
     unset: dict[Name, Value] = Field(default_factory=dict)
     """Parameter → the value at which its flag is left out, because the trainer has this value without the flag."""
-    expected: tuple[str, ...] = ()
-    """The files that a finished run leaves in the out dir."""
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
     env: Annotated[Variables, AfterValidator(_checked_env)] = Field(default_factory=dict)
@@ -170,8 +123,6 @@ class CommandOptions(Strict):
     """The command line that serves a session; without it, every probe runs `command`."""
     learning: Annotated[tuple[Name, ...] | None, BeforeValidator(lambda names: () if names == "keep" else names)] = None
     """The parameters that change what is learnt; by default, the standard ones in the command. `keep`: none does."""
-    labels: dict[Name, Labels] = Field(default_factory=dict)
-    """Case → its method and robot; without them, the name says both, as in `amp_pi_plus`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -204,8 +155,6 @@ class CommandOptions(Strict):
             if unknown := sorted({*names} - known):
                 in_words = f"known: {', '.join(sorted(known))}"
                 raise ValueError(f"{key}: {', '.join(unknown)}: in neither command nor env; {in_words}")
-        if unknown := [name for name in self.labels if name not in self.cases]:
-            raise ValueError(f"labels: {', '.join(unknown)}: not among cases; known: {', '.join(self.cases)}")
         if unknown := [name for name in self.files if name not in named_files(self.command)]:
             raise ValueError(f"files: {unknown[0]}: no word of the command names this YAML, TOML or JSON file")
         return self
@@ -214,9 +163,7 @@ class CommandOptions(Strict):
     def _nothing_is_said_twice(self) -> "CommandOptions":
         """Check that samples are counted in one way, and that no value is computed from another computed one."""
         if self.samples_per_iteration and self._reads_samples:
-            raise ValueError(
-                "samples_per_iteration: `progress` or `progress_file` counts samples already; give only one of them"
-            )
+            raise ValueError("samples_per_iteration: `progress` counts samples already; give only one of them")
         for name, text in self.computed.items():
             if stray := sorted(_operands(text) & self.computed.keys()):
                 raise ValueError(f"computed.{name}: {stray[0]} is computed itself; write what it is computed from")
@@ -225,7 +172,7 @@ class CommandOptions(Strict):
     @property
     def is_counted(self) -> bool:
         """Whether steps and samples are counted inside the trainer's processes."""
-        counts = (self.progress, self.progress_file, self.samples_per_iteration, self.session)
+        counts = (self.progress, self.samples_per_iteration, self.session)
         return self.count == "inside" or (self.count is None and not any(counts))
 
     @property
@@ -246,13 +193,12 @@ class CommandOptions(Strict):
 
     @property
     def _reads_samples(self) -> bool:
-        """Whether `progress` or `progress_file` counts samples."""
-        by_lines = any("samples" in _compiled(pattern).groupindex for pattern in self.progress)
-        return by_lines or bool(self.progress_file and self.progress_file.samples)
+        """Whether `progress` counts samples."""
+        return any("samples" in _compiled(pattern).groupindex for pattern in self.progress)
 
     @property
     def counts_samples(self) -> bool | None:
-        """Whether samples are counted; None without patterns and without a file, as the training may report them."""
+        """Whether samples are counted; None without patterns, as the training may report them."""
         if self.samples_per_iteration or self._reads_samples:
             return True
-        return False if self.progress or self.progress_file else None
+        return False if self.progress else None

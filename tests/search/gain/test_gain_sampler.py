@@ -13,7 +13,7 @@ from tests_space import USUAL
 
 from tuner.records.schema import COST, ERROR, MEMORY, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S, ProbeRecord, cost
-from tuner.search.choosing import History, Price, free
+from tuner.search.choosing import History, Price, one_start
 from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
@@ -59,7 +59,7 @@ class Search:
         self.asked: list[Config] = []
         self.resume()
 
-    def resume(self, price: Price = free) -> None:
+    def resume(self, price: Price = one_start) -> None:
         self.sampler = GainSampler(self.space, training_hours=self.training_hours, price=price)
         self.study.sampler = self.sampler
 
@@ -714,7 +714,7 @@ SMALL = Space(
 
 def left(search: Search, goal: Goal | None = None) -> float:
     """Return how many probes the next choice says to be left."""
-    choice = Gain(search.space, goal=goal).choose(History(search.study, search.space), free)
+    choice = Gain(search.space, goal=goal).choose(History(search.study, search.space), one_start)
     assert choice is not None
     assert choice.left is not None
     return choice.left

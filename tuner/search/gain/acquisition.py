@@ -1,4 +1,8 @@
-"""Predicts which config may still gain how much, and what it takes."""
+"""Predicts which config may still gain how much, and what it takes.
+
+A gain is by how much a probe raises the best. A place is a config's position in the pool. A price says how many starts
+of the trainer a probe takes now. A series of probes pays if training gains more time than the series takes.
+"""
 
 import math
 from functools import cached_property
@@ -151,7 +155,7 @@ class Acquisition:
 
     @property
     def _to_repeat(self) -> int | None:
-        """The config to measure again once no series of probes pays; None where there is none.
+        """The place of the config to measure again once no series of probes pays; None where there is none.
 
         A best that must be measured again comes first. Then comes the config that tells most about which is the best.
         But if the newest predictions were off, new configs teach the model more than second readings do. So then at
@@ -160,13 +164,13 @@ class Acquisition:
         if self._rules.needs_repeat:
             return self.best
         # a fifth of all readings are second ones when there is one for every four configs
-        if self._is_off and self._rules.repeats > len(self._outlook.measured_places) // 4:
+        if self._predicts_badly and self._rules.repeats > len(self._outlook.measured_places) // 4:
             return None
         return self._rules.doubted
 
     @property
-    def _is_off(self) -> bool:
-        """Whether the newest predictions were off by more than any search promises, and a config is new."""
+    def _predicts_badly(self) -> bool:
+        """Whether the newest predictions were off by more than any search promises, and a new config could be tried."""
         return self._outlook.newest_error > LEAST_BOUND and bool(self._outlook.is_new.any())
 
     @property
@@ -195,10 +199,10 @@ class Acquisition:
         return self._outlook.costs.series_s(price, np.array([place]), repeats=1)
 
     def next(self, price: Price) -> int | None:
-        """Choose the place of the largest expected gain per second; None where no config may be probed.
+        """Return the place of the config to probe next; None where no config may be probed.
 
-        A range grows in three cases: after a steep step to its end, once nothing is left to gain within it, and before
-        any config is measured again.
+        It is chosen among the values so far: see `_next`. A range of values grows in three cases: after a steep step to
+        its end, once nothing is left to gain within it, and before any config is measured again.
         """
         outlook, grown = self._outlook, self._rules.next_in_range
         if grown is not None:
@@ -209,11 +213,11 @@ class Acquisition:
         return place if grown is None or place not in outlook.measured_places else grown
 
     def _next(self, price: Price) -> int:
-        """Choose the place of the next config within the values so far; at least one may be probed.
+        """Return the place of the next config within the values so far; at least one may be probed.
 
         The first of these that applies decides:
 
-        1. The first configs of a search.
+        1. The first config of a search begins, and the second lies higher on the ladder.
         2. The best is measured again where its mean is surprising.
         3. A value that is new is measured.
         4. Once no series of probes pays, a rule of thumb may ask for a probe.
@@ -223,20 +227,21 @@ class Acquisition:
         # 1
         if not outlook.measured_places:
             return self._rules.first()
+        if (second := self._rules.upward()) is not None:
+            return second
+        # 5, without a config that may be the best
         gain_per_s = np.where(outlook.open, self._gain / outlook.costs.seconds(price), -1.0)
-        most = int(gain_per_s.argmax())
-        if (higher := self._rules.upward()) is not None:
-            return higher
-        if outlook.best is None:  # no config has run that may be the best
-            return most
+        most_gaining = int(gain_per_s.argmax())
+        if outlook.best is None:
+            return most_gaining
         # 2 to 4
         by_rule = self._next_by_rule(outlook.best, gain_per_s, price)
         if by_rule is not None:
             return by_rule
         # 5
         is_trifling = self._gain.max() < TRIFLE * outlook.scale
-        nothing_gains = is_trifling or (self._is_off and not self._prospect(price).pays)
-        return self._where_nothing_gains(outlook.best) if nothing_gains else most
+        nothing_gains = is_trifling or (self._predicts_badly and not self._prospect(price).pays)
+        return self._where_nothing_gains(outlook.best) if nothing_gains else most_gaining
 
     def _next_by_rule(self, best: int, gain_per_s: Floats, price: Price) -> int | None:
         """Return the place of the config that the rules 2 to 4 of `_next` ask for; None where none asks for any."""
@@ -253,8 +258,8 @@ class Acquisition:
         return None if asked_for is None or self._prospect(price).pays else asked_for
 
     def _where_nothing_gains(self, best: int) -> int:
-        """Choose a new config that may be good where predictions were off, else what is less certain."""
-        if not self._is_off:
+        """Return the place of a new config that may be good where predictions were off, else see `_less_certain`."""
+        if not self._predicts_badly:
             return self._less_certain(best)
         mean, deviation = self._outlook.predictions
         return int(np.where(self._outlook.is_new, mean + deviation, -np.inf).argmax())
@@ -322,7 +327,7 @@ class Acquisition:
         return most[gain[most] > 0.0]
 
     def _less_certain(self, best: int) -> int:
-        """Choose the best config or its strongest challenger, whichever is less certain.
+        """Return the place of the best config or of its strongest challenger, whichever is less certain.
 
         A single measurement may gain nothing, although several would (Frazier and Powell 2010). The search needs
         certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from optuna.study import Study
 
-from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, confirmation, free, retry
+from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, confirmation, one_start, retry
 from tuner.search.gain.acquisition import Acquisition
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.gain.outlook import Outlook
@@ -70,13 +70,12 @@ class Gain:
     def settle(self, history: History, price: Price) -> Choice | None:
         """Choose the user's own config or the best for another reading, without which their speeds cannot be compared.
 
-        Its readings contradict each other, or the own config's only one was disturbed and hides which config is faster.
-        The latter waits for four trials: see `History.disturbed_own`.
+        See `History.incomparable_config` and `History.disturbed_own`. The latter waits for four trials.
         """
         if self._own is None:
             return None
         disturbed = history.disturbed_own(self._own) if history.finished >= FIRST_TRIALS else None
-        return self._confirmation(history.contradictory(self._own) or disturbed, history)
+        return self._confirmation(history.incomparable_config(self._own) or disturbed, history)
 
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
@@ -173,7 +172,7 @@ class GainSampler(StrategySampler):
         *,
         training_hours: float = TRAINING_HOURS,
         siblings: Sequence[Sibling] = (),
-        price: Price = free,
+        price: Price = one_start,
     ) -> None:
         """Make a sampler for studies of this space.
 

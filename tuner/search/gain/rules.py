@@ -1,4 +1,8 @@
-"""Rules of thumb that ask for the probe of a config, whatever gain is expected of it."""
+"""Rules of thumb that ask for the probe of a config, whatever gain is expected of it.
+
+A place is the position of a config in the pool, whose row there has a code for each parameter: the position of its
+value. Rules for new and rare values ask for nothing unless the outlook is `in_logarithms`, as it is for speeds.
+"""
 
 import math
 from collections.abc import Iterator
@@ -271,18 +275,18 @@ class Rules:
     def probes_for_rare_values(self) -> int:
         """The most probes that `rarely_tried` may still ask for, to forecast how long the search takes.
 
-        It asks until two configs have had each value of every parameter with at most four values, or none is left that
-        has the value. Configs that failed count. A probe may show several such values, and is then counted for each.
+        It wants each value of a parameter with at most four values in two configs, including those that failed. A value
+        may have fewer configs left. A probe that has several such values is counted for each of them.
         """
         outlook = self._outlook
-        if not outlook.in_logarithms:  # then no rule asks for rare values: see `rarely_tried`
+        if not outlook.in_logarithms:  # then `rarely_tried` asks for nothing
             return 0
-        codes_left = outlook.pool.codes[outlook.is_unmeasured & (outlook.costs.possible > LIKELY)]
+        may_run = outlook.costs.possible > LIKELY
+        codes_left = outlook.pool.codes[outlook.is_unmeasured & may_run]
         probes = 0
         for column, value, ran, failures in self._few_values():
             wanted = 2 - len(ran) - len(failures)
-            available = int(np.count_nonzero(codes_left[:, column] == value))
-            probes += max(0, min(wanted, available))
+            probes += max(0, min(wanted, int(np.count_nonzero(codes_left[:, column] == value))))
         return probes
 
     def _few_values(self) -> Iterator[_FewValue]:
@@ -300,7 +304,11 @@ class Rules:
 
     @cached_property
     def next_in_range(self) -> int | None:
-        """The best config with the next value of a range whose end leads it; None where no range can grow."""
+        """The best config with the next value of a range, which grows by it; None where no range may grow.
+
+        A range may grow if the best has its largest value so far and leads the configs with its other values: see
+        `lead`.
+        """
         outlook = self._outlook
         places = beyond_ends(outlook.pool, outlook.ends, outlook.best_config or {})
         possible = (place for place in places if outlook.possible[place] and outlook.costs.possible[place] > LIKELY)

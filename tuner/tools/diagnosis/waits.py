@@ -44,7 +44,7 @@ class IdleCause:
     gain: float | None
     """`factor`, but at most what GPUs that are never idle can do; None where neither is known."""
     how: str
-    """The arithmetic of `gain`."""
+    """The arithmetic of `gain`, or why there is none."""
 
 
 def _cause(
@@ -59,11 +59,11 @@ def _cause(
         facts: What the study did with its time.
         why: What in the study shows the cause.
         change: What to change.
-        how: The arithmetic of the factor; its result is appended.
+        how: The arithmetic of the factor, to which its result is appended; or why the factor is unknown.
         ratio: The two numbers whose quotient is the factor; None where the factor is unknown.
     """
     factor = ratio[0] / ratio[1] if ratio and ratio[1] else None
-    duty_pct = _duty(facts)
+    duty_pct = _gpu_utilisation_pct(facts)
     room = 100.0 / duty_pct if duty_pct else math.inf
     gain = factor
     if factor is not None:
@@ -82,7 +82,7 @@ def causes(facts: Facts) -> list[IdleCause]:
     """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
     candidates = [*_gaps(facts), *_failures(facts), *_loading(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
-    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each tells already what idle GPUs wait for
+    explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each already says why GPUs are idle
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
         candidates += _idle(facts)
     # a change that gains less than a tenth is not worth another study (chosen)
@@ -120,7 +120,8 @@ def _threads(facts: Facts) -> Iterator[IdleCause]:
     n_jobs = facts.setup.n_jobs
     if n_jobs is None or n_jobs.value < 2:
         return
-    if _duty(facts) is None and n_jobs.source.startswith("estimated"):  # two guesses are too weak
+    # the number of trials at once is a guess, and nothing shows whether GPUs wait
+    if _gpu_utilisation_pct(facts) is None and n_jobs.source.startswith("estimated"):
         return
     yield _cause(
         Kind.THREADS,
@@ -153,7 +154,7 @@ def _all_gpus(facts: Facts) -> Iterator[IdleCause]:
 def _failures(facts: Facts) -> Iterator[IdleCause]:
     """Yield a cause where failed trials took at least a tenth of all trial time."""
     failed = facts.ended[TrialEnd.FAILED]
-    if failed.total_s < max(LEAST_SHARE * facts.trial_s, 1e-9):  # without any time, nothing is a cause
+    if not failed.total_s or failed.total_s < LEAST_SHARE * facts.trial_s:
         return
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts.failures.items())
     all_s, left_s = facts.trial_s, facts.trial_s - failed.total_s
@@ -169,24 +170,25 @@ def _failures(facts: Facts) -> Iterator[IdleCause]:
 
 
 def _startup(facts: Facts) -> Iterator[IdleCause]:
-    """Yield a cause where start-ups took at least a fifth of the complete trials' time."""
+    """Yield a cause where start-ups took at least a fifth of the complete trials' time: the change ends them all."""
     complete = facts.ended[TrialEnd.COMPLETE]
-    if complete.startup_s < max(0.2 * complete.total_s, 1e-9):
+    if not complete.startup_s or complete.startup_s < 0.2 * complete.total_s:
         return
-    left_s = facts.trial_s - complete.startup_s
-    ours = (
-        "let each session serve more probes: fewer rungs or other values that need a start of their own"
-        if facts.has_sessions
-        else "let one started trainer serve several probes (docs/sessions.md)"
-    )
+    all_s, left_s = facts.trial_s, facts.trial_s - complete.startup_s
+    if not facts.is_ours:
+        change = "keep one process for several trials: import, load and compile only once"
+    elif facts.has_sessions:
+        change = "let each session serve more probes: fewer rungs or other values that need a start of their own"
+    else:
+        change = "let one started trainer serve several probes (docs/sessions.md)"
     yield _cause(
         Kind.STARTUP,
         facts,
         why=f"A complete trial takes {duration(complete.mean_s or 0.0)} in the mean, "
         f"{duration(complete.startup_s / complete.trials)} of it start-up.",
-        change=ours if facts.is_ours else "keep one process for several trials: import, load and compile only once",
-        how=f"{duration(facts.trial_s)} of trial time / {duration(left_s)} without the start-ups of complete trials",
-        ratio=(facts.trial_s, left_s),
+        change=change,
+        how=f"{duration(all_s)} of trial time / {duration(left_s)} without the start-ups of complete trials",
+        ratio=(all_s, left_s),
     )
 
 
@@ -197,7 +199,7 @@ def _pruning(facts: Facts) -> Iterator[IdleCause]:
     that is less. A larger share of the time is then training.
     """
     pruned, complete = facts.ended[TrialEnd.PRUNED], facts.ended[TrialEnd.COMPLETE]
-    if facts.startup_share is None or pruned.startup_s < max(LEAST_SHARE * facts.trial_s, 1e-9):
+    if facts.startup_share is None or not pruned.startup_s or pruned.startup_s < LEAST_SHARE * facts.trial_s:
         return
     startup_s = pruned.startup_s / pruned.trials  # of one trial
     full_s = (complete.total_s - complete.startup_s) / complete.trials if complete.total_s else math.inf
@@ -333,7 +335,7 @@ def _room(facts: Facts) -> _Room:
 
 def _idle(facts: Facts) -> Iterator[IdleCause]:
     """Yield a cause where the GPUs are less than half busy while trials train and wait for no data."""
-    duty_pct = _duty(facts)
+    duty_pct = _gpu_utilisation_pct(facts)
     wait = facts.setup.data_wait.value if facts.setup.data_wait else 0.0
     share = (1.0 - (facts.startup_share or 0.0)) * (1.0 - wait)  # of the time, in which trials train and need no data
     if duty_pct is None or share <= 0.0 or (busy_pct := duty_pct / share) >= 50.0:
@@ -348,6 +350,6 @@ def _idle(facts: Facts) -> Iterator[IdleCause]:
     )
 
 
-def _duty(facts: Facts) -> float | None:
+def _gpu_utilisation_pct(facts: Facts) -> float | None:
     """Return the mean utilisation of the GPUs in percent; None where it is unknown, or where there are none."""
     return facts.setup.duty_pct.value if facts.setup.duty_pct and not facts.on_cpu else None

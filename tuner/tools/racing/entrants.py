@@ -83,10 +83,10 @@ class Entrant:
 
 
 def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
-    """Return who takes part: the best config of a case's search, the fastest, the best's default, and one between.
+    """Return the configs that take part: the best, the fastest, the default of the best's rung, and one between.
 
-    `_between` says which config is between. The configs of the trials with the numbers in `also` take part, too.
-    Raises StoreError where these are not two configs, and for an unknown trial.
+    The one between does well in the first objective and in samples/s: see `_between`. The configs of the trials with
+    the numbers in `also` take part, too. Raises StoreError for fewer than two different configs, and an unknown trial.
     """
     # the configs, each with why it takes part
     best, fastest = case.best, case.fastest
@@ -103,7 +103,7 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
         if number not in configs_of_trials:
             raise StoreError(f"--trial {number}: {case.name} has no measured trial of this number; see trials.tsv")
         chosen.append((f"trial #{number}", configs_of_trials[number]))
-    # a config that was chosen twice takes part once, with both kinds
+    # a config that was chosen twice has one launch key: it takes part once, with both kinds
     configs = {launch_digest(config): launched(config) for _, config in chosen}
     kinds = {digest: tuple(kind for kind, config in chosen if launch_digest(config) == digest) for digest in configs}
     if len(configs) < 2:
@@ -111,7 +111,7 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
             f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default; "
             "name a trial with another config: --trial NUMBER"
         )
-    # what is told of them
+    # what is told of each: what the search has measured, and the parameters that are not the same in all
     first = next(iter(configs.values()))
     shared = frozenset(name for name in first if all(config.get(name) == first[name] for config in configs.values()))
     measured = _measured(case)

@@ -7,6 +7,7 @@ several runs.
 """
 
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tuner import probe
-from tuner.devices.found import Link, device_variables, nccl_variables
+from tuner.devices.cpu import usable_cores
+from tuner.devices.found import THREADS, Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
 from tuner.running.prober import run_in
@@ -201,6 +203,8 @@ class Measuring:
         if not self._per_node:
             direct_access = "off" if team.route == "host" else "on"  # from card to card, which NCCL may then use
             variables = {**device_variables(source.devices), **nccl_variables(direct_access, ())}
+            if run.mode == "beside" and THREADS not in os.environ:  # with all cores each, programs slow each other down
+                variables[THREADS] = str(max(1, usable_cores() // len(run.teams)))
         slot = probe.Slot(
             devices=source.devices,
             out_dir=folder,
@@ -275,15 +279,17 @@ def _point(run: Run, subject: Scaled, team: CardTeam, result: probe.ProbeResult)
         point,
         samples_per_s=result.samples_per_s,
         samples_per_s_se=result.samples_per_s_se,
-        samples_per_step=len(team.gpus) if subject.only_links else _samples_per_iteration(result),
+        samples_per_step=len(team.gpus) if subject.only_links else _samples_per_step(result),
     )
 
 
-def _samples_per_iteration(result: probe.ProbeResult) -> float | None:
-    """Return the samples of all ranks in an iteration; None where the probe does not show it."""
-    if not result.samples_per_s or not result.trained_s or not result.iterations:
-        return None
-    return result.samples_per_s * result.trained_s / result.iterations
+def _samples_per_step(result: probe.ProbeResult) -> float | None:
+    """Return the samples of all ranks in a step; None where the probe does not count steps.
+
+    A probe has fewer iterations than the trainer has steps if the trainer reports only some of its steps.
+    """
+    rate, steps_per_s = result.samples_per_s, result.iterations_per_s
+    return rate / steps_per_s if rate and steps_per_s else None
 
 
 def measure_all(
@@ -293,7 +299,7 @@ def measure_all(
     results: Results,
     *,
     path: Path,
-    tell: Callable[[Run, list[Measurement]], None],
+    show: Callable[[list[Measurement]], None],
 ) -> Results:
     """Return the results with those of the runs, and write all so far after each run.
 
@@ -305,7 +311,7 @@ def measure_all(
         subjects: Name → what is measured.
         results: The results of earlier calls.
         path: The file of the results.
-        tell: Gets each run with its points.
+        show: Gets the measurements of each run once it has ended.
 
     Raises:
         TunerError: A card is lost or busy, or when no run can succeed. The message says where the results so far
@@ -318,7 +324,7 @@ def measure_all(
                 break
             results = replace(results, points=(*results.points, *points))
             write(results, path)
-            tell(run, points)
+            show(points)
             _check_hopeful(points, results)
     except TunerError as error:
         if not results.points:
@@ -395,7 +401,7 @@ def _check_hopeful(points: list[Measurement], results: Results) -> None:
         if kind is probe.FailureKind.GPU_LOST:  # 1
             raise DeviceError(f"{point.workload}: {point.detail}; {remedy}")
         if kind is probe.FailureKind.GPU_BUSY:  # 1
-            raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program, or measure with --shared")
+            raise DeviceError(f"{point.workload}: {point.detail}; wait for the other program")
         if nothing_ran and (kind.blame is probe.Blame.SETUP or len(results.points) >= 3):  # 2
             raise TrainerError(f"{point.workload}: {kind}: {point.detail}; {remedy}")
 

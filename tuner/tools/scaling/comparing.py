@@ -1,4 +1,4 @@
-"""Results of one machine in words, and of several side by side: speed-up, price, what to choose.
+"""Results of one machine in words, and of several side by side: speed-up, what to choose.
 
 The speed-up of several devices is their samples per second in multiples of those of one; the efficiency is the speed-up
 as a share of the number of devices. With weak scaling, each device has the batch of one device alone. With strong
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.devices.found import Link
-from tuner.probe import BUSY_PCT, HOUR_S, Quantity
-from tuner.study import Prices, grouped
+from tuner.probe import BUSY_PCT, Quantity
+from tuner.study import grouped
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
 from tuner.tools.scaling.scaling_table import ScalingRow, ceilings, table
 
@@ -144,31 +144,23 @@ class MachineRow:
     """The model of its devices."""
     on_gpu: bool
     row: ScalingRow
-    samples_per_price: float | None = None
-    """The samples for one unit of the currency; None without prices."""
 
 
-def all_rows(machines: Mapping[str, Results], prices: Prices | None = None) -> list[MachineRow]:
-    """Return the rows of all machines; with `prices`, also the samples for one unit of the currency.
-
-    `machines`: the name of a machine's file of results → the results.
-    """
-    rows = []
-    for machine, results in machines.items():
-        model, on_gpu = results.devices[0], results.on_gpu
-        price_per_hour = prices.of(machine, model) if prices else None  # of one device
-        for row in table(results):
-            per_price = price_per_hour and row.samples_per_s.value * HOUR_S / (price_per_hour * row.gpus)
-            rows.append(MachineRow(machine=machine, model=model, on_gpu=on_gpu, row=row, samples_per_price=per_price))
-    return rows
+def all_rows(machines: Mapping[str, Results]) -> list[MachineRow]:
+    """Return the rows of all machines. `machines`: the name of a machine's file of results → the results."""
+    return [
+        MachineRow(machine=machine, model=results.devices[0], on_gpu=results.on_gpu, row=row)
+        for machine, results in machines.items()
+        for row in table(results)
+    ]
 
 
-def recommendation(lines: Sequence[MachineRow], currency: str | None = None) -> Iterator[str]:
+def recommendation(lines: Sequence[MachineRow]) -> Iterator[str]:
     """Yield what to choose: which machine suits a workload, and for each machine whether more GPUs are worth it.
 
     How far that holds comes last. Machines on which several GPUs were measured come before those with one.
     """
-    yield from _across(lines, currency)
+    yield from _across(lines)
     with_several = {line.machine for line in lines if line.row.scaling != "single"}
     machines = dict.fromkeys(line.machine for line in lines)
     for machine in sorted(machines, key=lambda name: name not in with_several):  # False comes before True
@@ -207,8 +199,8 @@ def _worth(line: MachineRow) -> str:
     )
 
 
-def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
-    """Yield for each workload which machine is the fastest, and which makes the most samples for the money.
+def _across(lines: Sequence[MachineRow]) -> Iterator[str]:
+    """Yield for each workload which machine is the fastest.
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
@@ -219,12 +211,7 @@ def _across(lines: Sequence[MachineRow], currency: str | None) -> Iterator[str]:
         fastest = max(group, key=lambda line: line.row.samples_per_s.value)
         speed = number(fastest.row.samples_per_s)
         subject, rivals = workload_of(fastest.row), _rivals(fastest, group)
-        sentence = f"{subject}: {_where(fastest)} is the fastest, with {speed} samples/s{rivals}"
-        if currency:
-            cheapest = max(group, key=lambda line: line.samples_per_price or 0.0)
-            most = f"{cheapest.samples_per_price or 0.0:,.0f} samples per {currency}"
-            sentence += f"; {_where(cheapest)} makes the most for the money, {most}"
-        yield sentence
+        yield f"{subject}: {_where(fastest)} is the fastest, with {speed} samples/s{rivals}"
 
 
 def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:

@@ -36,14 +36,16 @@ def losses(
     Args:
         joined: The time of a step of all ranks together, which exchange results.
         ideal: The time that n GPUs would need for it without any loss.
-        same_batch: The time of one GPU, alone on the machine, for the work that each rank has.
+        same_batch: The time of one GPU, alone on the machine, for the work that each rank has. It is `ideal` with
+            weak scaling, and where it was not measured.
         beside: The time of each GPU for that work, all at once in programs of their own; empty where not measured.
     """
-    parts = {Loss.SERIAL: same_batch.minus(ideal)} if same_batch != ideal else {}  # what more GPUs do not divide
-    slowest = same_batch  # of one rank, unless it was measured beside others
+    # with strong scaling: the part of a step that a smaller batch does not shorten
+    parts = {Loss.SERIAL: same_batch.minus(ideal)} if same_batch != ideal else {}
+    slowest = same_batch  # the time of the slowest rank without the exchange; without `beside`, all count as equal
     if beside:
-        errors = joint_error(*(step.error for step in beside))
-        mean = Quantity(sum(step.value for step in beside), errors).times(1 / len(beside))
+        error_of_sum = joint_error(*(step.error for step in beside))
+        mean = Quantity(sum(step.value for step in beside), error_of_sum).times(1 / len(beside))
         slowest = max(beside, key=lambda step: step.value)
         parts |= {Loss.CONTENTION: mean.minus(same_batch), Loss.IMBALANCE: slowest.minus(mean)}
     return {**parts, Loss.WAITING: joined.minus(slowest)}
@@ -122,7 +124,8 @@ def table(results: Results) -> list[ScalingRow]:
 def _baselines(singles: Mapping[int | None, Measurement], point: Measurement) -> Iterator[tuple[Measurement, Scaling]]:
     """Yield the baselines of a point, if they were measured, each with the kind of scaling that it shows.
 
-    They are one GPU with the batch of one rank, and one GPU with the batch of all ranks; `singles`: size → baseline.
+    They are one GPU with the batch of one rank, and one GPU with the batch of all ranks. A size is the batch of one
+    rank; None where the trainer has none. `singles`: size → the measurement of one GPU.
     """
     if weak := singles.get(point.size):
         yield weak, "weak"

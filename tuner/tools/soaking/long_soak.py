@@ -112,7 +112,10 @@ def soak_purpose(
 
 
 def _provoking_trainer(bench: Workbench) -> Trainer | None:
-    """Return the trainer with the command that provokes the worst batch; None where the study names none."""
+    """Return a trainer whose command meets what needs most memory, such as the longest batch, by the study's `soak:`.
+
+    None where the study says nothing about it.
+    """
     soak, options = bench.spec.soak, bench.spec.trainer.options
     if not soak.provokes:
         return None
@@ -188,8 +191,8 @@ class Soak(NamedTuple):
     def suffices(self, asked: SoakSettings) -> bool:
         """Return whether a soak with the `asked` settings would show no more than this soak, so that none is made.
 
-        This soak failed, or was as long. If it ended early, because it was sure for its training, it may not be sure
-        for a longer training.
+        So it is if this soak failed, or was as long. A soak that was sure and ended early does not suffice for a longer
+        training than its own.
         """
         if self.trial.state != COMPLETE:
             return True  # it would fail again

@@ -1,7 +1,7 @@
-"""Watches the calls of modules. Nothing of it lies in a module, which may be copied, saved and scripted.
+"""Watches the calls of modules. It stores nothing in a module, because modules are copied, saved and scripted.
 
 A forward hook would be pickled with the module, and compiled with it. So the call of the module's class is wrapped. A
-note is a call that `notes.py` makes later, a few times a second.
+note is work that is put off: `notes.py` calls the noted functions a few times a second.
 """
 
 import functools
@@ -21,20 +21,21 @@ _wrapped_classes = set()
 class CallWatcher:
     """Watches the calls of modules.
 
-    The first calls are looked at one by one, which takes long. Once they are all alike, a call only gets a note.
+    The first calls are looked at one by one, which takes long. Once they are all alike, calls are usual: of a usual
+    call, only a note is made.
     """
 
-    __slots__ = ("is_reusing", "key", "usual", "usual_mode")  # a step looks at them, and finds them in one place
+    __slots__ = ("is_reusing", "key", "usual", "usual_mode")  # each step reads them: slots lie side by side
 
     def __init__(self):
         self.usual_mode = None
-        """The training mode of a module in the calls that need only a note; None where all calls are looked at."""
+        """What `module.training` is in a usual call; None while no call is usual."""
         self.key = None
         """The name of the argument that holds the first tensor, where a module takes only named arguments."""
         self.is_reusing = False
-        """Whether a tensor was ever given twice in a row. Only then its version, which tells new data, is read."""
+        """Whether a tensor was ever given twice in a row. Only then is its version read, which shows new data in it."""
         self.usual = self.take_usual
-        """The method, bound once for all notes."""
+        """What the note of a usual call will call. It is kept here because each look-up would bind the method anew."""
 
     def watch(self, module):
         """Watch a module until it is forgotten. Other modules of its class are not watched."""

@@ -8,9 +8,9 @@ import functools
 from tuner_inside.imports import when_imported
 from tuner_inside.tell import guarded
 
-REUSING = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
-REUSING += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
-"""Modules of reinforcement learning: there an optimizer uses the same samples again and again."""
+RL_LIBRARIES = ("gymnasium", "gym", "stable_baselines3", "rsl_rl", "skrl", "tianshou", "torchrl", "isaaclab", "brax")
+RL_LIBRARIES += ("newton", "pufferlib", "mujoco", "dm_control", "envpool", "procgen", "ray.rllib")
+"""Libraries of reinforcement learning, where an optimizer uses the same samples again and again."""
 
 
 class Environments:
@@ -123,28 +123,31 @@ def _count_in_subclasses(kind, method):
 
 @guarded("environments")
 def _wrap_rllib(module):
-    """Count the steps that RLlib's environments report to its trainer: they step in other processes."""
-    kind = module.MetricsLogger
-    name = "aggregate" if hasattr(kind, "aggregate") else "merge_and_log_n_dicts"  # of older versions
-    own = getattr(kind, name)
+    """Count the steps that RLlib's environments report to its trainer: they step in other processes.
 
-    @functools.wraps(own)
-    def aggregate(self, stats_dicts, *args, **kwargs):
-        """Merge reports as without this wrapper, and count their steps. The key is the argument after the reports."""
-        stats_dicts = list(stats_dicts)  # they may be read only once
-        _count_reports(self, stats_dicts, kwargs.get("key", args[0] if args else None))
-        return own(self, stats_dicts, *args, **kwargs)
+    The trainer's logger of metrics merges these reports. A key says what they are about, such as an evaluation.
+    """
+    logger_class = module.MetricsLogger
+    name = "aggregate" if hasattr(logger_class, "aggregate") else "merge_and_log_n_dicts"  # in older versions
+    merge = getattr(logger_class, name)
 
-    setattr(kind, name, aggregate)
+    @functools.wraps(merge)
+    def counted(self, stats_dicts, *args, **kwargs):
+        """Merge reports as without this wrapper, and count their steps. `key` is the first of the other arguments."""
+        reports = list(stats_dicts)  # an iterator gives them only once
+        _count_reports(self, reports, kwargs.get("key", args[0] if args else None))
+        return merge(self, reports, *args, **kwargs)
+
+    setattr(logger_class, name, counted)
 
 
 @guarded("environments")
-def _count_reports(trainer, reports, key):
-    """Count the steps in the reports of the environments that train; reports of an evaluation have another key."""
+def _count_reports(logger, reports, key):
+    """Count the steps in reports of environments that train. They count as those of one environment, the `logger`."""
     if key in ("env_runners", ("env_runners",)):
         count = sum(int(report.get("num_env_steps_sampled", 0)) for report in reports)
         if count:
-            environments.add_steps(trainer, count)
+            environments.add_steps(logger, count)
 
 
 def install():

@@ -1,8 +1,9 @@
 """Runs a training with tensors that have no data, to see how much memory it would take: nothing is computed.
 
-Tensors are torch's own fake ones. What the script puts on a GPU stays on the fake CPU, and it reads 1.0, 0 and False.
-Only small tensors that hold nothing random have data: a script reads sizes from them, and which branch it takes.
-The process ends after `STEPS` optimizer steps: the first one makes the optimizer's states, the second one needs most.
+Tensors are torch's own fake ones. To torch, all of them are on the CPU; we note which of them the script has put on the
+card, a GPU that need not be there. Only small tensors without random numbers have data: a script reads sizes from them,
+or takes a branch by them. A script that reads another number gets one of `ANSWERS`.
+The process ends after `STEPS` optimizer steps: the first step makes the optimizer's states, the second needs most.
 """
 
 import itertools
@@ -16,7 +17,7 @@ from tuner_inside.imports import when_imported
 from tuner_inside.pretended import pretend_cuda, pretend_loaders, pretend_ranks
 
 STEPS = 2
-"""The optimizer steps to see."""
+"""The optimizer steps that the process makes before it ends."""
 SMALL = 1 << 16
 """The most elements of a tensor that has data: as many as a large batch has words."""
 
@@ -30,40 +31,40 @@ def install(path):
 
 
 def _begin(torch, path):
-    """Replace tensors, card, loaders and ranks by fake ones, and end the process after the last step to see.
+    """Replace tensors, card, loaders and ranks by fake ones, and end the process after `STEPS` optimizer steps.
 
-    The modes that are entered here stay in force until then. `path`: the file to write the result into, as JSON.
+    Nothing leaves the modes that are entered here. `path`: the file to write the result into, as JSON.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def dropped(tensor, p, train):
-        """Drop out as CUDA does: the mask that is kept has one byte an element, whatever the numbers take."""
+        """Return what dropout returns, and keep the mask that CUDA keeps: one byte for each element of any type."""
         return torch.native_dropout(tensor, p, True)[0] if train and p > 0.0 else tensor
 
     pretend_loaders()
     FakeTensorMode(allow_non_fake_inputs=True).__enter__()
     pretend_cuda(torch)
-    memory = _tracker(torch)()
-    memory.library = torch.library.Library("aten", "IMPL")  # what it replaces ends with it
+    memory = _card_memory(torch)
+    memory.library = torch.library.Library("aten", "IMPL")  # torch forgets what it replaces once nobody holds it
     memory.library.impl("dropout", dropped, "AutogradCPU")
     memory.__enter__()
     pretend_ranks(torch)
-    _fake_card_mode(torch, memory)().__enter__()
+    _fake_card(torch, memory).__enter__()
     steps = itertools.count(1)
 
     def end_after_last_step(*_):
         if next(steps) >= STEPS:
             with open(path, "w") as file:
                 json.dump({"taken_bytes": memory.allocator.taken}, file)
-            sys.stdout.flush()  # which `os._exit` does not do
-            os._exit(0)  # neither the script's handlers nor its other threads run on
+            sys.stdout.flush()  # `os._exit` does not flush
+            os._exit(0)  # at once, without the script's exit handlers and without waiting for its threads
 
     register_optimizer_step_post_hook(end_after_last_step)
 
 
-def _tracker(torch):
-    """Return the class that keeps track of which tensors are on the card. For torch, all of them are on the CPU."""
+def _card_memory(torch):
+    """Return the torch mode that notes which tensors are on the card, and gives them memory there."""
     from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves, tree_map_only
@@ -71,7 +72,7 @@ def _tracker(torch):
     def tensors_in(tree):
         return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
-    class Memory(TorchDispatchMode):
+    class CardMemory(TorchDispatchMode):
         """Gives memory to the tensors on the card: those made there, moved there, or computed from such tensors."""
 
         def __init__(self):
@@ -82,18 +83,18 @@ def _tracker(torch):
             self._held = {}
             """The storage's address → a weak reference, and its block on the card; None where it is on the host."""
             self._unknown = set()
-            """The addresses of the storages into which something was written that was not computed."""
+            """The addresses of the storages whose data are unknown since an operation has written into them."""
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            """Compute an operation with fake tensors; torch calls this in place of each of its operations.
+            """Return the fake results of an operation; torch calls this in place of each of its operations.
 
-            For each result it is noted whether it is on the card, and its data if they are known.
+            This notes of each result whether it is on the card, and its data if they are known.
             """
             kwargs = kwargs or {}
             results = function(*args, **kwargs)
             made, inputs = tensors_in(results), tensors_in((args, kwargs))
             on_card = any(map(self.has, inputs)) if self.forced is None else self.forced
-            data = self._computed(function, args, kwargs, [*inputs, *made])
+            data = self._real_results(function, args, kwargs, [*inputs, *made])
             for tensor, own_data in zip(made, data or [None] * len(made)):
                 self._take_memory(tensor, on_card)
                 tensor.own_data = own_data
@@ -146,10 +147,11 @@ def _tracker(torch):
             is_unknown = storage is not None and storage._cdata in self._unknown
             return None if is_unknown else getattr(tensor, "own_data", None)
 
-        def _computed(self, function, args, kwargs, tensors):
-            """Return the results of a function as real tensors; None where they are random, large, or of unknown data.
+        def _real_results(self, function, args, kwargs, tensors):
+            """Return the results of a function as real tensors, which the script may read to decide what it does next.
 
-            `tensors` are the fake inputs and results.
+            Returns None where they are random or large, or where the data of an input are unknown. `tensors`: all fake
+            tensors of the call, inputs and results.
             """
             # a tensor on `meta` has no data
             is_small = all(tensor.numel() <= SMALL and tensor.device.type == "cpu" for tensor in tensors)
@@ -170,7 +172,7 @@ def _tracker(torch):
             storages = filter(None, map(_storage, tensors_in(written)))
             self._unknown |= {storage._cdata for storage in storages} & self._held.keys()
 
-    return Memory
+    return CardMemory()
 
 
 def _storage(tensor):
@@ -191,10 +193,11 @@ FP32_NAMES = frozenset(
 """Functions that CUDA's autocast computes in fp32 (torch's documentation of `torch.amp`, CUDA ops)."""
 
 
-def _fake_card_mode(torch, memory):
-    """Return the class of the torch mode in which each function of torch acts as if the card were there.
+def _fake_card(torch, memory):
+    """Return the torch mode in which each function of torch acts as if the card were there.
 
     Tensors stay on the fake CPU, casts are those of CUDA's autocast, and reads of data get an answer.
+    `memory`: notes which tensors are on the card: see `_card_memory`.
     """
     from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.nn import functional
@@ -226,14 +229,14 @@ def _fake_card_mode(torch, memory):
                 return memory.has(value)
         return None
 
-    class OnFakeCpu(TorchFunctionMode):
-        """torch calls this in place of each of its functions, while the mode is entered."""
+    class FakeCard(TorchFunctionMode):
+        """Stands in for each function of torch that the script calls."""
 
         def __torch_function__(self, function, types, args=(), kwargs=None):
             """Return what a function of torch would return on a card, with a fake tensor in place of its result."""
             kwargs = dict(kwargs or {})
 
-            # reads of data: the true one where it is known
+            # reads of data: the true answer where the data are known
             data = memory.data_of(args[0]) if function in reading_functions else None
             if data is not None:
                 with unset_fake_temporarily():
@@ -281,7 +284,7 @@ def _fake_card_mode(torch, memory):
             fake_device = "meta" if str(device) == "meta" else "cpu"  # `meta` tensors take no memory anywhere
             return memory.make_at(bool(names_card([device])), function, *args, device=fake_device, **kwargs)
 
-    return OnFakeCpu
+    return FakeCard()
 
 
 def _attended(torch, query, key, value, attn_mask=None, dropout_p=0.0, *more, **settings):

@@ -13,11 +13,11 @@ from tuner_inside.tell import guarded, tell
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 """How the names of configuration files end."""
-STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+STANDARD_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 """The folder of the standard library."""
-PROGRAMS = (os.path.dirname(sys.executable), os.path.join(sys.prefix, "bin"), os.path.expanduser("~/.local/bin"))
-PROGRAMS = tuple(os.path.join(folder, "") for folder in PROGRAMS)
-"""The folders of the small programs that start a library's command."""
+PROGRAM_FOLDERS = (os.path.dirname(sys.executable), os.path.join(sys.prefix, "bin"), os.path.expanduser("~/.local/bin"))
+PROGRAM_FOLDERS = tuple(os.path.join(folder, "") for folder in PROGRAM_FOLDERS)
+"""The folders of the small scripts that start a library's command, such as `torchrun`."""
 CODE = type(guarded.__code__)
 """The type of compiled code."""
 
@@ -89,9 +89,9 @@ def _is_name_of(path, folder, name):
 
 @_guard
 def _on_exec(code):
-    """Look at code that runs, and tell if it is of the script or its own modules, and may read the command line.
+    """Tell the tuner if code that begins to run may read the command line: code of the script or its modules.
 
-    Code of Python, of installed libraries, and of the programs that start them is not looked at.
+    Code of Python, of installed libraries, and of the scripts in `PROGRAM_FOLDERS` is not looked at.
     """
     file = code.co_filename
     script = sys.argv[0] if getattr(sys, "argv", None) else ""
@@ -102,8 +102,8 @@ def _on_exec(code):
         is_looked_at = is_script and not _state["argv"]  # once is enough: a script may execute many texts
     else:
         is_script = os.path.abspath(file) == os.path.abspath(script)
-        is_looked_at = not file.startswith(STANDARD) and not os.path.abspath(file).startswith(PROGRAMS)
-    # what an imported module has below `if __name__ == "__main__":` does not run, so only its functions are searched
+        is_looked_at = not file.startswith(STANDARD_LIBRARY) and not os.path.abspath(file).startswith(PROGRAM_FOLDERS)
+    # in an imported module, what is below `if __name__ == "__main__":` does not run, so only its functions are searched
     functions_only = not is_script and "__main__" in code.co_consts
     if is_looked_at and _mentions_argv(code, functions_only):
         argv_is_read()

@@ -9,7 +9,7 @@ import sys
 from time import monotonic
 
 from tuner_inside import calls, notes
-from tuner_inside.environments import REUSING, environments
+from tuner_inside.environments import RL_LIBRARIES, environments
 from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.loaders import loaders
@@ -38,7 +38,7 @@ class Now:
         self.watched = None
         """The tally whose module is watched."""
         self.replacements = 0
-        """How often another optimizer has replaced the main one because that was no more."""
+        """How often a new main optimizer was chosen because the old one was gone."""
         self._is_apart = False
         self._compared = 0
         """How many tallies there were when `_is_apart` was found out."""
@@ -142,19 +142,19 @@ def _find_module_and_tell(tally, optimizer, now_s):
 
 
 def _watch_module(tally, optimizer):
-    """Watch the module that an optimizer trains, and write for the tuner what is trained.
+    """Watch the outermost modules that an optimizer trains, and tell the tuner how they are trained.
 
-    The first part that says which dimension of its inputs is the batch (`batch_first`) is watched, too.
+    The first module inside them that has `batch_first` is watched, too: its input shows how many samples a batch has.
     """
     modules = outermost(optimizer)
     training_facts = facts(optimizer, modules)
     tally.watch_only(modules)
     # a compiled module does not call its inner ones
     inner_modules = modules[0].modules() if modules and not training_facts["compiled"] else ()
-    with_dimension = (part for part in inner_modules if type(getattr(part, "batch_first", None)) is bool)
-    tally.inner = next(map(Inner, with_dimension), None)
-    reuses = any(name in sys.modules for name in REUSING)
-    tell("start", **ranks(modules[0] if modules else None), reuses=reuses, **training_facts)
+    with_batch_first = (part for part in inner_modules if type(getattr(part, "batch_first", None)) is bool)
+    tally.inner = next(map(Inner, with_batch_first), None)
+    reuses_samples = any(name in sys.modules for name in RL_LIBRARIES)
+    tell("start", **ranks(modules[0] if modules else None), reuses=reuses_samples, **training_facts)
 
 
 def _tell(tally, now_s):

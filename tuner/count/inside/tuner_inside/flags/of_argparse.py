@@ -1,4 +1,8 @@
-"""The options of argparse and of what is built on it, such as HfArgumentParser and jsonargparse."""
+"""The options of argparse and of what is built on it, such as HfArgumentParser and jsonargparse.
+
+A parser may call other parsers, which get a part of the words. So only the outermost parse, which no other parse has
+called, can be that of the command line.
+"""
 
 import functools
 import sys
@@ -31,40 +35,37 @@ def listen_to_jsonargparse(module):
     _around_parser(module.ArgumentParser, "parse_args", lambda result: (result, None))
 
 
-def _around_parser(kind, name, parts_of):
-    """Tell the options that a method of a parser has parsed from the command line.
+def _around_parser(parser_class, name, values_and_leftover):
+    """Let each call of a method tell the tuner the options that it has parsed from the command line.
 
     Args:
-        kind: the class of parsers.
-        name: its method.
-        parts_of: makes a pair of the method's result: the values, and the words that are left, or None.
+        parser_class: the class of parsers.
+        name: its method that parses.
+        values_and_leftover: makes a pair of the method's result: the values, and the words that are left, or None.
     """
-    function = getattr(kind, name)
+    method = getattr(parser_class, name)
 
-    @functools.wraps(function)
+    @functools.wraps(method)
     def parse(self, args=None, *more, **kwargs):
-        """Parse as without this wrapper, and write the options for the tuner if the command line was parsed.
-
-        Only the outermost parse is that of the command line: a parser may call others, which see parts of it.
-        """
-        this_parse = guard(_Parse)(self, args)  # adds itself to those that run; None after an error of ours
+        """Parse as without this wrapper, and tell the tuner the options if they are those of the command line."""
+        this_parse = guard(_Parse)(self, args)  # runs from now on; None if our own code has failed
         try:
-            result = function(self, args, *more, **kwargs)
+            result = method(self, args, *more, **kwargs)
         finally:
             if this_parse in _running.parses:
-                # it has ended, and with it those inside it, also where one failed
-                del _running.parses[_running.parses.index(this_parse) :]
+                _running.parses.remove(this_parse)
         if this_parse is not None and this_parse.is_of_command_line:
-            guard(_tell)(this_parse, *parts_of(result))
+            guard(_tell)(this_parse, *values_and_leftover(result))
         return result
 
-    setattr(kind, name, parse)
+    setattr(parser_class, name, parse)
 
 
 class _Parse:
-    """A parser at work, whether it parses the command line, and the parsers that it has called."""
+    """A parse that runs from now on: its parser, and the parsers that this has called."""
 
     def __init__(self, parser, args):
+        """Begin to parse `args`; None stands for the words of the command line."""
         self.parser = parser
         self.called_parsers = []
         # fire and hydra parse flags of their own with argparse before they parse the script's
@@ -76,7 +77,7 @@ class _Parse:
 
 
 def _tell(parse, values, leftover):
-    """Tell the options that a parse has set to values, and keep the words that it has left."""
+    """Tell the tuner the values that a parse has given to the options, and keep the words that it has left."""
     options = _options_of_parser(parse.parser, values, parse.called_parsers)
     mark_typed(options, sys.argv[1:])
     tell_options("argparse", options, leftover)
