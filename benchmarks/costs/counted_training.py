@@ -36,7 +36,8 @@ FIRST_BLOCKS = 40
 class Counters:
     """The places where counting comes into a training: each asks a switch which of two functions it calls.
 
-    No class is changed between two blocks: Python would forget what it remembers of the class's methods.
+    No class of a loader or a module is changed between two blocks: Python would forget what it remembers of its
+    methods. The engine that computes gradients is exchanged, as the counting itself does.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -47,11 +48,9 @@ class Counters:
         for owner, name in ((loaders._BaseDataLoaderIter, "__next__"), (type(module), "__call__")):
             counted = getattr(owner, name)
             setattr(owner, name, self._either(counted, unwrap(counted)))
-        engine = torch.autograd.Variable._execution_engine
-        kind = type(engine).__mro__[1]
-        run_backward = staticmethod(self._either(engine.run_backward, kind().run_backward))
-        either = type("Engine", (kind,), {"run_backward": run_backward})()
-        setattr(torch.autograd.Variable, "_execution_engine", either)  # noqa: B010 - its type is fixed in torch's stubs
+        self._other_engine = torch._C._ImperativeEngine()
+        # half of the time is not counted, and a record comes after so many counted steps as in any other training
+        sys.modules["tuner_inside.steps"].TOLD_EVERY_S *= 2  # pyright: ignore[reportAttributeAccessIssue]
 
     def _either(self, counted: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -61,6 +60,10 @@ class Counters:
 
     def switch(self, *, counts: bool) -> None:
         """Count from now on, or count no longer."""
+        if counts != self._counts:
+            other, variable = self._other_engine, torch.autograd.Variable
+            self._other_engine = variable._execution_engine
+            setattr(variable, "_execution_engine", other)  # noqa: B010 - its type is fixed in torch's stubs
         self._counts = counts
         self._hooks.clear()
         if counts:

@@ -78,7 +78,8 @@ def test_a_pareto_study_shows_and_writes_its_front(tuner: Tuner, tmp_path: Path)
     study = study_file(tmp_path, objective="samples_per_s,util", space={"num_envs": {"ladder": [8]}})
     code, out, _ = tuner("optimize", "--study", study, "--n-trials", 1)
     assert code == 0
-    assert "objectives samples_per_s, min_avg_util: the best are a Pareto front, no probe is pruned\n" in out
+    assert "a trial's value is samples/s and min_avg_util\nd" in out
+    assert "the best are a Pareto front, and no probe is pruned\n" in out
     assert "walk: Pareto front" in out
     shown = tuner("status", "--study", study)[1]
     assert "walk: Pareto front" in shown

@@ -11,6 +11,7 @@ from tests_racing import searched
 from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import (
+    above_the_line,
     at_the_top,
     command_for_larger,
     notes,
@@ -195,6 +196,9 @@ def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_
     assert f"--name {desk.spec.name}-4-32 --search workers=4,8,16 --search batch=32,64,128`" in str(
         goes_on(workers=4, batch=32)
     )
+    unsure = replace(summary(replace(BEST, config={"workers": 4})), default=replace(BEST, config={"workers": 0}))
+    assert command_for_larger(desk, unsure, storage=None, runs=RUNS) is None
+    assert [above_the_line(row).split()[4].strip(";") for row in (unsure, summary(BEST))] == ["try", "copy:"]
 
 
 def test_no_larger_value_is_named_where_a_rule_refuses_it(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def told(folder: Path, script: str, *words: str, start: tuple[str, ...] = ("trai
     (folder / "train.py").write_text(dedent(script))
     (folder / "count").mkdir()
     environment = os.environ | {"PYTHONPATH": str(INSIDE), "TUNER_COUNT": str(folder / "count")}
+    environment["TUNER_COUNT_FIRST"] = "1"
     command = [sys.executable, *start, *words]
     run = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
     assert run.stdout.split() == ["done"], run.stdout + run.stderr

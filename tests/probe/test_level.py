@@ -51,12 +51,12 @@ def test_slow_first_iterations_are_waited_out(slow: int) -> None:
 
 
 def test_a_change_that_is_not_waited_out_is_said_and_counts_in_the_error() -> None:
-    steps = [3.0] * 5 + [30.0] * 3
-    lines = [(t_s, f"it {number}") for number, t_s in enumerate(accumulate(steps, initial=10.0))]
+    steps = [3.0] * 5 + [30.0] * 3  # each line tells of ten iterations
+    lines = [(t_s, f"it {10 * number}") for number, t_s in enumerate(accumulate(steps, initial=10.0))]
     result, _ = probe(lines, max_seconds=90)
     assert result.ok
     (note,) = result.notes
-    assert note.startswith("iterations changed from 3 s to 30 s")
+    assert note.startswith("iterations changed from 0.3 s to 3 s")
 
 
 @pytest.mark.parametrize(("slow_s", "max_seconds"), [(12.0, 90.0), (15.0, 110.0)])

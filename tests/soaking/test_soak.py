@@ -291,7 +291,10 @@ def test_a_training_that_is_told_in_iterations_grows_by_as_many_however_fast_the
             devices=devices,
             total_s=seconds,
             start_up_s=0.0,
-            iterations=101,
+            iterations=11,  # told ten at a time
+            iterations_per_s=100 / seconds,
+            window_s=seconds,
+            trained_s=seconds,
         )
         for seconds in (300.0, 600.0)
         for devices in [(device(500.0, growth_mib=50.0, seconds=seconds),)]

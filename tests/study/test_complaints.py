@@ -18,11 +18,9 @@ def said(**changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (
-            {"space": {"num_envs": {"laddr": [8]}}},
-            "space.num_envs.laddr: unknown key; known: ladder, min, max, choices",
-        ),
-        ({"overrides": [{"match": {"case": "a"}}]}, "overrides.0.match.case: unknown key; known: cases, device"),
+        ({"space": {"num_envs": {"laddr": [8]}}}, "space.num_envs.laddr: unknown key; did you mean ladder?"),
+        ({"space": {"num_envs": {"x": [8]}}}, "space.num_envs.x: unknown key; known: ladder, min, max, choices"),
+        ({"overrides": [{"match": {"case": "a"}}]}, "overrides.0.match.case: unknown key; did you mean cases?"),
         ({"space": {"num_envs": {"ladder": 8}}}, "space.num_envs.ladder: should be a list, such as [a, b] (found 8)"),
         ({"space": {"num_envs": [8]}}, "space.num_envs: should be a mapping of keys to values (found [8])"),
         ({"space": {}}, "space: is empty"),

@@ -74,7 +74,7 @@ def test_all_errors_come_at_once_with_their_paths() -> None:
         "devices: is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
         "tirals: unknown key; known: name, trainer, fallback",
         "probe.iterations: Input should be greater than or equal to 1 (found 0)",
-        "probe.second: unknown key; known: iterations, min_iterations",
+        "probe.second: unknown key; did you mean max_seconds?",
         "space.num_envs.ladder.1: Input should be greater than or equal to 1 (found 0)",
         "space.batch_size.choices: is empty",
         "space.num_workers.ladder: write rungs such as [256, 512, 1024], or auto (found 'fast')",
@@ -232,7 +232,7 @@ def test_an_override_that_makes_the_study_invalid_is_reported_with_its_path() ->
     )
     assert "3 error(s)" in message
     assert "overrides.1.space.num_envs.ladder: is empty" in message
-    assert "overrides.1.search.tirals: unknown key; known: trials" in message
+    assert "overrides.1.search.tirals: unknown key; did you mean trials?" in message
     assert "overrides.2.probe: warmup_iterations 8 leaves none of" in message
 
 

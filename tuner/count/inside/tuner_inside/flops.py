@@ -7,7 +7,7 @@ A compiled or sharded module is left alone, because it may compute in another wa
 import os
 import sys
 
-from tuner_inside.tell import guarded
+from tuner_inside.tell import FIRST, guarded
 
 
 class Flops:
@@ -16,7 +16,7 @@ class Flops:
     def __init__(self):
         self.counted = None
         """The operations of one step; None where they are not known."""
-        self.is_over = not os.environ.get("TUNER_COUNT_FLOPS")
+        self.is_over = not os.environ.get(FIRST)
         """Whether nothing is left to count, or nobody asks: one run of the person's own command is enough."""
         self.mode = None
         """The mode that watches the operations of this step; None before and after it."""
@@ -29,12 +29,8 @@ flops = Flops()
 def count_operations(steps, modules, evaluations):
     """Count the operations of a single step, usually the sixth: earlier ones also prepare later ones.
 
-    It is called after each step.
-
-    Args:
-        steps: the steps of the optimizer so far.
-        modules: the trained modules.
-        evaluations: changes with each evaluation: a step with an evaluation in it is not counted.
+    It is called after each step of an optimizer that trains `modules`, with the number of steps so far. `evaluations`
+    changes with each evaluation: a step with an evaluation in it is not counted.
     """
     mode = flops.mode
     if mode is not None:

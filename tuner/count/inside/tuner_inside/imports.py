@@ -9,11 +9,9 @@ _waiting = {}
 
 
 def when_imported(name, function):
-    """Call `function` with the module `name`: now if it is there, else right after its import.
+    """Call `function` with the module of the full name `name`: now if it is there, else right after its import.
 
-    Args:
-        name: the module's full name, such as `torch.utils.data.dataloader`.
-        function: takes the module. It must not raise.
+    The function must not raise.
     """
     module = sys.modules.get(name)
     is_half_imported = getattr(getattr(module, "__spec__", None), "_initializing", False)

@@ -51,15 +51,17 @@ def samples(value):
 def key_of_samples(value):
     """Return the key or index of the tensor in a batch whose leading dimension is the samples.
 
-    Later batches are then counted by that tensor's shape alone, which is quick. None where that may go wrong: where no
-    such tensor is there, or where a later one may be a single sample.
+    Later batches are then counted by that tensor's shape alone, which is quick. `...` where the batch is the tensor.
+    None where that may go wrong: where no such tensor is there, or where a later one may be a single sample.
     """
     tensor = first_tensor(value)
     # with three dimensions it may be a single picture
     is_plain = type(tensor) is sys.modules["torch"].Tensor and tensor.dim() not in (0, PICTURE_DIMENSIONS)
     if not is_plain or samples(value) != int(tensor.shape[0]):
         return None
-    if isinstance(value, dict):
+    if value is tensor:
+        return ...
+    if hasattr(value, "items"):
         parts = value.items()
     elif type(value) in (list, tuple):
         parts = enumerate(value)

@@ -1,6 +1,6 @@
 """Counts what torch's loaders give to the training: batches, samples, the time spent waiting for them, and passes.
 
-A feed is what is known of an iterator of a loader. A note is a call that `notes.py` makes later, a few times a second.
+A feed is what is known of an iterator of a loader.
 """
 
 import functools
@@ -11,7 +11,7 @@ from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
-from tuner_inside.notes import note, pace, work_through
+from tuner_inside.steady import steady
 from tuner_inside.tell import guarded, tell_pause
 
 FEED = 0
@@ -51,6 +51,10 @@ class Loaders:
         """The batches since the last step that a training call of the module came after."""
         self._pending = []
         """The batches since the last step that no call of the module came after yet."""
+        self.last_feed = None
+        """The feed of the last batch that counts; None if another feed has given one before the same step."""
+        self._is_ahead = False
+        """Whether steady steps have counted a batch of the next step."""
         self.trains = False
         """Whether the module has been called to train since the last batch."""
         self._evaluates = False
@@ -89,10 +93,15 @@ class Loaders:
             self.trains = self._evaluates = False
         feed.has_ended = False
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
+        del self._pending[:-1000]  # a process that makes no steps would keep all (chosen)
 
-    def on_usual_batch(self, feed, shape, wait_s, learns):
-        """Take a batch into account of which only a note was taken: the shape of its tensor shows its samples."""
-        self.on_batch(feed, shape[0], wait_s, learns, False)
+    def add_steady(self, feed, steps, batches, rows, wait_s, batches_a_step):
+        """Count the batches of steady steps, which a single feed gave. A batch of the next step may be among them."""
+        self.feeds += min(steps, batches)
+        self.batches += batches
+        self.rows += batches * feed.each if feed.is_by_sampler else rows
+        self.wait_s += wait_s
+        self._is_ahead = batches > steps * batches_a_step
 
     def after_step(self):
         """Count the batches on which the step of the optimizer that was just made has trained.
@@ -101,6 +110,8 @@ class Loaders:
         """
         batches = self._maybe_training + self._pending
         self.trains = self._evaluates = False
+        self.feeds += bool(batches or self._is_ahead)
+        self._is_ahead = False
         if not batches:
             return
         self._maybe_training, self._pending = [], []
@@ -112,7 +123,7 @@ class Loaders:
             self._training_datasets |= datasets & self._datasets_of_last_step
             self._training_datasets.add(batches[-1][FEED].dataset)
         self._datasets_of_last_step = datasets
-        self.feeds += 1
+        self.last_feed = batches[0][FEED] if len({id(batch[FEED]) for batch in batches}) == 1 else None
         for feed, rows, wait_s, _, is_last in batches:
             if feed.dataset in self._training_datasets:
                 self.passes += self._pass_is_uncounted  # this batch is of the pass after it
@@ -187,41 +198,39 @@ loaders = Loaders()
 
 @guarded("loaders")
 def _look(iterator, batch, wait_s):
-    """Look at a batch of another form than usual, at the first one and the last one, and note it to be counted."""
+    """Look at a batch that a steady training does not count by itself, such as the first one and the last one."""
+    steady.end()
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is None:
         feed = iterator._tuner_feed = Feed(iterator, batch)
     feed.left -= 1
     is_last = feed.left == 0
-    note((loaders.on_batch, feed, samples(batch), wait_s, sys.modules["torch"].is_grad_enabled(), is_last))
-    if is_last:  # the iterator may begin anew; the counts are told before a pause such as an evaluation
-        feed.left, pace.due_s = feed.batches, 0.0
+    try:
+        rows = samples(batch) if feed.key is None else batch[feed.key].shape[0]
+    except Exception:  # another form than that of the first batch
+        rows = samples(batch)
+    loaders.on_batch(feed, rows, wait_s, sys.modules["torch"].is_grad_enabled(), is_last)
+    if is_last:  # the iterator may begin anew
+        feed.left = feed.batches
 
 
 @guarded("loaders")
 def _on_end(iterator):
-    """Take the end of a pass into account, after all that was noted before it."""
-    work_through()
+    """Take the end of a pass into account."""
+    steady.end()
     feed = getattr(iterator, "_tuner_feed", None)
     if feed is not None:
         loaders.on_end(feed)
 
 
 def _wrap(module):
-    """Wrap the step of a loader's iterator: it notes the usual batch of a known form, and looks at every other one."""
-    base = module._BaseDataLoaderIter
-    own_next, on_usual_batch, is_grad_enabled = (
-        base.__next__,
-        loaders.on_usual_batch,
-        sys.modules["torch"].is_grad_enabled,
-    )
+    """Wrap the step of a loader's iterator: it adds up the batches of steady steps, and looks at every other one."""
+    base, usual = module._BaseDataLoaderIter, steady
+    own_next = base.__next__
 
     @functools.wraps(own_next)
     def counted(self):
-        """Return the loader's next batch, and note its samples and the seconds that it took.
-
-        To note a usual batch is cheap, so that steps stay fast. Any other batch is looked at in full.
-        """
+        """Return the loader's next batch, and count its samples and the seconds that it took."""
         begin_s = monotonic()
         try:
             batch = own_next(self)
@@ -231,8 +240,11 @@ def _wrap(module):
         wait_s = monotonic() - begin_s
         try:
             feed = self._tuner_feed
-            if feed.key is not None and feed.left > 1:  # a usual batch, and not the last one
-                note((on_usual_batch, feed, batch[feed.key].shape, wait_s, is_grad_enabled()))
+            if feed is usual.feed and feed.left > 1:  # not the last one
+                rows = batch[feed.key].shape[0]
+                usual.batch_rows += rows
+                usual.batches += 1
+                usual.wait_s += wait_s
                 feed.left -= 1
                 return batch
         except Exception:  # the first batch, or one of another form

@@ -1,40 +1,47 @@
 """Counts optimizer steps, and tells what was counted. It never waits for a device.
 
-A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. What each step
-does is only noted: a note is a call that `notes.py` makes later, a few times a second.
+A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters.
 """
 
 import os
 import sys
 from time import monotonic
 
-from tuner_inside import calls, notes
+from tuner_inside import calls
 from tuner_inside.environments import RL_LIBRARIES, environments
 from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.loaders import loaders
-from tuner_inside.notes import note, pace, work_through
 from tuner_inside.roots import children, outermost, ranks
+from tuner_inside.steady import steady
 from tuner_inside.tally import COUNTS, FIRST_STEPS, Inner, Tally, living
-from tuner_inside.tell import around, guarded, off, switch_off, tell
-from tuner_inside.training import facts, observations, training, watch_backward
+from tuner_inside.tell import around, guarded, tell
+from tuner_inside.training import facts, look_at_backward, observations, training, watch_backward
 
 TOLD_EVERY_S = 0.2
 """The least seconds between two records."""
+ALIKE = 16
+"""After so many steps that are alike, a training is steady (chosen)."""
 
 
 class Now:
     """What is counted now."""
-
-    __slots__ = ("_compared", "_is_apart", "latest", "main", "replacements", "tallies", "watched")
 
     def __init__(self):
         self.tallies = {}
         """The id of an optimizer → its tally."""
         self.main = None
         """The tally of the living optimizer with most parameters."""
-        self.latest = None
-        """The tally of the optimizer that has stepped last."""
+        self.calls = 0
+        """The steps of all optimizers, without those that steady steps have not settled yet."""
+        self.totals = [0] * (len(COUNTS) + 1)
+        """The counts after the last step that was looked at."""
+        self.growth = self.steady_growth = None
+        """By how much the last step that was looked at has made them larger, and by how much each steady step did."""
+        self.usual, self.look_s = (), 0.0
+        """What is usual in a steady step, and when it is looked at again, after five records (chosen)."""
+        self.alike = 0
+        """So many steps up to the last one were alike."""
         self.watched = None
         """The tally whose module is watched."""
         self.replacements = 0
@@ -51,7 +58,6 @@ class Now:
         tally = self.tallies.get(id(optimizer))
         if tally is not None and tally.optimizer() is optimizer:  # else the id is that of an optimizer that is gone
             return tally
-        work_through()  # what was noted belongs to the main tally so far
         tally, main = Tally(optimizer), self.main
         self.tallies[id(optimizer)] = tally
         is_gone = main is not None and main.optimizer() is None
@@ -61,23 +67,10 @@ class Now:
         if self.replacements > 8 and main.steps < 10 * self.replacements:
             raise RuntimeError("the training makes a new optimizer every few steps")
         if main is None or is_gone or tally.size >= main.size:
-            self.main, tally.is_main, pace.due_s = tally, True, 0.0
+            self.main, steady.due_s = tally, 0.0
             if main is not None:
-                main.is_main = False
                 tally.follow(main)
         return tally
-
-    def before_backward(self):
-        """Count a backward pass, and the samples of the last forward pass before it, whose loss it begins from.
-
-        The samples of further forward passes before it are not counted: `joint` counts such backward passes.
-        """
-        tally = self.main
-        if tally is not None and tally.pending_rows:
-            tally.backwards += 1
-            tally.joint += len(tally.pending_rows) > 1
-            tally.rows += tally.pending_rows[-1]
-            tally.pending_rows = []
 
     def is_apart(self):
         """Return whether another optimizer trains a network of its own, as in a GAN.
@@ -97,33 +90,88 @@ _now = Now()
 
 
 def after_step(optimizer, _args, _kwargs):
-    """Note a step of an optimizer, and tell what was counted if the last record is old enough."""
-    try:
-        tally = _now.latest  # most trainings have one optimizer, whose tally need not be looked up
-        if tally is None or tally.optimizer() is not optimizer:
-            if "steps" in off:
-                return
-            tally = _now.latest = _now.tally_of(optimizer)
-        note(tally.step_note)
-        if tally is _now.main:
-            if environments.latest is not None:
-                environments.after_step()
-            now_s = monotonic()
-            if now_s >= pace.due_s and "steps" not in off:
-                work_through()
-                _find_module_and_tell(tally, optimizer, now_s)
-    except Exception as error:
-        switch_off("steps", error)
+    """Count a step of an optimizer. Only a step of a steady training between two records is merely added up."""
+    if id(optimizer) == steady.optimizer_id and monotonic() < steady.due_s:
+        steady.steps += 1
+        steady.calls_left = steady.calls_a_step
+    else:
+        _look_at_step(optimizer)
+
+
+@guarded("steps")
+def _look_at_step(optimizer):
+    """Count a step of an optimizer, and tell what was counted if the last record is old enough."""
+    was_steady = steady.end()
+    _now.calls += 1
+    tally = _now.tally_of(optimizer)
+    tally.steps += 1
+    if tally is _now.main:
+        tally.end_step()
+        environments.after_step()
+        now_s = monotonic()
+        if now_s >= steady.due_s:
+            _find_module_and_tell(tally, optimizer, now_s)
+        if was_steady and now_s < _now.look_s and len(_now.tallies) == 1 and not environments.steps:
+            look_at_backward(False)
+            steady.begin(*_now.usual)
+        else:
+            _begin_to_be_steady(tally, optimizer)
+
+
+def _begin_to_be_steady(tally, optimizer):
+    """Let steps of the main optimizer only be added up from now on, if the last ones have grown all counts alike."""
+    totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.feeds, tally.evaluates_s]
+    growth = [total - before for total, before in zip(totals, _now.totals)]
+    _now.alike = _now.alike + 1 if growth == _now.growth else min(_now.alike, 0) + 1
+    _now.totals, _now.growth = totals, growth
+    (module,) = living([tally.input_module]) if tally.input_module else (None,)
+    forwards, backwards, joint, again, repeats, unlearnt, batches, *_ = growth
+    feed = loaders.last_feed if batches else None
+    can_be_added = (
+        forwards == backwards > 0 == joint == unlearnt
+        and module is not None
+        and tally.reading is not None
+        and bool(batches) == (feed is not None and feed.key is not None)
+        and flops.is_over
+        and len(_now.tallies) == 1
+        and not environments.steps
+    )
+    if not can_be_added or _now.alike < (2 if growth == _now.steady_growth else ALIKE):
+        return
+    _now.steady_growth = growth
+
+    def settle(steps, calls, rows, batches_added, batch_rows, wait_s, evaluated_rows):
+        tally.calls = max(0, calls - forwards * steps)
+        tally.pending_rows = [] if evaluated_rows is None else [evaluated_rows] * min(tally.calls, forwards)
+        tally.steps += steps
+        tally.rows += rows - sum(tally.pending_rows)
+        tally.forwards += calls
+        tally.backwards += calls - len(tally.pending_rows)
+        tally.again += again * steps
+        tally.repeats += repeats * steps
+        if not repeats:
+            tally.last_input = None  # the tensor of a step long ago is none that is given again
+        training.steps = tally.steps
+        _now.calls += steps
+        if feed is not None:
+            loaders.add_steady(feed, steps, batches_added, batch_rows, wait_s, batches)
+        _now.alike = -1  # this step was not looked at in full
+        look_at_backward(True)
+
+    _now.usual = (settle, forwards, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
+    _now.look_s = monotonic() + 5 * TOLD_EVERY_S
+    look_at_backward(False)
+    steady.begin(*_now.usual)
+
+
+@guarded("steps")
+def _before_backward():
+    if _now.main is not None:
+        _now.main.before_backward()
 
 
 def _find_module_and_tell(tally, optimizer, now_s):
-    """Look for the module that an optimizer trains, and tell what was counted if it is time.
-
-    Args:
-        tally: the main tally.
-        optimizer: its optimizer, which has just made a step.
-        now_s: the time of `time.monotonic`.
-    """
+    """Look for the module that the main optimizer trains, and tell what was counted, at the time `now_s`."""
     if tally is not _now.watched:
         _now.watched = tally
         _watch_module(tally, optimizer)
@@ -135,10 +183,8 @@ def _find_module_and_tell(tally, optimizer, now_s):
         # changes when an evaluation begins, and when it ends
         evaluations = tally.evaluates_s + bool(tally.evaluates_from_s)
         count_operations(tally.steps, living(tally.modules), evaluations)
-    if tally.steps <= FIRST_STEPS or now_s - tally.told_s >= TOLD_EVERY_S:
-        tally.told_s = now_s
-        _tell(tally, now_s)
-    pace.due_s = tally.told_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
+    _tell(tally, now_s)
+    steady.due_s = now_s + TOLD_EVERY_S if tally.steps >= FIRST_STEPS else 0.0
 
 
 def _watch_module(tally, optimizer):
@@ -178,33 +224,30 @@ def _tell(tally, now_s):
 
 def _begin_anew():
     """Forget everything in a forked process: what it trains is its own."""
-    for part in (_now, loaders, training, flops):  # the same objects, because hooks hold them
+    for part in (_now, loaders, training, flops, steady):  # the same objects, because hooks hold them
         part.__init__()
-    for module in (notes, calls):
-        module.begin_anew()
+    calls.begin_anew()
+    look_at_backward(True)
 
 
 @guarded("steps")
 def _hook_optimizers(module):
-    """Note the steps of all optimizers from now on, anew in each forked process."""
+    """Count the steps of all optimizers from now on, anew in each forked process."""
     module.register_optimizer_step_post_hook(after_step)
     os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _before_scaled_step(scaler, *_, **__):
-    """Forget which optimizer stepped last, so that a skipped step shows. Return None if the scaler is off."""
+    """Return how many steps optimizers have made, so that a skipped step shows; None if the scaler is off."""
     if not scaler.is_enabled():
         return None
-    training.is_scaled, _now.latest = True, None
-    return scaler
+    training.is_scaled = True
+    steady.calls_left = steady.calls_a_step  # though the step may be skipped
+    return _now.calls + steady.steps
 
 
-def _after_scaled_step(*_):
-    training.skipped += _now.latest is None  # no optimizer has made a step
-
-
-def _wrap_scaler(module):
-    around("scaler", module.GradScaler, "step", _before_scaled_step, _after_scaled_step)
+def _after_scaled_step(steps_before, _):
+    training.skipped += _now.calls + steady.steps == steps_before
 
 
 @guarded("compiler")
@@ -224,6 +267,7 @@ def _keep_from_compiler(module):
 def install():
     """Count from the import of torch's optimizers on."""
     when_imported("torch._dynamo.eval_frame", _keep_from_compiler)
-    when_imported("torch.amp.grad_scaler", _wrap_scaler)
+    scaled = ("step", _before_scaled_step, _after_scaled_step)
+    when_imported("torch.amp.grad_scaler", lambda module: around("scaler", module.GradScaler, *scaled))
     when_imported("torch.optim.optimizer", _hook_optimizers)
-    watch_backward(_now.before_backward)
+    watch_backward(_before_backward)

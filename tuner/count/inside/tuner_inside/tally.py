@@ -1,7 +1,7 @@
 """Counts the samples that the module of an optimizer takes between two steps. It never waits for a device.
 
-A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. The usual call
-of a module is only noted: a note is a call that `notes.py` makes later, a few times a second.
+A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. Once steps are
+alike, `steady.py` counts in its place.
 """
 
 import sys
@@ -11,7 +11,7 @@ from time import monotonic
 from tuner_inside import calls
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
-from tuner_inside.notes import work_through
+from tuner_inside.steady import steady
 from tuner_inside.tell import guarded, tell_pause
 from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 
@@ -28,16 +28,13 @@ COUNTS = ("steps", "rows", "forwards", "backwards", "joint", "again", "repeats",
 """
 
 
-class Tally(calls.CallWatcher):
+class Tally:
     """What the module of one optimizer has taken so far, and how often the optimizer has stepped."""
 
-    __slots__ = ("__dict__", "optimizer", "step_note")  # a step looks at the last two
-
     def __init__(self, optimizer):
-        super().__init__()
         sizes = {id(parameter): parameter.numel() for group in optimizer.param_groups for parameter in group["params"]}
         self.torch = sys.modules["torch"]
-        self.optimizer = weakref.ref(optimizer)
+        self.optimizer = weakref.ref(optimizer, steady.end)
         self.parameters = set(sizes)
         self.size = sum(sizes.values())
         for name in COUNTS:
@@ -50,16 +47,17 @@ class Tally(calls.CallWatcher):
         """The forward passes since the last step."""
         self.pending_rows = []
         """The samples of each forward pass since the last backward pass."""
-        self.last_input = None
-        """A weak reference to the tensor of the last forward pass; None where it has no version."""
-        self.last_version = None
-        """The version of that tensor, which torch counts up when it is changed."""
+        self.last_input = self.last_version = None
+        """A weak reference to the tensor of the last forward pass, and its version, which torch counts up when it is
+        changed; None where it has no version."""
         self.mode = None
         """Whether the module is in training mode when it trains, as it was before the last step; None if unknown."""
         self.last_mode = None
         """Whether the module was in training mode in its last call that counted and was looked at."""
         self.is_recomputed = False
         """Whether a backward pass has computed a forward pass again. Then all calls are looked at."""
+        self.reading = None
+        """Where the last call shows its samples, as `Steady.begin` takes it; None where its shape alone does not."""
         self.modules = []
         """Weak references to the modules that are watched."""
         self.input_module = None
@@ -74,12 +72,6 @@ class Tally(calls.CallWatcher):
         """The form of a sample: `3x224x224 float32`."""
         self.why = None
         """Why the module's inputs are not counted; None where they are."""
-        self.is_main = False
-        """Whether its optimizer is the main one, whose steps are those of the training."""
-        self.step_note = (self.step,)
-        """The note of a step, made once because it is always the same."""
-        self.told_s = 0.0
-        """When the counts were told last."""
 
     def follow(self, replaced):
         """Take over the counts of the tally `replaced`, whose optimizer is no longer the main one."""
@@ -90,10 +82,10 @@ class Tally(calls.CallWatcher):
     def watch_only(self, modules):
         """Count the inputs of these modules, and of no others."""
         for module in living(self.modules):
-            self.forget(module)
-        self.modules, self.input_module, self.usual_mode = [weakref.ref(module) for module in modules], None, None
+            calls.forget(module, self)
+        self.modules, self.input_module, self.reading = [weakref.ref(module) for module in modules], None, None
         for module in modules:
-            self.watch(module)
+            calls.watch(module, self)
 
     @guarded("steps")
     def look(self, module, args, kwargs):
@@ -101,16 +93,15 @@ class Tally(calls.CallWatcher):
 
         A call evaluates without gradients, or in another mode than that of the training.
         """
-        work_through()  # earlier calls first
+        steady.end(is_called=True)  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
-            self.is_recomputed = True
+            self.is_recomputed, self.reading = True, None
             return
         if not has_gradients or self.mode not in (None, module.training):
             loaders.on_evaluation()
             tell_pause()
             self.unlearnt += module.training and not has_gradients  # as rollouts of reinforcement learning
-            self.usual_mode = None  # the call that ends the evaluation must be looked at
             if self.evaluates_from_s is None:
                 self.evaluates_from_s = monotonic()
             return
@@ -118,51 +109,45 @@ class Tally(calls.CallWatcher):
             self.evaluates_s += monotonic() - self.evaluates_from_s
             self.evaluates_from_s = None
         if self.input_module is None:
-            self.input_module = weakref.ref(module)
+            self.input_module = weakref.ref(module, steady.end)
         if self.input_module() is module:
             self._count_call(module, args, kwargs)
         else:  # another watched module works on the same samples, which count once; their batch has trained
             loaders.trains = True
 
     def _count_call(self, module, args, kwargs):
-        """Count a call that trains, and read from the calls of the first steps what a sample looks like.
-
-        Once the shape of the first tensor shows the number of samples, the next calls like this one are only noted.
-        """
+        """Count a call that trains, and read from the calls of the first steps what a sample looks like."""
+        self.last_mode = module.training
+        tensor = self._tensor_as_before(args, kwargs)
+        if tensor is not None:
+            self.take(tensor.shape[int(self.batch_is_second)], tensor)
+            return
         if args and samples(args):
             inputs = args
         else:  # samples may come by keyword, after other positional arguments
             inputs = kwargs or args
         tensor = first_tensor(inputs)
         rows = self._rows(inputs, tensor)
-        if tensor is None or tensor.is_inference():  # of an inference tensor, torch counts no changes
-            self.take(rows, None, None)
-        else:
-            self.take(rows, weakref.ref(tensor), tensor._version)
-        self.last_mode = module.training
+        self.take(rows, tensor)
+        self.reading = None
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
         elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
-            self._only_note_calls_like(module, tensor, args, kwargs)
+            key = next((name for name, value in kwargs.items() if value is tensor), None)
+            if not self.is_recomputed and (args[0] is tensor if args else key is not None):
+                self.reading = (key, batch_dimension, tensor.dim())
+            for watched in living(self.modules):  # from now on, only this one
+                if watched is not module:
+                    calls.forget(watched, self)
         if self.steps < LOSS_STEPS:
             keep_input_sum(tensor)
 
-    def _only_note_calls_like(self, module, tensor, args, kwargs):
-        """Let the next calls like this one only be noted, which is cheaper than a look, and watch no other module.
-
-        Args:
-            module: the module that is called.
-            tensor: the first tensor of its inputs, whose shape shows the samples.
-            args: its positional arguments. If there are any, a note reads the first one, which must be `tensor`.
-            kwargs: its named arguments. Without positional ones, a note reads the one that is `tensor`.
-        """
-        self.key = next((name for name, value in kwargs.items() if value is tensor), None)
-        can_be_noted = args[0] is tensor if args else self.key is not None
-        self.usual_mode = module.training if can_be_noted and not self.is_recomputed else None
-        for watched in living(self.modules):
-            if watched is not module:
-                self.forget(watched)
+    def _tensor_as_before(self, args, kwargs):
+        """Return the first tensor of the inputs, if it is read as that of the call before; else None."""
+        key, _, dimensions = self.reading or (None, None, None)
+        tensor = args[0] if args else kwargs.get(key)
+        return tensor if type(tensor) is self.torch.Tensor and tensor.dim() == dimensions else None
 
     def _rows(self, inputs, tensor):
         """Return the number of samples in a module's inputs, whose first tensor is `tensor`; 0 where it is unknown.
@@ -190,36 +175,36 @@ class Tally(calls.CallWatcher):
             return 0
         return count
 
-    def take(self, rows, tensor, version):
-        """Count a forward pass, and whether it takes its samples once more: the same tensor as the pass before.
+    def take(self, rows, tensor):
+        """Count a forward pass of `rows` samples, and whether it takes them once more.
 
-        Args:
-            rows: the samples of the pass.
-            tensor: a weak reference to its first tensor; None where it has no version. Python makes a single reference
-                to each tensor, so that `is` compares the tensors.
-            version: how often torch has seen the tensor changed; None where nobody has looked.
+        It does if its first tensor is that of the pass before, unchanged. `tensor` is None without one.
         """
         loaders.trains = True
-        if self.last_input is tensor and tensor is not None:
-            self.is_reusing = True
-            is_unchanged = version is not None and version == self.last_version
-            self.again += is_unchanged and self.calls > 0
-            self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
-        self.last_input = tensor
-        self.last_version = version
+        has_version = tensor is not None and not tensor.is_inference()  # else torch counts no changes of it
+        reference = weakref.ref(tensor) if has_version else None  # one for each tensor, so that `is` compares
+        version = tensor._version if has_version else None
+        is_unchanged = has_version and self.last_input is reference and self.last_version == version
+        self.again += is_unchanged and self.calls > 0
+        self.repeats += is_unchanged and not self.calls  # the pass before belonged to the step before
+        self.last_input, self.last_version = reference, version
         self.calls += 1
         self.forwards += 1
         self.pending_rows.append(rows)
 
-    def take_usual(self, shape, tensor, version):
-        """Count a forward pass of which only a note was taken."""
-        self.take(shape[self.batch_is_second], tensor, version)
+    def before_backward(self):
+        """Count a backward pass, and the samples of the last forward pass before it, whose loss it begins from.
 
-    def step(self):
-        """Count a step of the optimizer. If it is the main one, the counts since its last step are complete now."""
-        self.steps += 1
-        if not self.is_main:
-            return
+        The samples of further forward passes before it are not counted: `joint` counts such backward passes.
+        """
+        if self.pending_rows:
+            self.backwards += 1
+            self.joint += len(self.pending_rows) > 1
+            self.rows += self.pending_rows[-1]
+            self.pending_rows = []
+
+    def end_step(self):
+        """Take into account that the main optimizer has stepped: the counts since its last step are complete now."""
         if not self.backwards:  # backward passes cannot be watched: all forward passes count
             self.rows += sum(self.pending_rows)
         self.pending_rows = []
@@ -229,19 +214,18 @@ class Tally(calls.CallWatcher):
         loaders.after_step()
 
 
-class Inner(calls.CallWatcher):
+class Inner:
     """Watches an inner module that says which dimension of its input is that of the samples."""
 
     def __init__(self, module):
-        super().__init__()
         self.batch = 0
         """The samples of its first input; 0 before its first call."""
-        self.watch(module)
+        calls.watch(module, self)
 
     @guarded("inner")
     def look(self, module, args, kwargs):
         """Read the number of samples from the shape of the first input, in the first call alone."""
-        self.forget(module)
+        calls.forget(module, self)
         tensor = args[0] if args else None
         if tensor is not None and hasattr(tensor, "batch_sizes"):  # a packed sequence
             self.batch = int(tensor.batch_sizes[0])

@@ -5,23 +5,26 @@ import json
 import os
 import sys
 import time
+from _thread import RLock
 
 FOLDER = "TUNER_COUNT"
 """The environment variable that names the folder of the files."""
+FIRST = "TUNER_COUNT_FIRST"
+"""The environment variable that is set in the first run of a command, where more is asked than in later ones."""
 
 _file = {"pid": 0, "path": "", "pause_told_s": 0.0}
 """The process whose file this is, the file, and when a pause was told last."""
 off = set()
 """The parts of the counting that an error has switched off."""
+_turn = [RLock()]
+"""Held while a thread counts: a script may fetch batches or compute gradients in threads of its own."""
+
+
+os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, RLock()))  # a thread of the parent may hold it
 
 
 def tell(kind, **fields):
-    """Append one record to this process's file. If that is not possible, nothing happens.
-
-    Args:
-        kind: the type of the record.
-        fields: what JSON can hold; anything else is written as text.
-    """
+    """Append a record to this process's file, if possible. What JSON cannot hold is written as text."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
@@ -82,7 +85,8 @@ def guarded(part):
             if part in off:
                 return None
             try:
-                return function(*args, **kwargs)
+                with _turn[0]:
+                    return function(*args, **kwargs)
             except Exception as error:
                 switch_off(part, error)
 
@@ -92,14 +96,10 @@ def guarded(part):
 
 
 def around(part, owner, name, before, after=None):
-    """Wrap a function of a class or module: `before` is called with its arguments, `after` with its result.
+    """Wrap the function `name` of a class or module, if it has such a function.
 
-    Args:
-        part: what an error in `before` or `after` switches off.
-        owner: the class or module. Nothing happens if it has no such function.
-        name: the function's name.
-        before: takes the function's arguments.
-        after: takes what `before` has returned, and the function's result. It is called only if that is not None.
+    `before` takes its arguments. `after` takes what `before` has returned, unless that is None, and the function's
+    result. An error in them switches `part` off.
     """
     function = getattr(owner, name, None)
     if function is None:

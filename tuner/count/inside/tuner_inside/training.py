@@ -7,7 +7,6 @@ import time
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import is_tensor
-from tuner_inside.notes import note
 from tuner_inside.tell import around, guarded, tell_pause
 
 LOSS_STEPS = 8
@@ -161,11 +160,8 @@ def observations():
 def _note_loss(tensors, grad_tensors, *_, **__):
     """Keep the loss that a backward pass begins from, if it is a single number.
 
-    A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back.
-
-    Args:
-        tensors: what the gradients are computed of.
-        grad_tensors: the gradients that they begin with; empty, None or with Nones for a plain loss.
+    A pipeline's stage begins from larger tensors and gradients, which the next stage has sent back. Gradients are
+    computed of `tensors`, and begin with `grad_tensors`: empty, None or with Nones for a plain loss.
     """
     arguments = [*tensors, *(grad_tensors or ())]
     loss = arguments[0] if arguments else None
@@ -174,13 +170,12 @@ def _note_loss(tensors, grad_tensors, *_, **__):
         training.losses.setdefault(training.steps, []).append(DeviceNumber(loss.reshape(())))
 
 
-def watch_backward(count_pass):
-    """Count each backward pass that trains by a call of `count_pass`, which takes no arguments.
+_engines = []
+"""Torch's engine that computes gradients, and the one that watches it; empty before torch is imported."""
 
-    A training step has no time for the call itself. So a pass only leaves a note of it, and `notes.work_through` makes
-    the noted calls a few times a second.
-    """
-    backward_note = (count_pass,)
+
+def watch_backward(count_pass):
+    """Count each backward pass that trains by a call of `count_pass`, which takes no arguments and must not raise."""
 
     @guarded("losses")
     def wrap(module):
@@ -190,19 +185,27 @@ def watch_backward(count_pass):
         own = engine.run_backward
 
         def run_backward(*args, **kwargs):
-            """Compute gradients as without this wrapper, after the pass was noted and its loss was kept."""
+            """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
             if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
                 if training.steps < LOSS_STEPS:
                     _note_loss(*args, **kwargs)
-                note(backward_note)
+                count_pass()
             return own(*args, **kwargs)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are
         kind = type("Engine", (type(engine),), {"run_backward": staticmethod(run_backward)})
-        module.Variable._execution_engine = kind()
+        _engines[:] = engine, kind()
+        look_at_backward(True)
 
     when_imported("torch.autograd.variable", wrap)
+
+
+def look_at_backward(is_watched):
+    """Watch backward passes from now on, or no longer. An engine of somebody else stays in its place."""
+    variable = sys.modules["torch.autograd.variable"].Variable
+    if _engines and variable._execution_engine is _engines[not is_watched]:
+        variable._execution_engine = _engines[is_watched]
 
 
 def _before_save(*_, **__):

@@ -107,15 +107,10 @@ def mark_typed(options, words):
 
 
 def option(names, value, switch=False, off=(), choices=None, typed=False):
-    """Return an option.
+    """Return an option of such spellings (`names`), with the value in force.
 
-    Args:
-        names: its spellings.
-        value: the value in force.
-        switch: whether it may stand without a value.
-        off: the spellings that switch it off.
-        choices: its values, where it has only some.
-        typed: whether the command line names it.
+    A `switch` may stand without a value, and has spellings that switch it `off`. It may have only some values, its
+    `choices`. `typed`: whether the command line names it.
     """
     choices = _plain_choices(choices)
     return {
