@@ -8,6 +8,7 @@ from collections.abc import Callable
 import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
+from tests_search import given
 from tests_space import USUAL
 
 from tuner.records.schema import COST, ERROR, MEMORY, PROBE
@@ -16,7 +17,6 @@ from tuner.search.choosing import History, Price, one_start
 from tuner.search.frontier import Frontier
 from tuner.search.gain.chooser import Gain, GainSampler
 from tuner.search.gain.expected_gain import Goal
-from tuner.search.samplers import ask_for
 from tuner.search.trials import distribution, suggest, typed_trial
 from tuner.study.space import PATIENCE, Config, Parameter, Space
 
@@ -67,9 +67,8 @@ class Search:
 
     def step(self, config: Config | None = None) -> Config:
         """Probe a given config, or the config that the sampler chooses."""
-        trial = ask_for(self.study, self.space, config) if config else self.study.ask()
+        trial = given(self.study, self.space, config) if config else self.study.ask()
         config = suggest(trial, self.space)
-        self.study.sampler = self.sampler
         rung = float(config.get("num_envs", 0))
         if rung > self.fits:
             trial.set_constraint(MEMORY, 1.0)
@@ -588,11 +587,9 @@ def test_failures_of_two_choices_together_write_off_neither() -> None:
 
     search = Search(space)
     for zero, micro in ((2, 1), (2, 2), (3, 4)):
-        trial = ask_for(search.study, space, {"pp": 2, "zero": zero, "micro": micro, "recompute": 0})
-        suggest(trial, space)
+        trial = given(search.study, space, {"pp": 2, "zero": zero, "micro": micro, "recompute": 0})
         trial.set_user_attr(PROBE, {"status": "crash"})
         search.study.tell(trial, state=TrialState.PRUNED)
-        search.study.sampler = search.sampler
     search_on(search, speed)
     best = search.sampler.best(search.study)
     assert best is not None
