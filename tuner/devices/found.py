@@ -270,21 +270,19 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
     }
 
 
-def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int, exported: str | None) -> dict[str, str]:
+def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int) -> dict[str, str]:
     """Return the variables without which a training would run otherwise than the probes of a study, but no keys.
 
     Args:
         spec: the study.
         launched: the variables of its probes.
         ranks: the number of its devices. A single rank takes all cores by itself.
-        exported: as of `cards_to_name`.
     """
-    own = spec.environment.variables.keys() - literal_keys((), spec.environment.variables).keys()
-    named = {name: text for name, text in launched.items() if name in {THREADS, NO_P2P, *own}}
-    if ranks == 1 and named.get(THREADS) == str(usable_cores()):
-        del named[THREADS]
-    cards = cards_to_name(spec.devices, exported)
-    return {**({VISIBLE_CARDS: cards} if cards else {}), **named}
+    names = {THREADS, NO_P2P, *spec.environment.variables} - literal_keys((), spec.environment.variables).keys()
+    if ranks == 1 and launched.get(THREADS) == str(usable_cores()):
+        names.remove(THREADS)
+    cards = cards_to_name(spec.devices, os.environ.get(VISIBLE_CARDS))
+    return ({VISIBLE_CARDS: cards} if cards else {}) | {name: launched[name] for name in launched if name in names}
 
 
 def cards_to_name(devices: str, exported: str | None) -> str:

@@ -3,7 +3,6 @@
 The command's own config has the values that were typed. The line to copy is the command with the best config's values.
 """
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from tuner import export
 from tuner.count import TrainingCounts, differences
-from tuner.devices.found import VISIBLE_CARDS, variables_to_name
+from tuner.devices.found import variables_to_name
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, over, reserved_port
@@ -153,8 +152,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     if program and Path(program).parent == path_folder:  # the shell finds it there without help
         path_folder = None
     template = bench.spec.trainer.command
-    launched = trainer.plan(case, config, slot).env
-    variables = variables_to_name(bench.spec, launched, ranks, os.environ.get(VISIBLE_CARDS))
+    variables = variables_to_name(bench.spec, trainer.plan(case, config, slot).env, ranks)
     return command_line(
         command, template, values, own_values, copies=copies, facts=facts, variables=variables, path_folder=path_folder
     )
