@@ -114,19 +114,16 @@ def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
     assert "recover" not in line
 
 
-@pytest.mark.parametrize(
-    ("status", "advice"),
-    [
+def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault() -> None:
+    for status, advice in [
         ("no_progress", "`report()` of tuner/progress.py"),
         ("invalid_command", "correct the command in the study file"),
         ("gpu_busy", "free the cards"),
         ("hang", "read the newest console.log under probes/walk"),
-    ],
-)
-def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault(status: str, advice: str) -> None:
-    (line,) = notes([replace(summary(None), status=status, ok=0)])
-    assert advice in line
-    assert "recover" not in line
+    ]:
+        (line,) = notes([replace(summary(None), status=status, ok=0)])
+        assert advice in line
+        assert "recover" not in line
 
 
 def test_a_crash_may_be_a_config_s_fault_or_not() -> None:

@@ -49,8 +49,6 @@ class Bed:
         self.change: Callable[[ProbeResult], ProbeResult] = lambda result: result
         desk = bench(folder, STUDY)
         self.job = Job(bench=desk, database=database, probe=self.probe, interrupted=lambda: False)
-        optimize(self.job, [CASE])
-        self.ran.clear()
 
     def probe(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
         workers = int(plan.config["workers"])
@@ -77,8 +75,19 @@ class Bed:
         return findings
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the database of a search, which each test gets a copy of."""
+    folder = tmp_path_factory.mktemp("searched")
+    with opened(folder / "demo") as database:
+        optimize(Bed(folder, database).job, [CASE])
+    return (folder / "demo/study.db").read_bytes()
+
+
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[Bed]:
+def bed(tmp_path: Path, searched: bytes) -> Iterator[Bed]:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo/study.db").write_bytes(searched)
     with opened(tmp_path / "demo") as database:
         yield Bed(tmp_path, database)
 

@@ -31,9 +31,9 @@ class Steady:
     def begin(self, settle, *usual):
         """Only add up from now on what is usual, which has the order of `USUAL`.
 
-        `settle` is called with the sums once steps are no longer steady. Its last argument is None, or the samples of
-        the last call if one that trains follows it, more than usual in a step: then the calls of that step are taken
-        for such without a backward pass, which nobody has seen.
+        `settle` is called with the sums once steps are no longer steady. Its last argument is usually None. It is the
+        samples of the last call if a step has more calls than usual that train. Nobody sees backward passes in steady
+        steps; the usual calls of that step are taken to have had none.
         """
         self._settle = settle
         for name, value in zip(USUAL, usual):

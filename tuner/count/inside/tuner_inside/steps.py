@@ -143,11 +143,11 @@ def _begin_to_be_steady(tally, optimizer):
         return
     _now.steady_growth = growth
 
-    def settle(steps, calls, rows, batches_added, batch_rows, wait_s, unlearnt_rows):
+    def settle(steps, calls, rows, batches_added, batch_rows, wait_s, unused_rows):
         """Move the sums of steady steps into the counts, as `Steady.begin` says; the step that runs now is not over."""
         tally.calls = max(0, calls - forwards * steps)
-        tally.pending_rows = [] if unlearnt_rows is None else [unlearnt_rows] * min(tally.calls, forwards)
-        _now.longer += unlearnt_rows is not None
+        tally.pending_rows = [] if unused_rows is None else [unused_rows] * min(tally.calls, forwards)
+        _now.longer += unused_rows is not None
         tally.steps += steps
         tally.rows += rows - sum(tally.pending_rows)
         tally.forwards += calls
