@@ -18,7 +18,10 @@ def said(**changes: object) -> list[str]:
 def test_an_error_says_what_was_found_and_what_there_may_be() -> None:
     for changes, text in [
         ({"space": {"num_envs": {"laddr": [8]}}}, "space.num_envs.laddr: unknown key; did you mean ladder?"),
-        ({"space": {"num_envs": {"values": [8]}}}, "space.num_envs.values: unknown key; known: ladder, min, max, choices"),
+        (
+            {"space": {"num_envs": {"values": 8}}},
+            "space.num_envs.values: unknown key; known: ladder, min, max, choices",
+        ),
         ({"overrides": [{"match": {"case": "a"}}]}, "overrides.0.match.case: unknown key; did you mean cases?"),
         ({"space": {"num_envs": {"ladder": 8}}}, "space.num_envs.ladder: should be a list, such as [a, b] (found 8)"),
         ({"space": {"num_envs": [8]}}, "space.num_envs: should be a mapping of keys to values (found [8])"),
