@@ -357,6 +357,24 @@ def test_a_compiled_module_counts_with_its_graphs_unchanged(counted: Any, compil
     assert last(records)["rows"] == 5 * 5
 
 
+def test_the_compiler_leaves_the_counting_out_of_a_compiled_step(counted: Any) -> None:
+    output, records = counted("""
+        @torch.compile(backend="eager")
+        def step(given):
+            optimizer.zero_grad()
+            model(given).sum().backward()
+            optimizer.step()
+
+        for number in range(6):
+            step(torch.ones(5, 4))
+            if number in (1, 5):
+                print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    """)
+    early, late = output.split()[-2:]
+    assert early == late
+    assert last(records)["steps"] == 6
+
+
 def test_a_module_that_is_called_inside_a_compiled_function_breaks_no_graph(counted: Any) -> None:
     output, _ = counted("""
 

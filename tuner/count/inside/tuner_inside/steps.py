@@ -261,7 +261,8 @@ def _keep_from_compiler(module):
     after_step._torchdynamo_disable = True  # an optimizer calls it, which may be compiled
     ours = [part for name, part in list(sys.modules.items()) if name.startswith("tuner_inside")]
     classes = [kind for part in ours for kind in vars(part).values() if isinstance(kind, type)]
-    functions = [thing for owner in (*ours, *classes) for thing in vars(owner).values()]
+    things = [thing for owner in (*ours, *classes) for thing in vars(owner).values()]
+    functions = [getattr(thing, "__wrapped__", thing) for thing in things]  # `guarded` wraps some
     codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
     while codes:
         code = codes.pop()
