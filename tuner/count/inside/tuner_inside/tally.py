@@ -93,7 +93,7 @@ class Tally:
 
         A call evaluates without gradients, or in another mode than that of the training.
         """
-        steady.end(is_called=True)  # earlier calls first
+        steady.end()  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
             self.is_recomputed, self.reading = True, None
