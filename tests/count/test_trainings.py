@@ -241,6 +241,25 @@ def test_steps_that_are_alike_are_counted_exactly_between_two_records(counted: A
     assert (told["forwards"], told["backwards"], told["loader"]["feeds"]) == (60 + 100, 60, 61)
 
 
+def test_an_accumulation_that_changes_is_counted_exactly_once_steps_are_alike(counted: Any) -> None:
+    output, records = counted("""
+        sys.modules["tuner_inside.steps"].TOLD_EVERY_S = 1e9
+        rows = 0
+        for number in range(60):
+            optimizer.zero_grad()
+            if number in (30, 45):
+                model(torch.ones(7, 4))  # with gradients that nobody computes
+            for _ in range(3 if number > 20 and number % 4 == 0 else 2):
+                model(torch.ones(5, 4)).sum().backward()
+                rows += 5 * (number > 0)
+            if number == 59:
+                sys.modules["tuner_inside.steady"].steady.due_s = 0
+            optimizer.step()
+        print(rows)
+    """)
+    assert (last(records)["steps"], last(records)["rows"]) == (60, int(output))
+
+
 def test_the_precision_skipped_steps_and_saves_are_told(counted: Any) -> None:
     _, records = counted("""
         scaler = torch.amp.GradScaler("cpu")
