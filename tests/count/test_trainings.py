@@ -51,6 +51,7 @@ COUNTED = {
     "loss_of_a_test_in_training_mode": "module",
     "parts_of_one_data_set": "loader and module",
     "loaders_of_their_own_for_each_epoch": "loader and module",
+    "evaluation_while_a_batch_waits": "loader and module",
     "another_network_evaluates": "loader and module",
     "labelled_and_unlabelled": "loader and module",
     "sequence_before_batch": "module",
