@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tests_database
 from alembic.script import ScriptDirectory
 from hypothesis import settings
 from tests_database import compiling_once, empty_database, migrations, without_power_cuts
@@ -60,6 +61,12 @@ def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("empty") / "study.db"
     file.write_bytes(empty_database())
     return file
+
+
+@pytest.fixture
+def journal_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let SQLite notice that a database has been moved or deleted, as it does for users."""
+    monkeypatch.setattr(tests_database, "JOURNAL", "delete")
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def plain(rung: int, util: float, **facts: Any) -> Told:
     return {"config": {"num_envs": rung, "batch": 1}, "util": util, "retry": False, **usual, **facts}
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(walk=cases, run=cases)
 @example(walk=[plain(16, 85.0, beside=3), plain(16, 95.0, beside=0)], run=[])
 @example(walk=[plain(8, 97.63, error=0.39), plain(16, 97.60, error=0.32, samples_per_s=190.0)], run=[])

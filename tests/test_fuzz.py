@@ -11,7 +11,7 @@ import pytest
 from tests.support.tests_fuzz.subjects import SUBJECTS
 from tests.support.tests_fuzz.tries import ATTRIBUTES, fuzz
 
-TRIES = int(os.environ.get("FUZZ_TRIES", "25"))
+TRIES = int(os.environ.get("FUZZ_TRIES", "15"))
 ATTRIBUTE_TRIES = TRIES // 5
 """Each of them opens, shows and exports a study."""
 

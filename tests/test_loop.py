@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests_loop import CASE, Quiet, bench, busy, failed, measured, opened, reader, spec, states, view, watched
@@ -49,9 +49,23 @@ def optimized(
     return outcome, watcher
 
 
-def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
-    outcome, watcher = optimized(tmp_path, busy)
-    assert outcome.ending is Ending.TARGET
+class Plain(NamedTuple):
+    """A search of five trials that nothing disturbs: its folder, its end and what its watcher heard."""
+
+    folder: Path
+    outcome: CaseOutcome
+    watcher: Quiet
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    folder = tmp_path_factory.mktemp("plain")
+    return Plain(folder, *optimized(folder, busy))
+
+
+def test_seeds_come_first_and_no_config_twice(plain: Plain) -> None:
+    watcher = plain.watcher
+    assert plain.outcome.ending is Ending.TARGET
     assert [(config["num_envs"], config["agent_variant"]) for config in watcher.launched[:4]] == [
         (64, "hiutil"),
         (64, "default"),
@@ -61,9 +75,8 @@ def test_seeds_come_first_and_no_config_twice(tmp_path: Path) -> None:
     assert len({tuple(config.items()) for config in watcher.launched}) == len(watcher.launched) == 5
 
 
-def test_of_equal_configs_the_nearest_to_the_default_is_the_best_so_far(tmp_path: Path) -> None:
-    _, watcher = optimized(tmp_path, busy)
-    assert [event.leads for event in watcher.of(ProbeEnded)] == [True, True, False, False, False]
+def test_of_equal_configs_the_nearest_to_the_default_is_the_best_so_far(plain: Plain) -> None:
+    assert [event.leads for event in plain.watcher.of(ProbeEnded)] == [True, True, False, False, False]
 
 
 def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> None:
@@ -83,9 +96,8 @@ def test_a_trial_is_the_best_so_far_by_the_rule_of_the_end(tmp_path: Path) -> No
     assert watcher.of(ProbeEnded)[2].left_s == 20.0  # for the own command's second reading
 
 
-def test_the_watcher_hears_how_far_the_search_has_come(tmp_path: Path) -> None:
-    _, watcher = optimized(tmp_path, busy)
-    told = [(event.finished, event.target, event.left_s) for event in watcher.of(ProbeEnded)]
+def test_the_watcher_hears_how_far_the_search_has_come(plain: Plain) -> None:
+    told = [(event.finished, event.target, event.left_s) for event in plain.watcher.of(ProbeEnded)]
     assert told == [(n, 5, 20.0 * (5 - n)) for n in range(1, 6)]
 
 
@@ -177,9 +189,8 @@ def test_a_later_case_that_cannot_be_searched_is_reported_before_the_first_probe
     assert watcher.launched == []
 
 
-def test_a_second_run_does_nothing_and_says_so(tmp_path: Path) -> None:
-    optimized(tmp_path, busy)
-    outcome, watcher = optimized(tmp_path, busy)
+def test_a_second_run_does_nothing_and_says_so(plain: Plain) -> None:
+    outcome, watcher = optimized(plain.folder, busy)
     assert (outcome.ending, watcher.launched) == (Ending.ALREADY, [])
 
 

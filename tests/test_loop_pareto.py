@@ -76,9 +76,8 @@ def stored(folder: Path) -> optuna.Study:
     return optuna.load_study(study_name="demo/walk", storage=f"sqlite:///{folder / 'study.db'}")
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_each_trial_carries_all_objectives_and_optuna_sees_the_same_front(tmp_path: Path, sampler: str) -> None:
-    study = pareto(search={"trials": 8, "seeds_per_variant": 1, "sampler": sampler})
+def test_each_trial_carries_all_objectives_and_optuna_sees_the_same_front(tmp_path: Path) -> None:
+    study = pareto(search={"trials": 8, "seeds_per_variant": 1, "sampler": "tpe"})
     outcome, watcher, _ = optimized(tmp_path, trading, study=study)
     assert (outcome.ending, watcher.told_status) == (Ending.TARGET, ["ok"] * 8)
     kept = stored(tmp_path)
@@ -89,12 +88,11 @@ def test_each_trial_carries_all_objectives_and_optuna_sees_the_same_front(tmp_pa
     assert front(tmp_path) == [(*member, False) for member in FRONT]
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_running_out_of_memory_is_learnt_and_the_front_is_what_fits(tmp_path: Path, sampler: str) -> None:
+def test_running_out_of_memory_is_learnt_and_the_front_is_what_fits(tmp_path: Path) -> None:
     def small_card(plan: ProbePlan, stop: Stop) -> ProbeResult:
         return failed(plan, FailureKind.GPU_OOM) if int(plan.config["num_envs"]) > 8 else reading(plan)
 
-    study = pareto(search={"trials": 100, "seeds_per_variant": 2, "sampler": sampler})
+    study = pareto(search={"trials": 100, "seeds_per_variant": 2, "sampler": "random"})
     outcome, watcher, probed = optimized(tmp_path, small_card, study=study)
     assert outcome.ending is Ending.EXHAUSTED
     for variant in ("hiutil", "default"):
@@ -171,11 +169,10 @@ def test_a_best_that_the_plain_command_does_not_confirm_is_replaced_by_the_next(
     assert front(tmp_path) == [(*member, False) for member in FRONT]
 
 
-@pytest.mark.parametrize("kind", [FailureKind.GPU_OOM, FailureKind.CRASH])
-def test_a_member_that_the_plain_command_fails_on_is_none(tmp_path: Path, kind: FailureKind) -> None:
+def test_a_member_that_the_plain_command_fails_on_is_none(tmp_path: Path) -> None:
     def only_warm(plan: ProbePlan, stop: Stop) -> ProbeResult:
         top = plan.request is None and plan.config == {"num_envs": 64, "agent_variant": "default"}
-        return failed(plan, kind) if top else reading(plan)
+        return failed(plan, FailureKind.GPU_OOM) if top else reading(plan)
 
     optimized(tmp_path, only_warm, sessions=True)
     assert (64, "default") not in [member[:2] for member in front(tmp_path)]

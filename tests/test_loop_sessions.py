@@ -71,6 +71,8 @@ def test_all_are_probed_warm_and_the_best_again_cold(tmp_path: Path) -> None:
     assert [warm for _, warm in probed] == [True] * 5 + [False]
     assert probed[-1][0] == probed[0][0]
     assert best(tmp_path)["warm"] is False
+    outcome, _, probed = optimized(tmp_path, busy)
+    assert (outcome.ending, probed) == (Ending.ALREADY, [])  # a second run confirms nothing twice
 
 
 def test_the_time_left_holds_the_confirmation_which_starts_as_slowly_as_a_session(tmp_path: Path) -> None:
@@ -124,12 +126,6 @@ def test_readings_within_the_noise_of_the_best_are_not_all_repeated(tmp_path: Pa
 
     _, _, probed = optimized(tmp_path, plateau)
     assert [warm for _, warm in probed].count(False) == 1
-
-
-def test_a_second_run_confirms_nothing_twice(tmp_path: Path) -> None:
-    optimized(tmp_path, busy)
-    outcome, _, probed = optimized(tmp_path, busy)
-    assert (outcome.ending, probed) == (Ending.ALREADY, [])
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gain"])
@@ -192,7 +188,7 @@ def test_out_of_memory_in_a_session_is_the_config_s_own(tmp_path: Path) -> None:
 def test_what_the_open_session_can_serve_is_preferred(tmp_path: Path) -> None:
     command = {"name": "command", "options": {"command": "train {num_envs} {update_epochs}", "cases": ["walk"]}}
     space = {"num_envs": {"ladder": [8, 16, 32, 64]}, "update_epochs": {"range": [1, 12]}}
-    search = {"trials": 24, "seeds_per_variant": 2, "sampler": "random"}
+    search = {"trials": 10, "seeds_per_variant": 2, "sampler": "random"}
     starts = {}
     for priced in (False, True):
         keys: list[str] = []
@@ -207,7 +203,7 @@ def test_what_the_open_session_can_serve_is_preferred(tmp_path: Path) -> None:
         study = spec(trainer=command, space=space, search=search)
         optimized(tmp_path / str(priced), session, study=study, open_session=open_session)
         starts[priced] = sum(key != before for before, key in pairwise(keys))
-    assert starts[True] < starts[False] - 3
+    assert starts[True] < starts[False] - 1
 
 
 def test_a_confirmation_is_measured_to_its_end(tmp_path: Path) -> None:

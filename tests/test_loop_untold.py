@@ -67,6 +67,7 @@ def now_held_by(lease: Lease, database: Path) -> None:
         other.commit()
 
 
+@pytest.mark.usefixtures("journal_in_a_file")
 @pytest.mark.parametrize("told_by_another", [False, True])
 def test_the_next_run_stores_the_result_if_the_trial_is_still_open(tmp_path: Path, told_by_another: bool) -> None:
     def away(plan: ProbePlan, stop: Stop) -> ProbeResult:

@@ -79,10 +79,7 @@ def test_a_worker_that_waits_takes_back_the_trial_of_a_worker_that_dies(tmp_path
         asked = ask(as_another_worker(database, desk))
 
         def die() -> None:
-            (trial,) = [one for one in reader(tmp_path).trials() if one.state == "RUNNING"]
-            number = database.storage.study_id("demo/walk") or 0
-            trial_id = database.storage.get_trial_id_from_study_id_trial_number(number, trial.number)
-            database.storage.set_trial_user_attr(trial_id, LEASE, replace(Lease.mine(), ticks=1).write())
+            database.storage.set_trial_user_attr(asked.trial_id, LEASE, replace(Lease.mine(), ticks=1).write())
 
         outcome, watcher = optimized(database, desk, die)
     assert (outcome.ending, outcome.probed) == (Ending.TARGET, 5)

@@ -1,5 +1,6 @@
 """`tuner.optimize`: a search from a program."""
 
+import math
 import shlex
 from pathlib import Path
 
@@ -44,10 +45,19 @@ def test_a_time_that_is_over_before_anything_begins_is_told(tmp_path: Path) -> N
         tuner.optimize(study=str(study_file(tmp_path)), hours=1e-9, runs=tmp_path / "runs")
 
 
-@pytest.mark.parametrize("named", [{}, {"command": ["train.py"], "study": "demo"}])
-def test_one_of_command_and_study_is_named(named: dict[str, object]) -> None:
-    with pytest.raises(tuner.TunerError, match="either a command or a study"):
-        tuner.optimize(**named)  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "either a command or a study"),
+        ({"command": ["train.py"], "study": "demo"}, "either a command or a study"),
+        ({"study": "demo", "trials": 0}, "trials is 0; give at least 1"),
+        ({"study": "demo", "hours": -1.0}, "hours is -1.0; give at least 0"),
+        ({"study": "demo", "hours": math.nan}, "hours is nan"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused_at_once(given: dict[str, object], words: str) -> None:
+    with pytest.raises(tuner.TunerError, match=words):
+        tuner.optimize(**given)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_error_names_what_is_wrong() -> None:

@@ -286,10 +286,10 @@ def test_rules_leave_out_configs_and_values_that_no_config_has(tmp_path: Path) -
 
 
 def test_a_huge_space_whose_rules_leave_nothing_ends_with_the_rule(tmp_path: Path) -> None:
-    space = {f"p{place}": {"range": [1, 1000]} for place in range(4)}
+    space = {name: {"range": [1, 1000]} for name in ("p0", "p1")}
     words = " ".join(f"{{{name}}}" for name in space)
     trainer = {"name": "command", "options": {"command": f"train.py {words}", "progress": "tqdm"}}
-    bench = opened(tmp_path, trainer=trainer, space=space, rules=["{p0} + {p3} < {p1} - {p2} - 998"])
+    bench = opened(tmp_path, trainer=trainer, space=space, rules=["{p0} < {p1} - 999"])
     with pytest.raises(StudyError, match=r"no config can run; .*the rule .* leaves it out"):
         bench.space_for(Case(name="command"))
 

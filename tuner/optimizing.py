@@ -174,6 +174,13 @@ class Result:
         return pd.DataFrame(list(sheet.rows), columns=list(sheet.columns))
 
 
+def _check_limits(trials: int | None, hours: float | None) -> None:
+    """Raise StudyError for a number of trials or hours that would end a search before it begins."""
+    for name, given, least in (("trials", trials, 1), ("hours", hours, 0)):
+        if given is not None and not given >= least:
+            raise StudyError(f"{name} is {given}; give at least {least}")
+
+
 @for_python()
 def optimize(
     command: Sequence[str] | str = (),
@@ -218,17 +225,19 @@ def optimize(
         watcher: gets every event of `tuner.running.events`.
 
     Raises:
-        StudyError: where both or neither of command and study are given, the study cannot be used, or that of the
-            command was made with another `search`.
+        StudyError: where both or neither of command and study are given, the study or a limit cannot be used, or the
+            command's study was made with another `search`.
         TrainerError: where the trainer's command or files cannot be used.
         DeviceError: where devices cannot be used.
         StoreError: where the database cannot be used.
         OutputError: where a file cannot be written.
+        KeyboardInterrupt: after Ctrl-C, once the probe has ended; all earlier results are kept.
     """
     if isinstance(command, str):
         command = _words(command)
     if bool(command) == bool(study):
         raise StudyError("name either a command or a study")
+    _check_limits(trials, hours)
     if study and (search or name or free_batch or free_precision or force):
         raise StudyError(
             "a study has its own space; search, name, free_batch, free_precision and force are for a command"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import optuna
 from optuna.study import Study
-from optuna.trial import Trial
 
 from benchmarks.search.searching import Probing, Step
 from tuner.probe.metrics import full
@@ -15,9 +14,8 @@ from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Choice, History, Strategy
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
-from tuner.search.samplers import ask_for
 from tuner.search.strategies import by_drawing
-from tuner.search.trials import suggest, tell
+from tuner.search.trials import running
 from tuner.study.space import Config
 from tuner.study.spec import SearchSpec
 
@@ -31,10 +29,8 @@ def search(probing: Probing, strategy: Strategy, best: Best | None = None) -> No
     """
     space, study = probing.ground.space, optuna.create_study(direction="maximize")
     while choice := _next(strategy, History(study, space), probing):
-        trial = ask_for(study, space, choice.config)
         probing.left.append(choice.left)
-        config = suggest(trial, space)
-        _tell(study, trial, probing, probing.probe(config, cold=choice.cold))
+        _add(study, probing, probing.probe(choice.config, cold=choice.cold))
         if best is not None:
             probing.recommended[-1] = best(History(study, space))
 
@@ -65,15 +61,17 @@ def tpe(probing: Probing) -> None:
     search(probing, by_drawing(probing.ground.space, SearchSpec(seed=probing.seed)))
 
 
-def _tell(study: Study, trial: Trial, probing: Probing, step: Step) -> None:
+def _add(study: Study, probing: Probing, step: Step) -> None:
     verdict, result = step.row.verdict, step.row.result
     facts = {ERROR: verdict.error, PROBE: {"status": verdict.status, "warm": step.warm}}
     if not result.failure:
         facts[COST] = took(step, step.gpu_s / probing.ground.devices - step.row.run_s)
-    for name, fact in facts.items():
-        if fact:
-            trial.set_user_attr(name, fact)
-    tell(study, trial, replace(verdict, value=step.reading))
+    trial = running(probing.ground.space, step.config, {name: fact for name, fact in facts.items() if fact})
+    for name, violation in verdict.constraints.items():
+        trial.set_constraint(name, violation)
+    study.add_trial(trial)
+    values = replace(verdict, value=step.reading).values
+    study.tell(len(study.get_trials(deepcopy=False)) - 1, values, state=verdict.state)
 
 
 def took(step: Step, start_s: float) -> dict[str, float]:

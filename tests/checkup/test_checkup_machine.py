@@ -96,9 +96,8 @@ def test_each_kind_of_link_is_reported_with_its_pairs() -> None:
     assert "cuda:1-cuda:2" in found[2].text
 
 
-@pytest.mark.parametrize(
-    ("policy", "link", "level", "words"),
-    [
+def test_nccl_settings_are_reported_with_the_reason() -> None:
+    for policy, link, level, words in [
         ("auto", NVLINK, Severity.OK, "nothing set: no pair"),
         ("auto", UNKNOWN, Severity.OK, "nothing set: no pair"),
         ("auto", APART, Severity.OK, "NCCL_P2P_DISABLE=1: cuda:1-cuda:2 without P2P"),
@@ -106,12 +105,10 @@ def test_each_kind_of_link_is_reported_with_its_pairs() -> None:
         ("off", NVLINK, Severity.WARNING, "auto suits these cards better"),
         ("on", NVLINK, Severity.OK, "nothing set: the study says nccl_p2p: on"),
         ("on", APART, Severity.WARNING, "auto suits these cards better"),
-    ],
-)
-def test_nccl_settings_are_reported_with_the_reason(policy: str, link: Link, level: Severity, words: str) -> None:
-    (finding,) = check_nccl([link], EnvironmentSpec.model_validate({"nccl_p2p": policy}), {"PATH": "/bin"})
-    assert finding.level is level
-    assert words in finding.text
+    ]:
+        (finding,) = check_nccl([link], EnvironmentSpec.model_validate({"nccl_p2p": policy}), {"PATH": "/bin"})
+        assert finding.level is level
+        assert words in finding.text
 
 
 def test_nccl_variables_from_elsewhere_are_reported() -> None:

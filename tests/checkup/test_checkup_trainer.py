@@ -131,41 +131,31 @@ def test_values_that_the_trainer_cannot_use_are_raised_all_at_once_wherever_they
 NEEDED_DEVICES = "it names neither {ranks} nor {devices}; see that it starts one rank on each of 2 devices"
 
 
-@pytest.mark.parametrize(
-    ("text", "ranks", "warnings"),
-    [
+def test_a_command_that_heeds_no_devices_is_a_warning_where_there_are_several() -> None:
+    for text, ranks, warnings in [
         ("python train.py {num_envs}", 2, [NEEDED_DEVICES]),
         ("python train.py {num_envs}", 1, []),
         ("python train.py {num_envs}", None, []),
         ("python train.py {num_envs} -n {ranks}", 2, []),
         ("python train.py {num_envs} --on {devices}", 2, []),
-    ],
-)
-def test_a_command_that_heeds_no_devices_is_a_warning_where_there_are_several(
-    text: str, ranks: int | None, warnings: list[str]
-) -> None:
-    found = check_named_trainer(study(trainer=command(text)), ranks)
-    assert [one.text for one in found if one.level is Severity.WARNING] == warnings
+    ]:
+        found = check_named_trainer(study(trainer=command(text)), ranks)
+        assert [one.text for one in found if one.level is Severity.WARNING] == warnings
 
 
-@pytest.mark.parametrize(
-    ("progress", "wants", "is_found"),
-    [
+def test_a_study_that_needs_samples_which_no_pattern_counts_has_a_problem() -> None:
+    for progress, wants, is_found in [
         ([r"it (?P<iteration>\d+)"], {"objective": "samples_per_s"}, True),
         ([r"it (?P<iteration>\d+)"], {"constraints": {"samples_per_s": ">= 10"}}, True),
         ([r"it (?P<iteration>\d+)"], {"objective": "min_avg_util"}, False),
         ([r"it (?P<iteration>\d+)", r"n (?P<samples>\d+)"], {"objective": "samples_per_s"}, False),
         ([], {"objective": "samples_per_s"}, False),
-    ],
-)
-def test_a_study_that_needs_samples_which_no_pattern_counts_has_a_problem(
-    progress: list[str], wants: dict[str, object], is_found: bool
-) -> None:
-    trainer = {"name": "command", "options": {"command": "python train.py {num_envs}", "progress": progress}}
-    found = check_named_trainer(study(trainer=trainer, cases=["*"], **wants))
-    problems = [one.text for one in found if one.level is Severity.PROBLEM]
-    assert bool(problems) is is_found
-    assert all("no pattern of `progress` has the group (?P<samples>…)" in text for text in problems)
+    ]:
+        trainer = {"name": "command", "options": {"command": "python train.py {num_envs}", "progress": progress}}
+        found = check_named_trainer(study(trainer=trainer, cases=["*"], **wants))
+        problems = [one.text for one in found if one.level is Severity.PROBLEM]
+        assert bool(problems) is is_found
+        assert all("no pattern of `progress` has the group (?P<samples>…)" in text for text in problems)
 
 
 def test_a_program_of_the_trainer_s_environment_is_found(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_storage_that_cannot_be_reached(tuner: Tuner, tmp_path: Path) -> None:
     assert "secret" not in out + err
 
 
-@pytest.mark.parametrize("command", [["optimize"], ["optimize", "--workers", 2], ["worker"], ["status"]])
+@pytest.mark.parametrize("command", [["optimize"], ["optimize", "--workers", 2], ["status"]])
 def test_a_wrong_password_is_refused_and_not_repeated(
     tuner: Tuner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_server: str, command: list[object]
 ) -> None:

@@ -105,9 +105,8 @@ def test_a_speed_has_the_gain_that_the_end_tells_and_none_where_it_tells_none() 
         assert line == f"walk 3/24 | about 1 min 00 s left; best 1,260 samples/s{gained}"
 
 
-@pytest.mark.parametrize(
-    ("event", "phase"),
-    [
+def test_a_probe_shows_its_phase_its_devices_and_its_config() -> None:
+    for event, phase in [
         (None, "starting"),
         (running("starting", None, 8.0), "starting, 8.0 s"),
         (running("warm-up", 1, 31.0), "warm-up, iteration 1, 31.0 s"),
@@ -115,11 +114,9 @@ def test_a_speed_has_the_gain_that_the_end_tells_and_none_where_it_tells_none() 
             running(utilisation=(97.0, 5.0)),
             "measuring, iteration 3, 1 min 04 s: 61.2 ± 0.8, 15,000 samples/s; cuda:0 97 %, cuda:1 5 % busy",
         ),
-    ],
-)
-def test_a_probe_shows_its_phase_its_devices_and_its_config(event: ProbeRunning | None, phase: str) -> None:
-    events = [study(), begun(), probe(), *([event] if event else [])]
-    assert shown(*events)[1:] == [f"#7 {phase}", "num_envs=4096"]
+    ]:
+        events = [study(), begun(), probe(), *([event] if event else [])]
+        assert shown(*events)[1:] == [f"#7 {phase}", "num_envs=4096"]
 
 
 def test_of_eight_devices_the_range_of_their_shares_is_shown() -> None:

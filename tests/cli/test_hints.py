@@ -11,6 +11,7 @@ from tests_racing import searched
 from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import (
+    above_the_line,
     at_the_top,
     command_for_larger,
     notes,
@@ -113,19 +114,16 @@ def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
     assert "recover" not in line
 
 
-@pytest.mark.parametrize(
-    ("status", "advice"),
-    [
+def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault() -> None:
+    for status, advice in [
         ("no_progress", "`report()` of tuner/progress.py"),
         ("invalid_command", "correct the command in the study file"),
         ("gpu_busy", "free the cards"),
         ("hang", "read the newest console.log under probes/walk"),
-    ],
-)
-def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault(status: str, advice: str) -> None:
-    (line,) = notes([replace(summary(None), status=status, ok=0)])
-    assert advice in line
-    assert "recover" not in line
+    ]:
+        (line,) = notes([replace(summary(None), status=status, ok=0)])
+        assert advice in line
+        assert "recover" not in line
 
 
 def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
@@ -195,6 +193,9 @@ def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_
     assert f"--name {desk.spec.name}-4-32 --search workers=4,8,16 --search batch=32,64,128`" in str(
         goes_on(workers=4, batch=32)
     )
+    unsure = replace(summary(replace(BEST, config={"workers": 4})), default=replace(BEST, config={"workers": 0}))
+    assert command_for_larger(desk, unsure, storage=None, runs=RUNS) is None
+    assert [above_the_line(row).split()[4].strip(";") for row in (unsure, summary(BEST))] == ["try", "copy:"]
 
 
 def test_no_larger_value_is_named_where_a_rule_refuses_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import optuna
 import pytest
 from tests_loop import CASE, DEVICES, failed, measured
 from tests_replays import scripted_plan
@@ -12,9 +13,10 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.result import ProbeResult
 from tuner.running.event_lines import line
 from tuner.running.events import BestSoFar, ProbeEnded
-from tuner.search.choosing import Choice, Why
+from tuner.search.choosing import Choice, History, Why
 from tuner.search.verdict import judge
 from tuner.store.case_study import Asked
+from tuner.study.space import Space
 from tuner.study.spec import ProbeSpec, read_constraint
 
 
@@ -37,7 +39,8 @@ def told(
 ) -> str:
     """Return the line of a trial."""
     choice = Choice(config=result.config, why=Why.CONFIRM if confirms else Why.SEARCH, cold=True, origin=origin)
-    asked = Asked(number=7, config=result.config, choice=choice)
+    history = History(optuna.create_study(), Space(()))  # nothing was probed before
+    asked = Asked(trial_id=8, number=7, config=result.config, choice=choice, history=history)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
     event = ProbeEnded.of(
         CASE,

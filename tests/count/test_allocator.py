@@ -2,7 +2,6 @@
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,9 +10,8 @@ from tuner.count.inside.tuner_inside.allocator import Allocator
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize(
-    ("sizes", "taken_mib"),
-    [
+def test_tensors_take_whole_segments() -> None:
+    for sizes, taken_mib in [
         ([1] * 4096, 2),  # 512 bytes each
         ([1] * 4097, 4),
         ([3 * MIB] * 6, 20),
@@ -22,13 +20,11 @@ MIB = 1 << 20
         ([MIB], 2),
         ([MIB + 1], 20),
         ([10 * MIB], 10),
-    ],
-)
-def test_tensors_take_whole_segments(sizes: list[int], taken_mib: int) -> None:
-    allocator = Allocator()
-    for size in sizes:
-        allocator.take(size)
-    assert allocator.taken == taken_mib * MIB
+    ]:
+        allocator = Allocator()
+        for size in sizes:
+            allocator.take(size)
+        assert allocator.taken == taken_mib * MIB
 
 
 def test_what_is_freed_is_joined_and_used_again() -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,9 +22,8 @@ OWN = Signature(
 )
 
 
-@pytest.mark.parametrize(
-    ("changed", "part"),
-    [
+def test_each_part_of_a_training_is_told() -> None:
+    for changed, part in [
         ({"samples_per_step": 128}, "batch"),
         ({"normed": 32.0}, "batch"),
         ({"sample": "512 int64"}, "sample"),
@@ -36,12 +34,10 @@ OWN = Signature(
         ({"weight_decays": ()}, "optimizer"),
         ({"precision": "float32, autocast bfloat16"}, "precision"),
         ({"losses": (5.4, 5.3, 5.3, 5.2)}, "loss"),
-    ],
-)
-def test_each_part_of_a_training_is_told(changed: dict[str, object], part: str) -> None:
-    other = replace(OWN, **changed)  # pyright: ignore[reportArgumentType]
-    assert [difference.part for difference in differences(OWN, other)] == [part]
-    assert differences(OWN, other, free=[part]) == ()
+    ]:
+        other = replace(OWN, **changed)  # pyright: ignore[reportArgumentType]
+        assert [difference.part for difference in differences(OWN, other)] == [part]
+        assert differences(OWN, other, free=[part]) == ()
 
 
 def test_a_script_may_scale_its_learning_rate_with_a_batch_that_is_free() -> None:

@@ -74,19 +74,16 @@ def test_auto_takes_amd_s_cards_where_there_is_no_nvidia_driver(monkeypatch: pyt
     assert nvidia.label == "nvml"
 
 
-@pytest.mark.parametrize(
-    ("environment", "left"),
-    [
+def test_cards_that_rocm_hides_are_left_out() -> None:
+    for environment, left in [
         ({}, NAMES),
         ({"ROCR_VISIBLE_DEVICES": "1,0", "HIP_VISIBLE_DEVICES": "0"}, NAMES[1:]),
         ({"ROCR_VISIBLE_DEVICES": NAMES[1].upper()}, NAMES[1:]),
         ({"CUDA_VISIBLE_DEVICES": "0"}, NAMES[:1]),
         ({"CUDA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "1"}, NAMES[1:]),
         ({"HIP_VISIBLE_DEVICES": ""}, []),
-    ],
-)
-def test_cards_that_rocm_hides_are_left_out(environment: dict[str, str], left: list[str]) -> None:
-    assert visible_names(NAMES, environment) == left
+    ]:
+        assert visible_names(NAMES, environment) == left
 
 
 def test_a_card_that_is_hidden_by_an_unknown_name_is_refused() -> None:

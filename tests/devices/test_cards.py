@@ -28,9 +28,8 @@ def test_a_card_is_free_with_what_its_driver_keeps_also_where_a_study_limits_its
     assert obstacles([now], [now]) == []
 
 
-@pytest.mark.parametrize(
-    ("reasons", "slowed_by"),
-    [
+def test_clocks_are_read_with_what_slows_them() -> None:
+    for reasons, slowed_by in [
         (pynvml.nvmlClocksThrottleReasonNone, ()),
         (pynvml.nvmlClocksThrottleReasonGpuIdle, ()),
         (pynvml.nvmlClocksThrottleReasonSwPowerCap, ("power limit",)),
@@ -38,11 +37,9 @@ def test_a_card_is_free_with_what_its_driver_keeps_also_where_a_study_limits_its
             pynvml.nvmlClocksThrottleReasonHwSlowdown | pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
             ("hardware slowdown", "heat (hardware)"),
         ),
-    ],
-)
-def test_clocks_are_read_with_what_slows_them(reasons: int, slowed_by: tuple[str, ...]) -> None:
-    (clocks,) = opened(FakeGpu(uuid="GPU-a", sm_mhz=345, slowed_by=reasons)).clocks()
-    assert (clocks.sm_mhz, clocks.sm_max_mhz, clocks.slowed_by) == (345, 1980, slowed_by)
+    ]:
+        (clocks,) = opened(FakeGpu(uuid="GPU-a", sm_mhz=345, slowed_by=reasons)).clocks()
+        assert (clocks.sm_mhz, clocks.sm_max_mhz, clocks.slowed_by) == (345, 1980, slowed_by)
 
 
 def test_what_a_card_does_not_offer_is_unknown() -> None:

@@ -132,9 +132,8 @@ def test_the_machine_is_described_without_cards_too():
     assert int(facts["cores"]) >= 1
 
 
-@pytest.mark.parametrize(
-    ("devices", "exported", "named"),
-    [
+def test_a_training_names_its_cards_unless_it_takes_them_by_itself() -> None:
+    for devices, exported, named in [
         ("2,3", None, "2,3"),
         ("1", "", "1"),
         ("1,0", None, "1,0"),
@@ -143,12 +142,8 @@ def test_the_machine_is_described_without_cards_too():
         ("auto", None, ""),
         ("auto:2", None, ""),
         ("cpu:2", None, ""),
-    ],
-)
-def test_a_training_names_its_cards_unless_it_takes_them_by_itself(
-    devices: str, exported: str | None, named: str
-) -> None:
-    assert cards_to_name(devices, exported) == named
+    ]:
+        assert cards_to_name(devices, exported) == named
 
 
 @pytest.mark.parametrize(("cards", "exported", "devices"), [("2,3", None, "2,3"), ("2,3", "4, 2, 3", "1,2")])

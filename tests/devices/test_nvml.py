@@ -42,22 +42,19 @@ def test_utilisation_memory_and_power_are_measured_in_the_named_units():
     assert first.sm_pct is None
 
 
-@pytest.mark.parametrize(
-    ("call", "field"),
-    [
+def test_what_a_card_does_not_offer_is_unknown() -> None:
+    for call, field in [
         ("nvmlDeviceGetUtilizationRates", "util_pct"),
         ("nvmlDeviceGetMemoryInfo", "mem_used_mib"),
         ("nvmlDeviceGetPowerUsage", "power_w"),
         ("nvmlDeviceGetTotalEnergyConsumption", "energy_j"),
         ("nvmlGpmQueryDeviceSupport", "sm_pct"),
-    ],
-)
-def test_what_a_card_does_not_offer_is_unknown(call: str, field: str):
-    card = FakeGpu(uuid="GPU-a", gpm_pct={}, errors={call: pynvml.NVML_ERROR_NOT_SUPPORTED})
-    source = NvmlSource(Nvml(FakeNvml(card)), ["GPU-a"])
-    source.sample(0.0)
-    (sample,) = source.sample(0.5)
-    assert getattr(sample, field) is None
+    ]:
+        card = FakeGpu(uuid="GPU-a", gpm_pct={}, errors={call: pynvml.NVML_ERROR_NOT_SUPPORTED})
+        source = NvmlSource(Nvml(FakeNvml(card)), ["GPU-a"])
+        source.sample(0.0)
+        (sample,) = source.sample(0.5)
+        assert getattr(sample, field) is None
 
 
 def test_a_lost_card_is_an_error_that_names_it():

@@ -263,15 +263,19 @@ def test_threads_of_one_process_are_a_cause_and_more_trials_are_to_be_processes(
     assert (more.kind, "as processes instead of threads (n_jobs)" in more.change) == (Kind.PARALLEL, True)
 
 
-@pytest.mark.parametrize(
-    ("starts_s", "n_jobs"),
-    [([0.0, 0.02, 0.05, 0.09], 4), ([0.0, 4.0, 5.0, 9.0], 1), ([0.0] * 4, None), ([0.0, 0.3, 0.6, 0.9], None)],
-)
-def test_the_first_starts_tell_threads_from_processes(starts_s: list[float], n_jobs: int | None) -> None:
-    trials = [
-        TrialTimes(end=TrialEnd.COMPLETE, began_s=start_s + 500.0 * turn, ended_s=start_s + 500.0 * (turn + 1) - 1e-3)
-        for turn in range(5)
-        for start_s in starts_s
-    ]
-    known = with_n_jobs_by_starts(StudyRecord(study="mine", trials=tuple(trials))).setup.n_jobs
-    assert (known and known.value) == n_jobs
+def test_the_first_starts_tell_threads_from_processes() -> None:
+    for starts_s, n_jobs in [
+        ([0.0, 0.02, 0.05, 0.09], 4),
+        ([0.0, 4.0, 5.0, 9.0], 1),
+        ([0.0] * 4, None),
+        ([0.0, 0.3, 0.6, 0.9], None),
+    ]:
+        trials = [
+            TrialTimes(
+                end=TrialEnd.COMPLETE, began_s=start_s + 500.0 * turn, ended_s=start_s + 500.0 * (turn + 1) - 1e-3
+            )
+            for turn in range(5)
+            for start_s in starts_s
+        ]
+        known = with_n_jobs_by_starts(StudyRecord(study="mine", trials=tuple(trials))).setup.n_jobs
+        assert (known and known.value) == n_jobs

@@ -36,18 +36,15 @@ def test_the_start_up_is_where_the_line_of_the_durations_begins(startup_s: float
     assert found.startup_s == pytest.approx(startup_s, rel=0.2)
 
 
-@pytest.mark.parametrize(
-    "trials",
-    [
+def test_durations_that_do_not_show_it_give_no_start_up() -> None:
+    for trials in [
         [trial(45.0 + 10 * reports, reports) for reports in (1, 2, 3)],  # few trials
         [trial(45.0 + 10 * reports, reports) for reports in (1, 2) * 10],  # two points make any line
         [trial(45.0, 0)] * 20,  # nothing reported
         [trial(50.0 - 5 * reports, reports) for reports in (1, 2, 3, 4, 5) * 4],  # more reports take less time
         [trial(45.0 + 100 * (place * 7 % 11), 1 + place % 4) for place in range(20)],  # no line
-    ],
-)
-def test_durations_that_do_not_show_it_give_no_start_up(trials: list[TrialTimes]) -> None:
-    assert estimate(trials) is None
+    ]:
+        assert estimate(trials) is None
 
 
 def test_trials_without_a_start_up() -> None:

@@ -7,22 +7,18 @@ from tuner.drafting.command_lines import command_with_values, ranks, settings, t
 from tuner.trainers.template import script
 
 
-@pytest.mark.parametrize(
-    ("command", "found"),
-    [
+def test_flags_of_all_usual_spellings_are_settings() -> None:
+    for command, found in [
         ("train.py --num-envs 64 --lr=0.1", [("num-envs", "64"), ("lr", "0.1")]),
         ("train.py env.num_envs=64 +trainer.devices=2", [("env.num_envs", "64"), ("trainer.devices", "2")]),
         ("train.py --headless --seed -1", [("seed", "-1")]),
         ("train.py --headless", []),
-    ],
-)
-def test_flags_of_all_usual_spellings_are_settings(command: str, found: list[tuple[str, str]]) -> None:
-    assert [(one.name, one.value) for one in settings(command.split())] == found
+    ]:
+        assert [(one.name, one.value) for one in settings(command.split())] == found
 
 
-@pytest.mark.parametrize(
-    ("command", "count"),
-    [
+def test_the_ranks_that_a_command_asks_for() -> None:
+    for command, count in [
         ("torchrun --nproc-per-node 4 train.py", 4),
         ("accelerate launch --num_processes=2 train.py", 2),
         ("python train.py --devices 2", 2),
@@ -31,15 +27,12 @@ def test_flags_of_all_usual_spellings_are_settings(command: str, found: list[tup
         ("python train.py trainer.devices=8", 8),
         ("torchrun --nproc-per-node gpu train.py", None),
         ("python train.py --num_envs 64", None),
-    ],
-)
-def test_the_ranks_that_a_command_asks_for(command: str, count: int | None) -> None:
-    assert ranks(command.split()) == count
+    ]:
+        assert ranks(command.split()) == count
 
 
-@pytest.mark.parametrize(
-    ("command", "searched", "expected"),
-    [
+def test_placeholders_take_the_place_of_values() -> None:
+    for command, searched, expected in [
         (
             "torchrun --nproc-per-node 2 train.py --batch-size 64",
             {"batch-size": "{batch_size}"},
@@ -116,10 +109,8 @@ def test_the_ranks_that_a_command_asks_for(command: str, count: int | None) -> N
             {"batch_size": "{batch_size}"},
             "bash -c 'sed s/32/{batch_size}/ a.yaml > {out_dir}/a.yaml; train {{other}} {out_dir}/a.yaml'",
         ),
-    ],
-)
-def test_placeholders_take_the_place_of_values(command: str, searched: dict[str, str], expected: str) -> None:
-    assert template(shlex.split(command), searched).words == tuple(shlex.split(expected))
+    ]:
+        assert template(shlex.split(command), searched).words == tuple(shlex.split(expected))
 
 
 def test_a_flag_is_spelled_as_the_parser_knows_it() -> None:
@@ -149,9 +140,8 @@ def test_the_script_of_a_command(command: str, path: str | None) -> None:
     assert script(command.split()) == path
 
 
-@pytest.mark.parametrize(
-    ("command", "searched", "values", "expected"),
-    [
+def test_a_typed_command_takes_the_values_of_a_config_and_nothing_else() -> None:
+    for command, searched, values, expected in [
         (
             "torchrun --nproc-per-node 2 train.py --batch-size 64 --output_dir out --max-steps 50",
             {"batch-size": "{batch_size}", "workers": "{workers}", "amp": "{flag:amp}"},
@@ -166,14 +156,10 @@ def test_the_script_of_a_command(command: str, path: str | None) -> None:
         ),
         ("train.py --amp -b 3", {"amp": "{flag:amp}", "b": "{b}"}, {"amp": False, "b": 4}, "train.py -b 4"),
         ("train.py --x {a}", {"j": "{j}"}, {}, "train.py --x {a}"),
-    ],
-)
-def test_a_typed_command_takes_the_values_of_a_config_and_nothing_else(
-    command: str, searched: dict[str, str], values: dict[str, object], expected: str
-) -> None:
-    made = template(command.split(), searched).words
-    assert command_with_values(command.split(), made, values, {}, {}) == tuple(expected.split())
-    assert command_with_values([*command.split(), "--more"], made[:2], values, {}, {}) is None
+    ]:
+        made = template(command.split(), searched).words
+        assert command_with_values(command.split(), made, values, {}, {}) == tuple(expected.split())
+        assert command_with_values([*command.split(), "--more"], made[:2], values, {}, {}) is None
 
 
 def test_a_flag_is_not_added_with_the_scripts_own_value() -> None:
@@ -207,16 +193,13 @@ def test_a_short_flag_is_the_long_one_of_the_script() -> None:
     assert template(words, {"batch-size": "{batch_size}"}, flags=flags).words[3] == "{batch_size}"
 
 
-@pytest.mark.parametrize(
-    ("command", "placed", "count"),
-    [
+def test_a_world_size_is_the_ranks_only_where_they_confirm_it() -> None:
+    for command, placed, count in [
         ("python main.py --world-size 1 --rank 0", "1", None),
         ("torchrun --nproc-per-node 4 main.py --world-size 4", "{ranks}", 4),
         ("torchrun --nproc-per-node 4 main.py --world-size 1", "1", 4),
         ("python main.py --world-size 2", "2", 2),
-    ],
-)
-def test_a_world_size_is_the_ranks_only_where_they_confirm_it(command: str, placed: str, count: int | None) -> None:
-    words = command.split()
-    made = template(words, {}).words
-    assert (made[made.index("--world-size") + 1], ranks(words)) == (placed, count)
+    ]:
+        words = command.split()
+        made = template(words, {}).words
+        assert (made[made.index("--world-size") + 1], ranks(words)) == (placed, count)

@@ -177,9 +177,8 @@ def test_the_first_run_has_what_was_typed(tmp_path: Path, text: str) -> None:
     assert (plan.environment(ENVIRON)["TAG"], plan.command(ENVIRON)) == (text, ("train", text))
 
 
-@pytest.mark.parametrize(
-    ("typed", "line"),
-    [
+def test_a_line_to_copy_is_in_shell_quoting() -> None:
+    for typed, line in [
         (["TAG=a b", "train", "--workers", "1"], "TAG='a b' train --workers 2"),
         (["env", "TAG=a b", "train", "--workers", "1"], "TAG='a b' train --workers 2"),
         (["WORKERS={workers}", "OUT={out_dir}", "train"], "WORKERS=2 OUT=best train"),
@@ -188,12 +187,10 @@ def test_the_first_run_has_what_was_typed(tmp_path: Path, text: str) -> None:
         (["sh", "-c", "x {workers} > {out_dir}/a; train {out_dir}/a"], "sh -c 'x 2 > best/a; train best/a'"),
         (["train", "--workers", "1", "--tag", "a\tb"], r"train --workers 2 --tag $'a\tb'"),
         (["train", "--workers", "1", "--at", "${HOME}"], "train --workers 2 --at '${HOME}'"),
-    ],
-)
-def test_a_line_to_copy_is_in_shell_quoting(typed: Sequence[str], line: str) -> None:
-    template = drafted(typed)[0].template.words
-    values: Mapping[str, object] = {"workers": 2}
-    assert command_line(typed, template, values, {"workers": 1}, facts={"out_dir": "best"}) == line
+    ]:
+        template = drafted(typed)[0].template.words
+        values: Mapping[str, object] = {"workers": 2}
+        assert command_line(typed, template, values, {"workers": 1}, facts={"out_dir": "best"}) == line
 
 
 def test_the_first_run_has_a_value_for_each_typed_placeholder(tmp_path: Path) -> None:

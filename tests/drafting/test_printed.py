@@ -19,9 +19,8 @@ def found(texts: Iterable[str], likely: tuple[str, ...] = (), *, every_s: float 
     return printed.progress
 
 
-@pytest.mark.parametrize(
-    ("file", "likely", "preset", "counts_samples"),
-    [
+def test_a_popular_trainer_is_known_by_its_lines() -> None:
+    for file, likely, preset, counts_samples in [
         ("sb3.log", (), "sb3", True),
         ("rsl_rl.log", (), "rsl_rl", True),
         ("rsl_rl.log", ("isaaclab",), "isaaclab", True),
@@ -31,20 +30,20 @@ def found(texts: Iterable[str], likely: tuple[str, ...] = (), *, every_s: float 
         ("huggingface.log", ("huggingface",), "huggingface", False),
         ("accelerate.log", ("accelerate",), "accelerate", False),
         ("skrl.log", ("skrl",), "skrl", False),
-    ],
-)
-def test_a_popular_trainer_is_known_by_its_lines(
-    file: str, likely: tuple[str, ...], preset: str, counts_samples: bool
-) -> None:
-    read = found(LineSplitter().feed((DATA / file).read_bytes()), likely)
-    assert read is not None
-    assert (read.preset, read.counts_samples, read.is_plain, read.contradiction) == (preset, counts_samples, False, "")
-    assert preset in read.by
+    ]:
+        read = found(LineSplitter().feed((DATA / file).read_bytes()), likely)
+        assert read is not None
+        assert (read.preset, read.counts_samples, read.is_plain, read.contradiction) == (
+            preset,
+            counts_samples,
+            False,
+            "",
+        )
+        assert preset in read.by
 
 
-@pytest.mark.parametrize(
-    ("line", "iterations"),
-    [
+def test_a_plain_form_counts_iterations_and_never_samples() -> None:
+    for line, iterations in [
         ("Iteration: {n}/900, loss 0.{n}", [1, 2, 3, 4]),
         ("iter {n}: loss 2.3, samples {m}", [1, 2, 3, 4]),
         ("[step={m}] loss 2.3 | 812 samples/s", [64, 128, 192, 256]),
@@ -53,22 +52,25 @@ def test_a_popular_trainer_is_known_by_its_lines(
         ("Epoch {n} took 3.1 s", [1, 2, 3, 4]),
         (" {n}%|#   | {n}/4 [00:0{n}<00:09, 1.02it/s]", [1, 2, 3, 4]),
         ("step {n},000", [1000, 2000, 3000, 4000]),
-    ],
-)
-def test_a_plain_form_counts_iterations_and_never_samples(line: str, iterations: list[int]) -> None:
-    read = found(line.format(n=n, m=64 * n) for n in range(1, 5))
-    assert read is not None
-    assert [one.iteration for one in read.reports] == iterations
-    assert not read.counts_samples
-    assert {one.samples for one in read.reports} == {None}
+    ]:
+        read = found(line.format(n=n, m=64 * n) for n in range(1, 5))
+        assert read is not None
+        assert [one.iteration for one in read.reports] == iterations
+        assert not read.counts_samples
+        assert {one.samples for one in read.reports} == {None}
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["loss 2.{n}", "timesteps {n}", "env_step {n}", "{n} of 900", "the steps are {n}", "step 7", "step {n}.5m"],
-)
-def test_what_no_line_says_stays_unknown(line: str) -> None:
-    assert found(line.format(n=n) for n in range(1, 9)) is None
+def test_what_no_line_says_stays_unknown() -> None:
+    for line in [
+        "loss 2.{n}",
+        "timesteps {n}",
+        "env_step {n}",
+        "{n} of 900",
+        "the steps are {n}",
+        "step 7",
+        "step {n}.5m",
+    ]:
+        assert found(line.format(n=n) for n in range(1, 9)) is None
 
 
 def test_a_list_that_is_printed_at_once_is_no_progress() -> None:

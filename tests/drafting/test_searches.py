@@ -20,9 +20,8 @@ def found(command: str, *asked: str, flags: tuple[Flag, ...] = (), free: bool = 
     return {one.parameter: one for one in searches(known, asked)}
 
 
-@pytest.mark.parametrize(
-    ("asked", "parameter", "values", "typed"),
-    [
+def test_a_search_is_read() -> None:
+    for asked, parameter, values, typed in [
         ("num_envs=16..100", "num_envs", (16, 32, 64, 100), 64),
         ("batch_size=20..80", "batch_size", (20, 32, 40, 80), 32),
         ("--num-workers=0,2,4", "num_workers", (0, 2, 4), 0),
@@ -33,11 +32,9 @@ def found(command: str, *asked: str, flags: tuple[Flag, ...] = (), free: bool = 
         ("amp=true,false", "amp", (False, True), False),
         ("headless=on,off", "headless", (False, True), True),
         ("tag=1.2.3,16-mixed,8g,7x,.5", "tag", ("1.2.3", "16-mixed", "8g", "7x", 0.5), None),
-    ],
-)
-def test_a_search_is_read(asked: str, parameter: str, values: tuple[object, ...], typed: object) -> None:
-    (one,) = searches(Known(words=COMMAND, cores=4), [asked])
-    assert (one.parameter, one.values, one.current) == (parameter, values, typed)
+    ]:
+        (one,) = searches(Known(words=COMMAND, cores=4), [asked])
+        assert (one.parameter, one.values, one.current) == (parameter, values, typed)
 
 
 def test_a_typed_number_that_no_study_can_hold_stays_a_text() -> None:
@@ -135,22 +132,17 @@ def test_environments_that_nobody_typed_are_a_size() -> None:
     assert (size.flag, size.current, size.changes_learning) == ("num-envs", 4, True)
 
 
-@pytest.mark.parametrize(
-    ("command", "flag", "ordered"),
-    [
+def test_a_precision_has_its_own_value_and_one_other() -> None:
+    for command, flag, ordered in [
         ("train.py --bf16 True", Flag(names=("bf16",), is_switch=True), ("True", "False")),
         ("train.py --bf16", Flag(names=("bf16",), is_switch=True), (True, False)),
         ("train.py", Flag(names=("mixed_precision",), choices=("no", "bf16"), value="no"), ("no", "bf16")),
         ("train.py --dtype=float32", Flag(names=("dtype",)), ("float32", "bfloat16")),
         ("train.py --dtype=int8", Flag(names=("dtype",)), None),
         ("train.py --precision bf16", Flag(names=("precision",), choices=("fp32", "bf16")), None),
-    ],
-)
-def test_a_precision_has_its_own_value_and_one_other(
-    command: str, flag: Flag, ordered: tuple[object, ...] | None
-) -> None:
-    known = Known(words=command.split(), cores=4, flags=(flag,))
-    assert [one.ordered for one in proposed(known)] == ([] if ordered is None else [ordered])
+    ]:
+        known = Known(words=command.split(), cores=4, flags=(flag,))
+        assert [one.ordered for one in proposed(known)] == ([] if ordered is None else [ordered])
 
 
 def test_a_precision_varies_only_where_a_person_names_it() -> None:
@@ -204,7 +196,7 @@ def test_values_that_a_study_cannot_hold_are_refused_before_a_run(flag: str, tex
 def test_a_command_without_usual_flags_needs_a_search() -> None:
     with pytest.raises(StudyError, match=r"name at least one, such as --search seed=3,6 .*: seed=3\)$"):
         found("train.py --seed 3")
-    with pytest.raises(StudyError, match=r"32\.\.512.*none\)$"):
+    with pytest.raises(StudyError, match=r"search FLAG=VALUE,VALUE .*no number"):
         found("train.py --config a.yaml")
 
 

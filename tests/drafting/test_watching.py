@@ -117,7 +117,7 @@ def test_a_command_that_ends_at_once_is_named(
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], ["printed nothing in 1 min 00 s", "--seconds 300", "report()"]),
+        ([], ["printed nothing in 1 min 00 s", "`python -I`", "--seconds 300", "report()"]),
         (
             [OutputLine(t_s=float(n), text="still waiting") for n in range(50)],
             ["nothing in 50 lines", "still waiting", "--preset"],
@@ -132,7 +132,7 @@ def test_a_command_that_goes_on_without_progress_is_ended_and_named(
 
 
 def test_of_a_flood_of_long_lines_only_the_last_are_kept_and_shown_in_part(tmp_path: Path) -> None:
-    lines = [OutputLine(t_s=0.0004 * number, text="word " * 60) for number in range(3000)]
+    lines = [OutputLine(t_s=0.0004 * number, text="word " * 60) for number in range(2100)]
     said = World(tmp_path, lines).complaint(2.0)
     assert "nothing in 2000 lines of 2." in said
     assert len(said) < 1500

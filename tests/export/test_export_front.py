@@ -30,18 +30,18 @@ def fronts(database: "FilledDatabase") -> dict[str, list[int]]:
     return {case.name: [one.trial for one in case.front] for case in reader(database).cases if case.front}
 
 
-def test_a_front_holds_what_no_other_config_beats(any_database: "FilledDatabase") -> None:
-    first, second = (any_database.case(name, objective=BOTH) for name in ("add_pi_plus", "amp_pi_plus"))
-    any_database.case("ase_pi_plus", objective=BOTH)
+def test_a_front_holds_what_no_other_config_beats(database: "FilledDatabase") -> None:
+    first, second = (database.case(name, objective=BOTH) for name in ("add_pi_plus", "amp_pi_plus"))
+    database.case("ase_pi_plus", objective=BOTH)
     for number, values in enumerate([(50.0, 900.0), (70.0, 300.0), (60.0, 500.0), (55.0, 400.0)]):
-        add(any_database, first, number, *values)
-    any_database.add(first, {"num_envs": 64}, status="gpu_oom")
-    any_database.add(first, {"num_envs": 32}, status="crash")
-    any_database.running(first)
-    add(any_database, second, 8, 10.0, 1.0, ineligible="only 1 % of device memory stayed free")
-    add(any_database, second, 16, 5.0, 0.5)
-    assert fronts(any_database) == {"add_pi_plus": [1, 2, 0], "amp_pi_plus": [1]}
-    best = {case.name: case.best.trial for case in reader(any_database).cases if case.best}
+        add(database, first, number, *values)
+    database.add(first, {"num_envs": 64}, status="gpu_oom")
+    database.add(first, {"num_envs": 32}, status="crash")
+    database.running(first)
+    add(database, second, 8, 10.0, 1.0, ineligible="only 1 % of device memory stayed free")
+    add(database, second, 16, 5.0, 0.5)
+    assert fronts(database) == {"add_pi_plus": [1, 2, 0], "amp_pi_plus": [1]}
+    best = {case.name: case.best.trial for case in reader(database).cases if case.best}
     assert best == {"add_pi_plus": 1, "amp_pi_plus": 1}
 
 
@@ -53,28 +53,28 @@ def test_among_equals_in_the_first_objective_the_best_has_most_of_the_second(dat
     assert [case.best and case.best.trial for case in reader(database).cases] == [1]
 
 
-def test_a_config_tried_cold_is_judged_by_that_alone(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus", objective=BOTH)
-    add(any_database, case, 8, 80.0, 100.0, warm=True)
-    add(any_database, case, 16, 70.0, 200.0, warm=True)
-    add(any_database, case, 32, 60.0, 300.0, warm=True)
-    assert fronts(any_database) == {"add_pi_plus": [0, 1, 2]}
-    add(any_database, case, 8, 80.0, 100.0, warm=False)
-    any_database.add(case, {"num_envs": 16}, status="gpu_oom", digest="16")
-    any_database.add(case, {"num_envs": 32}, status="hang", digest="32", retry=True)
-    assert fronts(any_database) == {"add_pi_plus": [3, 2]}
-    any_database.add(case, {"num_envs": 32}, status="hang", digest="32")
-    assert fronts(any_database) == {"add_pi_plus": [3]}
+def test_a_config_tried_cold_is_judged_by_that_alone(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", objective=BOTH)
+    add(database, case, 8, 80.0, 100.0, warm=True)
+    add(database, case, 16, 70.0, 200.0, warm=True)
+    add(database, case, 32, 60.0, 300.0, warm=True)
+    assert fronts(database) == {"add_pi_plus": [0, 1, 2]}
+    add(database, case, 8, 80.0, 100.0, warm=False)
+    database.add(case, {"num_envs": 16}, status="gpu_oom", digest="16")
+    database.add(case, {"num_envs": 32}, status="hang", digest="32", retry=True)
+    assert fronts(database) == {"add_pi_plus": [3, 2]}
+    database.add(case, {"num_envs": 32}, status="hang", digest="32")
+    assert fronts(database) == {"add_pi_plus": [3]}
 
 
-def test_a_member_measured_cold_several_times_shows_the_means(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus", objective=BOTH)
+def test_a_member_measured_cold_several_times_shows_the_means(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", objective=BOTH)
     for util_pct, samples_per_s in ((70.0, 700.0), (50.0, 500.0)):
         errors = {"min_avg_util_se": 1.0, "samples_per_s_se": 300.0}
         metrics = {"min_avg_util": util_pct, "samples_per_s": samples_per_s, **errors}
-        add(any_database, case, 8, util_pct, samples_per_s, metrics=metrics)
-    add(any_database, case, 16, 65.0, 550.0)
-    table = frame(pareto(reader(any_database)))
+        add(database, case, 8, util_pct, samples_per_s, metrics=metrics)
+    add(database, case, 16, 65.0, 550.0)
+    table = frame(pareto(reader(database)))
     assert list(table["trial"]) == [2, 1]
     assert list(table["readings"]) == [1, 2]
     means = table[["min_avg_util", "min_avg_util_se", "samples_per_s", "samples_per_s_se"]]

@@ -9,7 +9,6 @@ import pytest
 from tests_table import SPACE, MadeUp, recorded, study
 
 from tuner.errors import StoreError
-from tuner.export.reader import StudyReader, connect
 from tuner.export.recorded_table import Circumstances, Header, columns, export_tables
 from tuner.probe.metrics import METRICS
 from tuner.probe.probe_plan import Device
@@ -54,8 +53,8 @@ def test_a_row_holds_metrics_times_and_the_series(tmp_path: Path) -> None:
     recorded(tmp_path, prober, count=1)
     (row,) = rows(tmp_path)
     assert row.keys() >= {metric.name for metric in METRICS} | {"min_avg_util_se", "samples_per_s_se"}
-    assert (row["total_s"], row["ready_s"], row["iterations"]) == (prober.results[0].total_s, 30.0, 7)
-    assert len(row["series"]) == 7
+    assert (row["total_s"], row["ready_s"], row["iterations"]) == (prober.results[0].total_s, 30.0, 5)
+    assert len(row["series"]) == 5
     assert row["series"][-1] == row["min_avg_util"]
     assert row["session_key"] == f"command/walk/num_envs={row['num_envs']}"
 
@@ -113,16 +112,6 @@ def test_what_runs_or_was_interrupted_has_no_row(database: "FilledDatabase", tmp
     database.running(walk)
     exported(database, tmp_path)
     assert [row["num_envs"] for row in rows(tmp_path)] == [8]
-
-
-def test_a_series_is_read_step_by_step(any_database: "FilledDatabase") -> None:
-    first, second = any_database.case("walk"), any_database.case("run")
-    for one, steps in ((first, {2: 50.0, 3: 52.0}), (second, {1: 7.0}), (first, {}), (first, {3: 1.0, 2_000_000: 2.0})):
-        trial = one.ask()
-        for step, value in steps.items():
-            trial.report(value, step)
-    reader = StudyReader(connect(any_database.url), "pi_plus")
-    assert reader.series == {("walk", 0): [None, 50.0, 52.0], ("walk", 2): [None, None, 1.0], ("run", 0): [7.0]}
 
 
 def test_each_case_that_was_recorded_and_has_rows_has_a_table_of_its_own(

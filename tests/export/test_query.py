@@ -25,76 +25,76 @@ def best(database: "FilledDatabase", case: str = "add_pi_plus") -> Standing:
     return found.best
 
 
-def test_best_is_the_highest_value_of_each_case(any_database: "FilledDatabase") -> None:
-    first, second = any_database.case("add_pi_plus"), any_database.case("amp_pi_plus")
-    any_database.add(first, {"num_envs": 256}, utils=(50.0, 52.0))
-    any_database.add(first, {"num_envs": 512}, utils=(60.0, 62.0))
-    any_database.add(first, {"num_envs": 1024}, status="gpu_oom")
-    any_database.add(second, {"num_envs": 128}, utils=(9.0, 9.5))
-    found = {case.name: case.best for case in reader(any_database).cases}
+def test_best_is_the_highest_value_of_each_case(database: "FilledDatabase") -> None:
+    first, second = database.case("add_pi_plus"), database.case("amp_pi_plus")
+    database.add(first, {"num_envs": 256}, utils=(50.0, 52.0))
+    database.add(first, {"num_envs": 512}, utils=(60.0, 62.0))
+    database.add(first, {"num_envs": 1024}, status="gpu_oom")
+    database.add(second, {"num_envs": 128}, utils=(9.0, 9.5))
+    found = {case.name: case.best for case in reader(database).cases}
     assert {name: (one.trial, one.value) for name, one in found.items() if one} == {
         "add_pi_plus": (1, 60.0),
         "amp_pi_plus": (0, 9.0),
     }
-    assert best(any_database).config == {"num_envs": 512}
+    assert best(database).config == {"num_envs": 512}
 
 
-def test_the_earliest_of_equal_trials_is_best(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus")
+def test_the_earliest_of_equal_trials_is_best(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
     for util in (40.0, 60.0, 60.0):
-        any_database.add(case, utils=(util, util))
-    assert best(any_database).trial == 1
+        database.add(case, utils=(util, util))
+    assert best(database).trial == 1
 
 
-def test_what_a_session_measured_is_best_only_where_nothing_was_measured_cold(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus")
-    any_database.add(case, utils=(70.0, 70.0), warm=True)
-    any_database.add(case, utils=(80.0, 80.0), warm=True)
-    assert best(any_database).trial == 1
-    any_database.add(case, utils=(60.0, 60.0), warm=False)
-    any_database.add(case, utils=(50.0, 50.0))
-    assert best(any_database).trial == 2
+def test_what_a_session_measured_is_best_only_where_nothing_was_measured_cold(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, utils=(70.0, 70.0), warm=True)
+    database.add(case, utils=(80.0, 80.0), warm=True)
+    assert best(database).trial == 1
+    database.add(case, utils=(60.0, 60.0), warm=False)
+    database.add(case, utils=(50.0, 50.0))
+    assert best(database).trial == 2
 
 
-def test_the_best_has_the_highest_mean_of_its_cold_readings(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus")
-    any_database.add(case, utils=(95.0, 95.0), digest="often", warm=True)
+def test_the_best_has_the_highest_mean_of_its_cold_readings(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
+    database.add(case, utils=(95.0, 95.0), digest="often", warm=True)
     for util in (80.0, 60.0, 67.0):
-        any_database.add(case, utils=(util, util), digest="often")
-    any_database.add(case, utils=(70.0, 70.0), digest="once")
-    any_database.add(case, utils=(90.0, 90.0), digest="now and then")
-    any_database.add(case, status="gpu_oom", digest="now and then")
-    found = best(any_database)
+        database.add(case, utils=(util, util), digest="often")
+    database.add(case, utils=(70.0, 70.0), digest="once")
+    database.add(case, utils=(90.0, 90.0), digest="now and then")
+    database.add(case, status="gpu_oom", digest="now and then")
+    found = best(database)
     assert (found.trial, found.value, found.readings) == (4, 70.0, 1)
-    any_database.add(case, utils=(79.0, 79.0), digest="often")
-    found = best(any_database)
+    database.add(case, utils=(79.0, 79.0), digest="often")
+    found = best(database)
     assert (found.trial, found.value, found.readings) == (7, 71.5, 4)
     assert found.trials[-1].probe.out_dir == "runs/pi_plus/7"
 
 
-def test_what_the_plain_command_fails_on_for_good_is_neither_best_nor_safe(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus")
+def test_what_the_plain_command_fails_on_for_good_is_neither_best_nor_safe(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
     for rung, util in ((256, 60.0), (512, 70.0), (1024, 80.0)):
-        any_database.add(case, {"num_envs": rung}, utils=(util, util), digest=str(rung), warm=True)
-    any_database.add(case, {"num_envs": 1024}, status="crash", digest="1024")
-    any_database.add(case, {"num_envs": 512}, status="port_in_use", digest="512", retry=True)
-    (found,) = reader(any_database).cases
-    assert (best(any_database).trial, found.largest_ok) == (1, 512)
-    any_database.add(case, {"num_envs": 1024}, utils=(75.0, 75.0), digest="1024")
-    (found,) = reader(any_database).cases
-    assert (best(any_database).trial, found.largest_ok) == (5, 1024)
+        database.add(case, {"num_envs": rung}, utils=(util, util), digest=str(rung), warm=True)
+    database.add(case, {"num_envs": 1024}, status="crash", digest="1024")
+    database.add(case, {"num_envs": 512}, status="port_in_use", digest="512", retry=True)
+    (found,) = reader(database).cases
+    assert (best(database).trial, found.largest_ok) == (1, 512)
+    database.add(case, {"num_envs": 1024}, utils=(75.0, 75.0), digest="1024")
+    (found,) = reader(database).cases
+    assert (best(database).trial, found.largest_ok) == (5, 1024)
 
 
-def test_a_case_counts_how_its_trials_ended_and_their_seconds(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus")
-    any_database.case("amp_pi_plus")
-    any_database.add(case, utils=(50.0, 50.0), total_s=10.5)
-    any_database.add(case, utils=(50.0, 50.0), total_s=20.0, ineligible="too little memory")
-    any_database.add(case, status="gpu_oom", total_s=None)
-    any_database.add(case, status="pruned", total_s=4.0)
-    any_database.add(case, status="nccl", total_s=1.0)
-    any_database.running(case)
-    first, second = reader(any_database).cases
+def test_a_case_counts_how_its_trials_ended_and_their_seconds(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus")
+    database.case("amp_pi_plus")
+    database.add(case, utils=(50.0, 50.0), total_s=10.5)
+    database.add(case, utils=(50.0, 50.0), total_s=20.0, ineligible="too little memory")
+    database.add(case, status="gpu_oom", total_s=None)
+    database.add(case, status="pruned", total_s=4.0)
+    database.add(case, status="nccl", total_s=1.0)
+    database.running(case)
+    first, second = reader(database).cases
     assert first.counts == {"ok": 1, "ineligible": 1, "gpu_oom": 1, "pruned": 1, "nccl": 1}
     assert (first.finished, first.probe_s, first.commonest_failure) == (5, 35.5, "gpu_oom")
     assert (second.counts, second.status) == ({}, "no_trials")
@@ -120,6 +120,19 @@ def test_trials_come_whole_and_in_order(any_database: "FilledDatabase") -> None:
     assert {trial.case: trial.config for trial in trials} == {
         "add_pi_plus": {"num_envs": 32},
         "amp_pi_plus": {"num_envs": 64},
+    }
+
+
+def test_a_series_is_read_step_by_step(any_database: "FilledDatabase") -> None:
+    first, second = any_database.case("walk"), any_database.case("run")
+    for one, steps in ((first, {2: 50.0, 3: 52.0}), (second, {1: 7.0}), (first, {}), (first, {3: 1.0, 2_000_000: 2.0})):
+        trial = one.ask()
+        for step, value in steps.items():
+            trial.report(value, step)
+    assert reader(any_database).series == {
+        ("walk", 0): [None, 50.0, 52.0],
+        ("walk", 2): [None, None, 1.0],
+        ("run", 0): [7.0],
     }
 
 
@@ -196,12 +209,12 @@ def vs_default(database: "FilledDatabase") -> list[float | None]:
 DEFAULTS = [{"num_envs": rung, "agent_variant": "default", "pruner_patience": 3} for rung in (256, 512)]
 
 
-def test_the_best_s_samples_stand_beside_those_of_its_rung_s_default(any_database: "FilledDatabase") -> None:
-    case = any_database.case("add_pi_plus", defaults=DEFAULTS)
+def test_the_best_s_samples_stand_beside_those_of_its_rung_s_default(database: "FilledDatabase") -> None:
+    case = database.case("add_pi_plus", defaults=DEFAULTS)
     for rung, speed in ((256, 50000.0), (512, 80000.0)):
-        any_database.add(case, DEFAULTS[rung == 512], utils=(30.0, 30.0), samples_per_s=speed)
-    any_database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0), samples_per_s=20000.0)
-    assert vs_default(any_database) == [0.25]
+        database.add(case, DEFAULTS[rung == 512], utils=(30.0, 30.0), samples_per_s=speed)
+    database.add(case, {"num_envs": 512, "agent_variant": "hiutil"}, utils=(60.0, 62.0), samples_per_s=20000.0)
+    assert vs_default(database) == [0.25]
 
 
 def test_a_default_that_ran_whole_counts_without_pruned_probes_and_sessions(

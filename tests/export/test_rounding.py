@@ -11,9 +11,8 @@ NAMES = st.sampled_from(["total_s", "samples_per_s", "min_avg_util", "max_power"
 NUMBERS = st.floats(min_value=-1e9, max_value=1e9)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "shown"),
-    [
+def test_decimals_follow_the_unit() -> None:
+    for name, value, shown in [
         ("avg_util", 61.2345, "61.23"),
         ("samples_per_s", 193.2149, "193.21"),
         ("elapsed_s", 61.257, "61.26"),
@@ -21,10 +20,8 @@ NUMBERS = st.floats(min_value=-1e9, max_value=1e9)
         ("max_mem", 6097.0, "6097"),
         ("energy_j", 6300.7, "6301"),
         ("reward", 0.000123456789, "0.000123457"),
-    ],
-)
-def test_decimals_follow_the_unit(name: str, value: float, shown: str) -> None:
-    assert str(rounded(name, value)) == shown
+    ]:
+        assert str(rounded(name, value)) == shown
 
 
 @given(NAMES, NUMBERS)
@@ -44,9 +41,8 @@ def test_what_is_not_finite_is_unknown(name: str, value: float) -> None:
     assert rounded(name, value) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "shown"),
-    [
+def test_a_value_has_digits_as_far_as_its_error() -> None:
+    for value, error, shown in [
         (94.6, 0.03, "94.6 ± 0.0"),
         (1234.5, 0.3, "1,234.5 ± 0.3"),
         (1234.5, 0.5, "1,234.5 ± 0.5"),
@@ -57,7 +53,5 @@ def test_what_is_not_finite_is_unknown(name: str, value: float) -> None:
         (3.1234, 0.0123, "3.12 ± 0.01"),
         (0.4312, 0.0021, "0.431 ± 0.002"),
         (0.4312, None, "0.4"),
-    ],
-)
-def test_a_value_has_digits_as_far_as_its_error(value: float, error: float | None, shown: str) -> None:
-    assert with_error(value, error) == shown
+    ]:
+        assert with_error(value, error) == shown

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests_replays import replay
@@ -22,9 +21,8 @@ def failure_of(log: str, exit_code: int | None = 1) -> Failure:
     return failure
 
 
-@pytest.mark.parametrize(
-    ("log", "cause", "rank"),
-    [
+def test_what_followed_from_a_crash_does_not_hide_it() -> None:
+    for log, cause, rank in [
         ("torchrun_bad_label", "[rank1]: ValueError: labels out of range", 1),
         ("torchrun_broken_record", "[rank1]: RuntimeError: record 1 cannot be read", 1),
         ("spawned_rank", "KeyError: 'obs'", None),
@@ -35,11 +33,9 @@ def failure_of(log: str, exit_code: int | None = 1) -> Failure:
             "gymnasium.error.NameNotFound: Environment `Walkr` doesn't exist. Did you mean: `Walker2d`?",
             None,
         ),
-    ],
-)
-def test_what_followed_from_a_crash_does_not_hide_it(log: str, cause: str, rank: int | None) -> None:
-    failure = failure_of(f"crash/{log}.log")
-    assert (failure.kind, failure.detail, failure.rank) == (FailureKind.CRASH, f"exit code 1: {cause}", rank)
+    ]:
+        failure = failure_of(f"crash/{log}.log")
+        assert (failure.kind, failure.detail, failure.rank) == (FailureKind.CRASH, f"exit code 1: {cause}", rank)
 
 
 def test_a_launcher_does_not_hide_what_its_torch_lacks() -> None:
@@ -84,10 +80,17 @@ def test_an_exception_that_a_process_survived_is_no_cause() -> None:
     assert root(*lines) == "[rank0]: KeyError: 'no wandb'"
 
 
-@pytest.mark.parametrize("prefix", ["", "[rank1]: ", "[default1]:", "[1,1]<stderr>: ", "1: "])
-def test_the_last_line_of_a_traceback_is_an_exception_whatever_its_name(prefix: str) -> None:
-    lines = [HEADER, FRAME, "    run(3)", "iteration 7", "gym.error.NameNotFound: no such thing", "queue.Empty: later"]
-    assert root(*(prefix + line for line in lines)) == f"{prefix}gym.error.NameNotFound: no such thing"
+def test_the_last_line_of_a_traceback_is_an_exception_whatever_its_name() -> None:
+    for prefix in ["", "[rank1]: ", "[default1]:", "[1,1]<stderr>: ", "1: "]:
+        lines = [
+            HEADER,
+            FRAME,
+            "    run(3)",
+            "iteration 7",
+            "gym.error.NameNotFound: no such thing",
+            "queue.Empty: later",
+        ]
+        assert root(*(prefix + line for line in lines)) == f"{prefix}gym.error.NameNotFound: no such thing"
 
 
 def test_a_child_is_distinguished_from_the_process_that_waits_for_it() -> None:

@@ -16,6 +16,9 @@ SHOWN_ELSEWHERE = [
     *("killed_guard", "stopped_guard", "stopped_rank", "odd_sizes", "old_lines", "slow_first_iterations", "own_counts"),
     *("busy_beyond_elapsed", "huge_iterations", "timesteps_as_iterations"),
     *("progress_is_a_folder", "progress_is_a_pipe", "out_dir_is_a_file"),
+    *("nan_progress", "negative_progress", "progress_backwards", "huge_counts", "odd_ranks"),  # test_lines_and_reader
+    *("oom_after_ten_iterations", "busy_loop", "collective_timeout"),  # test_liveness
+    "missing_package",  # test_run
 ]
 """Faults that tests without a whole probe show, too; `pytest -m faults` probes them."""
 

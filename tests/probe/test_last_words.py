@@ -28,19 +28,16 @@ def test_an_exception_without_a_message_is_shown_with_the_statement_that_raised_
     assert words_of([*lines, "a peer has gone"]) == prefix + STATEMENT
 
 
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
+def test_the_last_exception_is_quoted_or_else_the_last_line() -> None:
+    for lines, words in [
         (['  File "a.py", line 7, in run', "    train()", "ValueError: 3 rungs", "bye"], "ValueError: 3 rungs"),
         (["KeyError: 'first'", "torch.cuda.OutOfMemoryError: full"], "torch.cuda.OutOfMemoryError: full"),
         (["AssertionError"], "AssertionError"),
         (['  File "a.py", line 7, in run', "AssertionError"], "AssertionError in a.py, line 7"),
         (["loading", "Segmentation fault "], "Segmentation fault"),
         ([], "no output"),
-    ],
-)
-def test_the_last_exception_is_quoted_or_else_the_last_line(lines: list[str], words: str) -> None:
-    assert words_of(lines) == words
+    ]:
+        assert words_of(lines) == words
 
 
 def test_a_long_line_is_shown_without_its_middle() -> None:

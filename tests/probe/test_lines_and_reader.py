@@ -118,9 +118,9 @@ def test_a_mark_is_complete_with_its_last_row() -> None:
     assert marks(reader, "Iteration | 0", "loss | 3", "Samples | 64", "Iteration | 1") == [(0, 64)]
 
 
-@pytest.mark.parametrize("bad", ["nan", "inf", "-3", "many"])
-def test_what_is_no_count_is_no_mark(bad: str) -> None:
-    assert marks(ProgressReader(ROWS, 0.0), f"Iteration | {bad}", "Samples | 64") == []
+def test_what_is_no_count_is_no_mark() -> None:
+    for bad in ["nan", "inf", "-3", "many"]:
+        assert marks(ProgressReader(ROWS, 0.0), f"Iteration | {bad}", "Samples | 64") == []
 
 
 def test_progress_that_goes_backwards_is_no_mark() -> None:
@@ -181,9 +181,8 @@ def test_ranks_count_for_themselves() -> None:
     assert all(reader.feed(record(iteration=0, rank=rank)) for rank in range(2))
 
 
-@pytest.mark.parametrize(
-    ("told", "thin"),
-    [
+def test_what_is_thin_lies_in_its_iteration() -> None:
+    for told, thin in [
         ({"thin_from_s": 104.0, "thin_by": 8}, Thin(4.0, 8.0)),
         ({"thin_from_s": 104.0}, None),
         ({"thin_by": 8}, None),
@@ -191,21 +190,18 @@ def test_ranks_count_for_themselves() -> None:
         ({"thin_from_s": 104.0, "thin_by": math.inf}, None),
         ({"thin_from_s": 100.5, "thin_by": 8}, None),  # begins before the iteration
         ({"thin_from_s": 106.0, "thin_by": 8}, None),
-    ],
-)
-def test_what_is_thin_lies_in_its_iteration(told: dict[str, float], thin: Thin | None) -> None:
-    reader = ProgressReader(LinePatterns(), origin_s=100.0)
-    messages = [{"iteration": 0, "t_s": 101.0}, {"iteration": 1, "t_s": 106.0, **told}]
-    lines = [OutputLine(t_s=7.0, text=json.dumps(message), stream="progress") for message in messages]
-    assert [mark.thin for mark in map(reader.feed, lines) if mark] == [None, thin]
+    ]:
+        reader = ProgressReader(LinePatterns(), origin_s=100.0)
+        messages = [{"iteration": 0, "t_s": 101.0}, {"iteration": 1, "t_s": 106.0, **told}]
+        lines = [OutputLine(t_s=7.0, text=json.dumps(message), stream="progress") for message in messages]
+        assert [mark.thin for mark in map(reader.feed, lines) if mark] == [None, thin]
 
 
 LINE = LinePatterns(patterns=(r"step (?P<iteration>\d+).* samples (?P<samples>\d+)",))
 
 
-@pytest.mark.parametrize(
-    ("printed", "samples"),
-    [
+def test_counts_are_read_as_people_print_them() -> None:
+    for printed, samples in [
         ("12,800", 12_800),
         ("1,234,567", 1_234_567),
         ("1.28e+04", 12_800),
@@ -217,10 +213,8 @@ LINE = LinePatterns(patterns=(r"step (?P<iteration>\d+).* samples (?P<samples>\d
         ("12,", 12),
         ("12, 800", 12),
         ("12,34", 12),
-    ],
-)
-def test_counts_are_read_as_people_print_them(printed: str, samples: int) -> None:
-    assert marks(ProgressReader(LINE, 0.0), f"step 3 | samples {printed}") == [(3, samples)]
+    ]:
+        assert marks(ProgressReader(LINE, 0.0), f"step 3 | samples {printed}") == [(3, samples)]
 
 
 @given(st.integers(0, 2**53), st.sampled_from(["{}", "{:,}", "{:_}"]))

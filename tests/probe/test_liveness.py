@@ -147,10 +147,10 @@ def test_exit_0_with_a_rank_behind_is_no_success() -> None:
     assert probe([*lines, *reported(1, every(3.0, 3, 42.0), first=4)], exit_at_s=50.0).ok
 
 
-@pytest.mark.parametrize("usual_s", [0.1, 1.0, 5.0, 20.0])
-def test_a_silent_iteration_ten_times_as_slow_is_no_hang(usual_s: float) -> None:
-    times_s = [*every(usual_s, 4), *every(usual_s, 5, 30.0 + 13 * usual_s)]
-    assert probe(marked(times_s), window_seconds=0.1).ok
+def test_a_silent_iteration_ten_times_as_slow_is_no_hang() -> None:
+    for usual_s in [0.1, 1.0, 5.0, 20.0]:
+        times_s = [*every(usual_s, 4), *every(usual_s, 5, 30.0 + 13 * usual_s)]
+        assert probe(marked(times_s), window_seconds=0.1).ok
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_stream_hides_what_its_whole_text_hides(pieces: list[str], cuts: list[
     assert OTHER not in "".join(lines)
 
 
-@pytest.mark.parametrize("before", range(MAX_LINE_BYTES // 2 - 20, MAX_LINE_BYTES // 2 + 20, 3))
+@pytest.mark.parametrize("before", range(MAX_LINE_BYTES // 2 - 15, MAX_LINE_BYTES // 2 + 15, 5))
 def test_a_line_that_loses_its_middle_loses_no_part_of_a_value_alone(before: int) -> None:
     splitter = LineSplitter(Mask(MASK))
     chunks = ["." * before, KEY, "." * MAX_LINE_BYTES, KEY, "." * (MAX_LINE_BYTES // 2), "\n"]
@@ -42,17 +42,15 @@ def test_each_line_of_a_value_is_hidden() -> None:
     assert splitter.feed(b"cat: -----BEGIN KEY-----\nMIIEowIBAAKCAQEA\n") == ["cat: ${PEM}", "${PEM}"]
 
 
-@pytest.mark.parametrize("value", ["short-1", "iteration", "1234567", "12,800.5", "2026-11-23", "1.28e+04"])
-def test_usual_words_and_numbers_stay(value: str) -> None:
-    assert Mask({"NAME": value}).text(f"iteration 4: {value}") == f"iteration 4: {value}"
+def test_usual_words_and_numbers_stay() -> None:
+    for value in ["short-1", "iteration", "1234567", "12,800.5", "2026-11-23", "1.28e+04"]:
+        assert Mask({"NAME": value}).text(f"iteration 4: {value}") == f"iteration 4: {value}"
 
 
-@pytest.mark.parametrize(
-    "value", ["hunter2!", "correcthorsebatterystaple", "1234567812345678", "/scratch/me", "\udcff" * 9]
-)
-def test_other_values_are_hidden(value: str) -> None:
-    raw = value.encode(errors="surrogateescape")
-    assert LineSplitter(Mask({"NAME": value})).feed(b"is " + raw + b"\n") == ["is ${NAME}"]
+def test_other_values_are_hidden() -> None:
+    for value in ["hunter2!", "correcthorsebatterystaple", "1234567812345678", "/scratch/me", "\udcff" * 9]:
+        raw = value.encode(errors="surrogateescape")
+        assert LineSplitter(Mask({"NAME": value})).feed(b"is " + raw + b"\n") == ["is ${NAME}"]
 
 
 def test_half_a_character_in_a_text_is_no_error() -> None:

@@ -1,7 +1,5 @@
 """Single lines that show a kind of failure, as real programs write them."""
 
-import pytest
-
 from tuner.probe.kinds import RULES, FailureKind
 
 
@@ -9,9 +7,8 @@ def named(line: str) -> FailureKind | None:
     return next((kind for kind, _, pattern in RULES if pattern.search(line)), None)
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
+def test_a_line_is_named_by_the_first_rule_that_it_matches() -> None:
+    for line, kind in [
         ("torch.AcceleratorError: CUDA error: out of memory", FailureKind.GPU_OOM),
         ("[Error] [carb.gym.plugin] Gym cuda error: out of memory: simulate.cu: 1103", FailureKind.GPU_OOM),
         ("host:7:7 [0] enqueue.cc:1395 NCCL WARN Cuda failure 'out of memory'", FailureKind.GPU_OOM),
@@ -80,7 +77,5 @@ def named(line: str) -> FailureKind | None:
         ("[rank0]:[W1121 01:20:44 ProcessGroupNCCL.cpp:1250] Warning: destroy_process_group() was not called", None),
         ("Signal 15 (SIGTERM) received by PID 42", None),
         ("Building 600/1024 envs", None),
-    ],
-)
-def test_a_line_is_named_by_the_first_rule_that_it_matches(line: str, kind: FailureKind | None) -> None:
-    assert named(line) is kind
+    ]:
+        assert named(line) is kind

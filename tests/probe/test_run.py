@@ -163,9 +163,8 @@ def test_a_traceback_that_is_followed_by_progress_is_forgiven() -> None:
     assert probe(sorted([*iterations(8), *caught]))[0].ok
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
+def test_a_trainer_that_exits_is_named_by_what_it_said() -> None:
+    for line, expected in [
         (
             "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes",
             FailureKind.HOST_OOM,
@@ -179,13 +178,11 @@ def test_a_traceback_that_is_followed_by_progress_is_forgiven() -> None:
         ("train.py: error: unrecognized arguments: --envs", FailureKind.INVALID_COMMAND),
         ("[rank0]: torch.distributed.DistBackendError: NCCL error in: x", FailureKind.NCCL),
         ("KeyError: 'actor_epochs'", FailureKind.CRASH),
-    ],
-)
-def test_a_trainer_that_exits_is_named_by_what_it_said(line: str, expected: FailureKind) -> None:
-    result, _ = probe([(1.0, line)], exit_at_s=2.0, exit_code=1)
-    assert kind(result) is expected
-    assert result.failure is not None
-    assert result.failure.detail.endswith(line)
+    ]:
+        result, _ = probe([(1.0, line)], exit_at_s=2.0, exit_code=1)
+        assert kind(result) is expected
+        assert result.failure is not None
+        assert result.failure.detail.endswith(line)
 
 
 def test_ranks_that_share_a_card_are_named_although_nccl_first_tells_of_invalid_usage() -> None:

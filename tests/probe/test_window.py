@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests_probe import marks
@@ -47,20 +46,17 @@ def test_a_count_that_begins_anew_in_each_iteration_gives_no_rate() -> None:
     assert (window.samples_per_s, window.rates()) == (None, [])
 
 
-@pytest.mark.parametrize(
-    ("counts", "rate"),
-    [
+def test_a_count_that_begins_above_what_its_growth_explains_is_no_total() -> None:
+    for counts, rate in [
         ([500 + 200 * number for number in range(12)], None),  # of each iteration, and growing
         ([100 * number + (100 if number else 0) for number in range(12)], 50.0),  # the first line lacks an iteration
         ([100 * number + 100 for number in range(12)], 50.0),
         ([100 * number + 200 for number in range(12)], 50.0),  # the first iteration has twice the samples
-    ],
-)
-def test_a_count_that_begins_above_what_its_growth_explains_is_no_total(counts: list[int], rate: float | None) -> None:
-    found = [Mark(iteration=number, t_s=2.0 * number, samples=count) for number, count in enumerate(counts)]
-    window = find_window(found, warmup_iterations=3, ran_out=False)
-    assert window is not None
-    assert window.samples_per_s == rate
+    ]:
+        found = [Mark(iteration=number, t_s=2.0 * number, samples=count) for number, count in enumerate(counts)]
+        window = find_window(found, warmup_iterations=3, ran_out=False)
+        assert window is not None
+        assert window.samples_per_s == rate
 
 
 def test_an_iteration_is_thin_from_when_the_last_rank_got_there() -> None:

@@ -52,7 +52,7 @@ def silent(line: str) -> None:
 def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
     """Train until told to stop, in iterations of 10 s after a start of 30 s; odd seeds learn a little more."""
     seed = plan.slot.seed or 0
-    result = replace(measured(plan, 50.0), start_up_s=30.0, samples_per_s=100.0)
+    result = replace(measured(plan, 50.0), start_up_s=30.0, samples_per_s=100.0, iterations_per_s=0.1)
     for iteration in range(1, 1000):
         at_s = 30.0 + 10.0 * iteration
         score = Score(at_s, LEARNT[int(plan.config["num_envs"])] * iteration / 10 + 0.1 * (seed % 2))
@@ -123,6 +123,7 @@ def test_a_run_keeps_no_speed_that_is_unsure(job: Job) -> None:
     runs = Memory()
     raced(replace(job, probe=unsure), runs)
     assert {int(run.config["num_envs"]): run.samples_per_s for run in runs.made} == {64: None, 32: 100, 16: 100, 8: 100}
+    assert {run.iterations_per_s for run in runs.made} == {0.1}
 
 
 def test_a_run_that_trained_long_enough_is_whole_however_short_its_window(job: Job) -> None:

@@ -53,11 +53,11 @@ def test_facts_of_another_form_are_unknown() -> None:
     assert (trial.measured_on, trial.total_s, trial.cost, trial.probe.host) == ("", None, {}, {})
 
 
-@pytest.mark.parametrize("huge", [1e300, -1e300, 10**30, float("nan")])
-def test_a_number_that_nothing_measures_is_unknown(huge: float) -> None:
-    record = {"status": "ok", "total_s": huge, "start_up_s": huge, "samples_per_s": huge}
-    trial = read({PROBE: record, ERROR: huge})
-    assert (trial.total_s, trial.cost, trial.samples_per_s, trial.error) == (None, {}, None, None)
+def test_a_number_that_nothing_measures_is_unknown() -> None:
+    for huge in [1e300, -1e300, 10**30, float("nan")]:
+        record = {"status": "ok", "total_s": huge, "start_up_s": huge, "samples_per_s": huge}
+        trial = read({PROBE: record, ERROR: huge})
+        assert (trial.total_s, trial.cost, trial.samples_per_s, trial.error) == (None, {}, None, None)
 
 
 def test_a_trial_that_runs_says_nothing() -> None:

@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 from tests_devices import check_device_source
 from tests_loop import CASE, Quiet, opened, reader, view
 from tests_loop import best as best_of
-from tests_table import KINDS, KINDS_TRAINER, TRAINER, readings
+from tests_table import ITERATIONS, KINDS, KINDS_TRAINER, TRAINER, readings
 
 from tuner.devices.found import AbsentDevices
 from tuner.errors import StudyError
@@ -25,6 +26,8 @@ from tuner.trainers.trainer_check import check_trainer
 
 if TYPE_CHECKING:
     from conftest import Made
+
+pytestmark = pytest.mark.early
 
 
 def study_file(folder: Path, **changes: Any) -> str:
@@ -104,7 +107,7 @@ def test_a_search_over_booleans_fractions_and_dotted_names_is_exported(
     export_study(f"sqlite:///{tmp_path / 'study.db'}", "search", tmp_path / "out")
     trials = read_tables(tmp_path / "out")["trials"]
     assert set(trials["headless"]) <= {False, True}
-    assert set(trials["agent.lr"].dropna()) <= {0.001, 0.01, 0.1}
+    assert set(trials["agent.lr"].dropna()) <= {0.01, 0.1}
     assert len(trials) == len(watcher.told_status)
 
 
@@ -146,7 +149,7 @@ def test_only_what_a_table_can_answer_is_searched(made: "Made", tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("sampler", "changes"),
-    [("gain", {}), ("random", {}), ("tpe", {"constraints": {"samples_per_s": ">= 0.5 * default"}})],
+    [("gain", {}), ("tpe", {"constraints": {"samples_per_s": ">= 0.5 * default"}})],
 )
 def test_no_sampler_asks_a_table_for_what_it_lacks(
     made: "Made", tmp_path: Path, sampler: str, changes: dict[str, Any]
@@ -179,7 +182,7 @@ def test_a_study_runs_as_it_would_for_real(made: "Made", tmp_path: Path) -> None
     assert prober.spent_s == pytest.approx(sum(event.seconds for event in watcher.of(ProbeEnded)))
     best = best_of(tmp_path, "walk", "search")
     assert best.is_warm is False
-    assert best.value == pytest.approx(sum(readings(dict(best.config))) / 7)
+    assert best.value == pytest.approx(sum(readings(dict(best.config))) / ITERATIONS)
 
 
 def test_a_study_without_its_trainer_is_still_itself(
@@ -197,12 +200,12 @@ def test_a_pareto_study_runs_each_probe_to_its_end(made: "Made", tmp_path: Path)
     outcome, _, _ = searched(made, bench, tmp_path)
     assert outcome.ending is Ending.TARGET
     study = reader(tmp_path, "search")
-    assert {trial.probe.iterations for trial in study.trials() if trial.status == "ok"} == {7}
+    assert {trial.probe.iterations for trial in study.trials() if trial.status == "ok"} == {ITERATIONS}
     (member,) = view(tmp_path, "walk", "search").front  # all configs have the same samples/s
     assert (
         member.value
         == best_of(tmp_path, "walk", "search").value
-        == pytest.approx(sum(readings(dict(member.config))) / 7)
+        == pytest.approx(sum(readings(dict(member.config))) / ITERATIONS)
     )
     assert member.is_warm is False
 
@@ -210,7 +213,7 @@ def test_a_pareto_study_runs_each_probe_to_its_end(made: "Made", tmp_path: Path)
 def test_a_clear_loser_ends_early(made: "Made", tmp_path: Path) -> None:
     searched(made, replay_bench(made.table, study_file(tmp_path, probe={"min_iterations": 4})), tmp_path)
     study = reader(tmp_path, "search")
-    assert any(trial.probe.iterations in range(7) for trial in study.trials() if trial.status == "ok")
+    assert any(trial.probe.iterations in range(ITERATIONS) for trial in study.trials() if trial.status == "ok")
 
 
 def test_a_replayed_study_goes_on_where_it_ended(made: "Made", tmp_path: Path) -> None:
@@ -225,11 +228,20 @@ def test_a_replayed_study_goes_on_where_it_ended(made: "Made", tmp_path: Path) -
 
 def test_tables_of_several_cases_learn_from_each_other_as_cases_do(made: "Made", tmp_path: Path) -> None:
     launched, best = [], None
-    for case, date in (("amp_walk", "2026-11-20"), ("amp_run", "2026-11-21")):
+    for case, date, trials in (("amp_walk", "2026-11-20", 9), ("amp_run", "2026-11-21", 1)):
         header = made.table.header.model_copy(update={"case": case, "date": date})
         rows = [row for config in made.table.configs if (row := made.table.find(config))]
         one = replace(made, table=type(made.table)(header, rows))
-        bench = replay_bench(one.table, study_file(tmp_path, search={"trials": 9}))
+        bench = replay_bench(one.table, study_file(tmp_path, search={"trials": trials}))
         launched.append(searched(one, bench, tmp_path)[1].launched)
         best = best or best_of(tmp_path, case, "search").config
     assert launched[0][0] != launched[1][0] == best
+
+
+def test_booleans_fractions_and_dotted_names_come_back_as_they_were(kinds: "Made") -> None:
+    assert sorted(map(repr, kinds.table.configs)) == sorted(repr(result.config) for result in kinds.results)
+    assert len(kinds.table.configs) == 18
+    assert all(kinds.table.holds(config) for config in kinds.table.space.configs())
+    frame = pd.read_parquet(kinds.path, dtype_backend="numpy_nullable")
+    types = {name: str(frame[name].dtype) for name in ("headless", "agent.lr", "num_workers")}
+    assert types == {"headless": "boolean", "agent.lr": "Float64", "num_workers": "Float64"}

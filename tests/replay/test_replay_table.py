@@ -210,12 +210,3 @@ def test_a_number_that_is_not_finite_is_unknown(copied: Path) -> None:
     rows = [row.result for row in map(table.find, table.configs) if row]
     assert [one for one in rows if one.ok]
     assert all(measured(one)["min_avg_util"] is None for one in rows)
-
-
-def test_booleans_fractions_and_dotted_names_come_back_as_they_were(kinds: "Made") -> None:
-    assert sorted(map(repr, kinds.table.configs)) == sorted(repr(result.config) for result in kinds.results)
-    assert len(kinds.table.configs) == 24
-    assert all(kinds.table.holds(config) for config in kinds.table.space.configs())
-    frame = pd.read_parquet(kinds.path, dtype_backend="numpy_nullable")
-    types = {name: str(frame[name].dtype) for name in ("headless", "agent.lr", "num_workers")}
-    assert types == {"headless": "boolean", "agent.lr": "Float64", "num_workers": "Float64"}

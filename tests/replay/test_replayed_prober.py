@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 UTIL = "min_avg_util"
 LIMITS = ProbeSpec(iterations=8)
-RUN_S = 0.5 + 2.0 * 8
-"""The seconds of a whole probe: the first iteration, seven iterations that count, and the end."""
+RUN_S = 0.5 + 2.0 * 6
+"""The seconds of a whole probe: the first iteration, five iterations that count, and the end."""
 
 
 def config(num_envs: int, *, workers: int = 0) -> Config:
@@ -118,12 +118,12 @@ def test_a_plain_command_takes_the_time_that_a_thin_probe_left_out(made: "Made")
     replay = Replay(replace(made, table=type(made.table)(made.table.header, [thin])))
     cold = replay.probe(config(16), cold=True)
     assert (cold.window_s, cold.total_s) == (
-        56.0,
-        READY_S + RUN_S + 42.0 + 6.0,
-    )  # seven iterations, and one warm-up iteration
+        40.0,
+        READY_S + RUN_S + 30.0 + 6.0,
+    )  # five iterations, and one warm-up iteration
     assert cold.start_up_s == READY_S + 2.0 + 6.0
     warm = replay.probe(config(16))
-    assert (warm.window_s, warm.trained_s, warm.total_s) == (14.0, 56.0, READY_S + RUN_S)
+    assert (warm.window_s, warm.trained_s, warm.total_s) == (10.0, 40.0, READY_S + RUN_S)
 
 
 def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
@@ -137,8 +137,8 @@ def test_stop_is_asked_after_each_iteration_as_it_was(replay: Replay) -> None:
     replay.probe(config(64), look)
     means = [total / count for count, total in enumerate(accumulate(readings(config(64))), start=1)]
     assert [value(so_far, UTIL) for so_far in seen] == pytest.approx(means)
-    assert [so_far.iterations for so_far in seen] == [1, 2, 3, 4, 5, 6, 7]
-    assert [so_far.total_s for so_far in seen] == [READY_S + 2.5 + 2.0 * count for count in range(1, 8)]
+    assert [so_far.iterations for so_far in seen] == [1, 2, 3, 4, 5]
+    assert [so_far.total_s for so_far in seen] == [READY_S + 2.5 + 2.0 * count for count in range(1, 6)]
     assert all((error(so_far, UTIL) or 0.0) > 0.0 for so_far in seen)
 
 
@@ -155,7 +155,7 @@ def test_a_probe_ends_where_stop_says_so(replay: Replay, answer: Answer, stopped
 def test_a_probe_ends_at_the_study_s_own_limits(replay: Replay) -> None:
     assert replay.probe(config(64), limits=ProbeSpec(iterations=4)).iterations == 3
     assert replay.probe(config(64), limits=ProbeSpec(iterations=4, window_seconds=9.0)).iterations == 5
-    assert replay.probe(config(64), limits=ProbeSpec(iterations=99)).iterations == 7
+    assert replay.probe(config(64), limits=ProbeSpec(iterations=99)).iterations == 5
 
 
 def test_the_user_can_interrupt_before_and_in_a_probe(replay: Replay) -> None:
@@ -202,5 +202,5 @@ def test_another_objective_has_no_series_but_its_value(made: "Made") -> None:
         return Answer(Next.GO)
 
     result = Replay(made, "samples_per_s").probe(config(64), look)
-    assert [so_far and so_far.iterations for so_far in seen] == [None, 7]
+    assert [so_far and so_far.iterations for so_far in seen] == [None, 5]
     assert result.samples_per_s == 500.0

@@ -28,8 +28,9 @@ PLAN = ["tuner", "plan", "--best"]
     ],
 )
 def test_a_study_of_a_command_shows_the_command_with_the_best_values(
-    database: FilledDatabase, tmp_path: Path, command: str, typed: str, line: str
+    database: FilledDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, command: str, typed: str, line: str
 ) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # which a line to copy would name
     trainer = {"name": "command", "options": {"command": command, "progress": ["step (?P<iteration>\\d+)"]}}
     study = study_file(tmp_path, trainer=trainer, space={"workers": {"choices": [0, 4]}}, cases=["*"])
     bench = open_workbench(str(study), devices="cpu:1", runs=tmp_path)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from tests_scaling import point, results
 
 from tuner.devices.found import Link
@@ -73,14 +72,11 @@ def test_what_failed_is_said_at_the_end() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "shown"),
-    [
+def test_large_numbers_are_shown_in_thousands_millions_and_billions() -> None:
+    for value, error, shown in [
         (7_740.0, 80.0, "7.74 ± 0.08 k"),
         (1_048e6, 11e6, "1.048 ± 0.011 G"),
         (330.0, 12.0, "330 ± 12"),
         (41_607_423.0, None, "41.6 M"),
-    ],
-)
-def test_large_numbers_are_shown_in_thousands_millions_and_billions(value: float, error: float, shown: str) -> None:
-    assert short(Quantity(value, error)) == shown
+    ]:
+        assert short(Quantity(value, error)) == shown

@@ -63,7 +63,7 @@ def searched(chooser: str, most: int) -> list[Config]:
 
 @pytest.mark.parametrize("name", CHOOSERS)
 def test_every_chooser_chooses_values_of_the_study_file(name: str) -> None:
-    asked = searched(name, MOST)
+    asked = searched(name, MOST if name == "gain" else MOST // 2)
     assert len(asked) >= 10
     members = {parameter.name: {repr(value) for value in parameter.values} for parameter in SPACE.parameters}
     assert all(config in SPACE for config in asked)

@@ -146,12 +146,12 @@ def test_no_pruner_stops_nothing() -> None:
     assert stops("none", 0.0) == [None] * 6
 
 
-@pytest.mark.parametrize("name", ["hyperband_patient", "hyperband", "median", "none"])
-def test_no_pruner_acts_before_its_least_resource(name: str) -> None:
-    assert 1 not in stops(name, 20.0)
+def test_no_pruner_acts_before_its_least_resource() -> None:
+    for name in ["hyperband_patient", "hyperband", "median", "none"]:
+        assert 1 not in stops(name, 20.0)
 
 
-@pytest.mark.parametrize("name", ["hyperband_patient", "hyperband", "median", "none"])
+@pytest.mark.parametrize("name", ["hyperband_patient", "hyperband"])
 def test_the_sampler_sees_the_whole_study_under_each_pruner(name: str) -> None:
     study = make_study(build_pruner(PrunerSpec.model_validate({"name": name}), ITERATIONS), best=None)
     study.sampler = StrategySampler(USUAL, by_drawing(USUAL, SearchSpec(seeds_per_variant=4)))

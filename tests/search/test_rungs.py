@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,17 +73,14 @@ def test_at_most_two_rungs_are_no_doublings(bounds: list[int], safe: int) -> Non
     assert all(rung >= 1.25 * max(one for one in known if one < rung) for rung in finer)
 
 
-@pytest.mark.parametrize(
-    ("safe", "possible", "largest"),
-    [
+def test_rungs_come_close_together_where_memory_ends() -> None:
+    for safe, possible, largest in [
         (38_623, 46_000, (8192, 16384, 32768)),
         (41_000, 46_000, (16384, 32768, 40960)),
         (58_000, 64_000, (32768, 45056, 57344)),
         (30_000, 33_000, (16384, 22528, 28672, 32768)),
         (33_000, 33_000, (8192, 16384, 32768)),
         (99_999, 99_999, (16384, 32768, 65536)),
-    ],
-)
-def test_rungs_come_close_together_where_memory_ends(safe: int, possible: int, largest: tuple[int, ...]) -> None:
-    rungs = make_rungs(doublings(32, 65536), safe=up_to(safe), possible=up_to(possible))
-    assert rungs[-len(largest) :] == largest
+    ]:
+        rungs = make_rungs(doublings(32, 65536), safe=up_to(safe), possible=up_to(possible))
+        assert rungs[-len(largest) :] == largest

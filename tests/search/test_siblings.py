@@ -1,6 +1,5 @@
 """Which cases are similar, by their names, and which of their costs count."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests_space import USUAL
@@ -22,9 +21,8 @@ CASES = [
 NAMES = st.lists(st.sampled_from(["amp", "add", "pi", "plus", "humanoid", "ppo"]), min_size=1, max_size=4).map("_".join)
 
 
-@pytest.mark.parametrize(
-    ("case", "others"),
-    [
+def test_the_most_similar_cases_come_first() -> None:
+    for case, others in [
         ("deepmimic_pi_plus_ppo", ["deepmimic_pi_plus_awr", "add_pi_plus", "amp_pi_plus", "deepmimic_humanoid_awr"]),
         (
             "amp_pi_plus",
@@ -33,10 +31,8 @@ NAMES = st.lists(st.sampled_from(["amp", "add", "pi", "plus", "humanoid", "ppo"]
         ("amp_humanoid", ["amp_location_humanoid", "deepmimic_humanoid_awr", "amp_pi_plus"]),
         ("add_g1", ["add_pi_plus"]),
         ("vault_box", []),
-    ],
-)
-def test_the_most_similar_cases_come_first(case: str, others: list[str]) -> None:
-    assert most_similar(Case(name=case), [Case(name=name) for name in CASES]) == others
+    ]:
+        assert most_similar(Case(name=case), [Case(name=name) for name in CASES]) == others
 
 
 def test_one_case_of_each_robot_and_method_comes_first() -> None:

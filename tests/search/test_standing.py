@@ -336,9 +336,8 @@ def told(trial: int, launch: str, ladder: str, config: Config) -> TrialRecord:
     return TrialRecord(number=trial, state=PRUNED_STATE, probe=probe, config=config, grows_with=ladder)
 
 
-@pytest.mark.parametrize(
-    ("ladder", "config", "memory", "may_be_best"),
-    [
+def test_what_a_person_tells_of_a_training_bars_all_that_need_as_much() -> None:
+    for ladder, config, memory, may_be_best in [
         ("size", {"size": 64, "half": True}, 10.0, False),  # a larger rung, whatever its probe needed
         ("size", {"size": 32, "half": True}, 59.0, False),  # as much
         ("size", {"size": 32, "half": True}, 40.0, True),
@@ -348,15 +347,11 @@ def told(trial: int, launch: str, ladder: str, config: Config) -> TrialRecord:
         ("", {"size": 64, "half": False}, 80.0, False),
         ("", {"size": 64, "half": False}, 50.0, True),
         ("", {"size": 16, "half": False}, None, True),
-    ],
-)
-def test_what_a_person_tells_of_a_training_bars_all_that_need_as_much(
-    ladder: str, config: Config, memory: float | None, may_be_best: bool
-) -> None:
-    known = {"size": 32, "half": False}
-    trials = [
-        reading(0, "known", 5.0, memory=60.0, config=known),
-        reading(1, "other", 9.0, memory=memory, config=config),
-    ]
-    found = eligible([*trials, told(2, "known", ladder, known)])
-    assert set(found) == ({"other"} if may_be_best else set())
+    ]:
+        known = {"size": 32, "half": False}
+        trials = [
+            reading(0, "known", 5.0, memory=60.0, config=known),
+            reading(1, "other", 9.0, memory=memory, config=config),
+        ]
+        found = eligible([*trials, told(2, "known", ladder, known)])
+        assert set(found) == ({"other"} if may_be_best else set())

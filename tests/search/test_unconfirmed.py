@@ -3,7 +3,6 @@
 from typing import Literal
 
 import optuna
-import pytest
 from optuna.trial import TrialState
 from tests_search import given
 
@@ -28,17 +27,14 @@ def unconfirmed(
     return History(study, SPACE).unconfirmed()
 
 
-@pytest.mark.parametrize(
-    ("cold", "wanted"),
-    [
+def test_the_mean_of_the_cold_readings_and_its_error_are_to_be_beaten() -> None:
+    for cold, wanted in [
         ([85.0], {"num_envs": 8}),
         ([86.0, 84.0], {"num_envs": 8}),
         ([95.0, 75.0], None),  # their values are known only to within 10 points
         ([92.0, 94.0], None),
-    ],
-)
-def test_the_mean_of_the_cold_readings_and_its_error_are_to_be_beaten(cold: list[float], wanted: Config | None) -> None:
-    assert unconfirmed((8, 90.0, IN_SESSION), *((16, value, COLD) for value in cold)) == wanted
+    ]:
+        assert unconfirmed((8, 90.0, IN_SESSION), *((16, value, COLD) for value in cold)) == wanted
 
 
 def test_one_lucky_reading_of_a_session_is_not_confirmed() -> None:

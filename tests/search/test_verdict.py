@@ -53,13 +53,13 @@ def test_the_table_holds_every_kind() -> None:
     assert set(TABLE) == set(FailureKind)
 
 
-@pytest.mark.parametrize("kind", FailureKind)
-def test_each_failure_has_its_verdict(kind: FailureKind) -> None:
-    state, first, second = TABLE[kind]
-    for attempt, retry in ((1, first), (2, second)):
-        verdict = judge(failed(kind), "min_avg_util", attempt=attempt)
-        assert (verdict.state, verdict.status, verdict.value, verdict.retry) == (state, kind.value, None, retry)
-        assert (verdict.constraint is not None) == (kind is FailureKind.GPU_OOM)
+def test_each_failure_has_its_verdict() -> None:
+    for kind in FailureKind:
+        state, first, second = TABLE[kind]
+        for attempt, retry in ((1, first), (2, second)):
+            verdict = judge(failed(kind), "min_avg_util", attempt=attempt)
+            assert (verdict.state, verdict.status, verdict.value, verdict.retry) == (state, kind.value, None, retry)
+            assert (verdict.constraint is not None) == (kind is FailureKind.GPU_OOM)
 
 
 @pytest.mark.parametrize(("overshoot_mib", "constraint"), [(3072.0, 3.0), (None, 1.0)])
@@ -119,12 +119,12 @@ def with_memory(peak_mib: float, **changes: Any) -> ProbeResult:
     return result(devices=devices, **changes)
 
 
-@pytest.mark.parametrize(("peak_mib", "eligible"), [(949.0, True), (950.0, True), (951.0, False), (1000.0, False)])
-def test_a_config_without_headroom_is_ok_but_not_eligible(peak_mib: float, eligible: bool) -> None:
-    verdict = judge(with_memory(peak_mib), "min_avg_util", headroom_pct=5.0)
-    assert (verdict.state, verdict.status, verdict.value) == (TrialState.COMPLETE, "ok", 58.5)
-    assert (verdict.ineligible is None) == eligible
-    assert eligible or "device memory" in str(verdict.ineligible)
+def test_a_config_without_headroom_is_ok_but_not_eligible() -> None:
+    for peak_mib, eligible in [(949.0, True), (950.0, True), (951.0, False), (1000.0, False)]:
+        verdict = judge(with_memory(peak_mib), "min_avg_util", headroom_pct=5.0)
+        assert (verdict.state, verdict.status, verdict.value) == (TrialState.COMPLETE, "ok", 58.5)
+        assert (verdict.ineligible is None) == eligible
+        assert eligible or "device memory" in str(verdict.ineligible)
 
 
 @pytest.mark.parametrize(("retries", "eligible"), [(None, True), (0, True), (3, False)])
@@ -165,9 +165,8 @@ def with_error(
     return result(devices=devices, iterations=iterations, window_s=window_s)
 
 
-@pytest.mark.parametrize(
-    ("so_far", "incumbent", "expected"),
-    [
+def test_a_probe_is_settled_once_more_would_change_nothing() -> None:
+    for so_far, incumbent, expected in [
         (with_error(0.9), None, Answer(Next.ENOUGH)),
         (with_error(1.05), None, Answer(Next.LAST_ITERATION)),
         (with_error(1.2), None, Answer(Next.GO)),
@@ -188,29 +187,20 @@ def with_error(
         (with_error(0.1, window_s=4.9, iterations=29), None, Answer(Next.GO)),
         (with_error(0.1, window_s=3.9), None, Answer(Next.GO)),
         (result(devices=()), None, Answer(Next.GO)),
-    ],
-)
-def test_a_probe_is_settled_once_more_would_change_nothing(
-    so_far: ProbeResult, incumbent: float | None, expected: Answer
-) -> None:
-    limits = ProbeSpec(min_iterations=5, window_seconds=5)
-    assert next_answer(so_far, ["min_avg_util"], limits, incumbent) == expected
+    ]:
+        limits = ProbeSpec(min_iterations=5, window_seconds=5)
+        assert next_answer(so_far, ["min_avg_util"], limits, incumbent) == expected
 
 
-@pytest.mark.parametrize(
-    ("objective", "window_s", "start_up_s", "expected"),
-    [
+def test_a_long_window_may_leave_a_speed_rough() -> None:
+    for objective, window_s, start_up_s, expected in [
         ("samples_per_s", 29.0, 8.0, Answer(Next.MORE)),
         ("samples_per_s", 31.0, 8.0, Answer(Next.GO)),
         ("samples_per_s", 31.0, 60.0, Answer(Next.MORE)),
         ("min_avg_util", 31.0, 8.0, Answer(Next.MORE)),
-    ],
-)
-def test_a_long_window_may_leave_a_speed_rough(
-    objective: str, window_s: float, start_up_s: float, expected: Answer
-) -> None:
-    so_far = replace(with_error(5.0, window_s=window_s), samples_per_s_se=45.0, start_up_s=start_up_s)
-    assert next_answer(so_far, [objective], ProbeSpec(min_iterations=5, window_seconds=5)) == expected
+    ]:
+        so_far = replace(with_error(5.0, window_s=window_s), samples_per_s_se=45.0, start_up_s=start_up_s)
+        assert next_answer(so_far, [objective], ProbeSpec(min_iterations=5, window_seconds=5)) == expected
 
 
 @pytest.mark.parametrize(

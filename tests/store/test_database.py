@@ -156,6 +156,7 @@ def test_a_study_that_is_deleted_while_it_runs_is_a_clear_error(database: Databa
         study.tell(asked, ok(50.0), ProbeRecord())
 
 
+@pytest.mark.usefixtures("journal_in_a_file")
 def test_a_file_that_is_deleted_while_it_is_used_is_a_clear_error(tmp_path: Path, empty_file: Path) -> None:
     file = Path(shutil.copy(empty_file, tmp_path / "study.db"))
     with opened(f"sqlite:///{file}") as database:

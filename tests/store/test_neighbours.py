@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests_store import NAME, ask, case_study, ok, opened, stored, tell
+from tests_store import ask, case_study, ok, opened, stored, tell
 
 from tuner.records.schema import LEASE
 from tuner.store.case_study import CaseStudy
@@ -65,7 +65,7 @@ def test_neighbours_on_other_machines_and_dead_ones_disturb_nobody(
     mine = Lease.mine().write()
     elsewhere, dead = mine | {"host": "node7", "boot": "another"}, mine | {"ticks": 1}
     for trial, lease in zip(stored(database, OTHER), (elsewhere, dead), strict=True):
-        database.storage.set_trial_user_attr(database.storage.trial_id(OTHER, trial.number), LEASE, lease)
+        database.storage.set_trial_user_attr(trial._trial_id, LEASE, lease)
     tell(study, ask(study), ok(50.0), warm=True)
     assert ask(study, target=1).confirms
     assert len(other.awaited) == 1  # the living one, elsewhere
@@ -77,7 +77,7 @@ def test_a_worker_with_another_clock_keeps_its_trial(url: str, database: Databas
     ask(theirs)
     (trial,) = stored(database)
     away = trial.user_attrs[LEASE] | {"host": "node7", "boot": "another"}
-    database.storage.set_trial_user_attr(database.storage.trial_id(NAME, trial.number), LEASE, away)
+    database.storage.set_trial_user_attr(trial._trial_id, LEASE, away)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.time", lambda: away["beat"] + 3600.0)
         with opened(url) as other:

@@ -22,8 +22,11 @@ from tests_store import (
 )
 
 from tuner.errors import StoreError
-from tuner.export.reader import connect
+from tuner.export.reader import StudyReader, connect
 from tuner.export.write import export_study
+from tuner.records.case_record import CaseRecord
+from tuner.records.schema import UNREADABLE
+from tuner.records.trial import ProbeRecord
 from tuner.store.database import Database
 
 pytestmark = pytest.mark.early
@@ -104,6 +107,18 @@ def test_a_study_is_exported(server: str, tmp_path: Path) -> None:
     assert list(trials["status"]) == ["ok", "ok", "ok", "gpu_oom"]
     best = pd.read_csv(tmp_path / "best_by_case.tsv", sep="\t")
     assert (list(best["case"]), list(best["num_envs"])) == (["amp_walk"], [USUAL.seeds(2)[1]["num_envs"]])
+
+
+def test_text_that_no_database_can_store_is_made_storable(server: str) -> None:
+    name = "texts/amp_walk"
+    with opened(server) as database:
+        odd = identity(trainer={"name": "gr\udcf6sse\0"})
+        study = case_study(database, name=name, known=odd, case=CaseRecord(case="amp_walk", mode="\ud800\0"))
+        asked = ask(study)
+        study.tell(asked, ok(50.0), ProbeRecord(status="ok", config=asked.config, stopped="out of \udcf6 memory\0"))
+        case_study(database, name=name, known=odd)
+    (trial,) = StudyReader(connect(server), "texts").trials()
+    assert trial.probe.stopped == f"out of {UNREADABLE} memory{UNREADABLE}"
 
 
 def test_what_a_server_sets_for_its_sessions_is_replaced(server: str) -> None:

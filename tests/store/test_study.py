@@ -374,7 +374,7 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
 ) -> None:
     asked = ask(study)
     (trial,) = stored(database)
-    database.storage.set_trial_user_attr(database.storage.trial_id(NAME, trial.number), LEASE, None)
+    database.storage.set_trial_user_attr(trial._trial_id, LEASE, None)
     assert case_study(database).take_back(tmp_path) == (0, 1)
     with pytest.raises(StoreError, match="another worker ended this trial"):
         study.report(asked, 1, 50.0)

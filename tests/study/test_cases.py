@@ -11,9 +11,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("patterns", "names"),
-    [
+def test_globs_choose_trainable_cases_in_case_order() -> None:
+    for patterns, names in [
         (["*"], ["deepmimic_pi_plus_ppo", "amp_pi_plus", "amp_humanoid"]),
         (["amp_*", "*_ppo"], ["deepmimic_pi_plus_ppo", "amp_pi_plus", "amp_humanoid"]),
         (["*pi_plus*.txt"], ["deepmimic_pi_plus_ppo", "amp_pi_plus"]),
@@ -21,10 +20,8 @@ CASES = [
         (["amp_[!p]*"], ["amp_humanoid"]),
         (["args/amp_humanoid_args.txt", "deepmimic_pi_plus_ppo_args.txt"], ["deepmimic_pi_plus_ppo", "amp_humanoid"]),
         ([], []),
-    ],
-)
-def test_globs_choose_trainable_cases_in_case_order(patterns: list[str], names: list[str]) -> None:
-    assert [case.name for case in select(CASES, patterns)] == names
+    ]:
+        assert [case.name for case in select(CASES, patterns)] == names
 
 
 def test_every_pattern_without_a_trainable_case_is_named() -> None:

@@ -10,18 +10,20 @@ CONSTRAINTS = st.builds(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "sense", "number", "of_default"),
-    [
+def test_a_bound_is_a_number_or_a_multiple_of_default() -> None:
+    for text, sense, number, of_default in [
         (">= 10", ">=", 10.0, False),
         ("<=20000", "<=", 20000.0, False),
         (" >= 0.8 * default ", ">=", 0.8, True),
         ("<= 1.25*default", "<=", 1.25, True),
-    ],
-)
-def test_a_bound_is_a_number_or_a_multiple_of_default(text: str, sense: str, number: float, of_default: bool) -> None:
-    found = read_constraint("power_mean_w", text)
-    assert (found.metric, found.sense, found.number, found.of_default) == ("power_mean_w", sense, number, of_default)
+    ]:
+        found = read_constraint("power_mean_w", text)
+        assert (found.metric, found.sense, found.number, found.of_default) == (
+            "power_mean_w",
+            sense,
+            number,
+            of_default,
+        )
 
 
 @pytest.mark.parametrize(
@@ -53,19 +55,14 @@ def test_what_is_missed_is_positive_exactly_where_the_bound_is_broken(
     assert (constraint.violation(number, default) <= 0) == kept
 
 
-@pytest.mark.parametrize(
-    ("text", "number", "default", "missed", "complaint"),
-    [
+def test_a_miss_has_a_size_and_a_reason() -> None:
+    for text, number, default, missed, complaint in [
         ("<= 200", 250.0, None, 0.25, "power_mean_w is 250, <= 200 is required"),
         (">= 0.8 * default", 60.0, 100.0, 0.25, "power_mean_w is 60, >= 0.8 * default = 80 is required"),
         (">= 0.8 * default", 60.0, None, 1.0, "power_mean_w of default at this rung is not known, "),
         ("<= 200", None, None, 1.0, "power_mean_w was not measured, <= 200 is required"),
         ("<= 0", 3.0, None, 3.0, "power_mean_w is 3, <= 0 is required"),
-    ],
-)
-def test_a_miss_has_a_size_and_a_reason(
-    text: str, number: float | None, default: float | None, missed: float, complaint: str
-) -> None:
-    constraint = read_constraint("power_mean_w", text)
-    assert constraint.violation(number, default) == pytest.approx(missed)
-    assert constraint.complaint(number, default).startswith(complaint)
+    ]:
+        constraint = read_constraint("power_mean_w", text)
+        assert constraint.violation(number, default) == pytest.approx(missed)
+        assert constraint.complaint(number, default).startswith(complaint)

@@ -16,18 +16,15 @@ objective: util,samples_per_s
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
+def test_objectives_stand_between_commas_and_have_short_names() -> None:
+    for text, names in [
         ("min_avg_util", ("min_avg_util",)),
         ("sm", ("min_avg_sm",)),
         ("util,samples_per_s", ("min_avg_util", "samples_per_s")),
         (" samples_per_s , util ", ("samples_per_s", "min_avg_util")),
         ("util,,energy", ("min_avg_util", "", "energy")),
-    ],
-)
-def test_objectives_stand_between_commas_and_have_short_names(text: str, names: tuple[str, ...]) -> None:
-    assert read_objectives(text) == names
+    ]:
+        assert read_objectives(text) == names
 
 
 def test_a_study_spells_its_objectives_alike_however_they_are_written() -> None:

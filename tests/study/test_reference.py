@@ -73,16 +73,13 @@ def test_every_key_has_its_meaning_and_its_default(part: str) -> None:
             assert f"(`{number.lower() if isinstance(field.default, bool) else number}`" in shown[name]
 
 
-@pytest.mark.parametrize(
-    ("part", "key", "kind"),
-    [
+def test_a_type_is_told_in_words() -> None:
+    for part, key, kind in [
         ("space.NAME", "ladder", "[integer ≥ 1, …] or `auto`"),
         ("space.NAME", "range", "[number, number]"),
         ("space.NAME", "choices", "[value, …]"),
         ("search", "sampler", "`gain`, `tpe` or `random`"),
         ("search", "seed", "integer ≥ 0, < 2147483648"),
         ("probe", "headroom_pct", "number ≥ 0, < 100"),
-    ],
-)
-def test_a_type_is_told_in_words(part: str, key: str, kind: str) -> None:
-    assert f"{kind})" in keys(part)[key]
+    ]:
+        assert f"{kind})" in keys(part)[key]

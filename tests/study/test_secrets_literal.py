@@ -1,15 +1,12 @@
 """Keys that stand as literals in a study."""
 
-import pytest
-
 from tuner.study.keys import literal_keys, masked_trainer
 
 KEY = "wk-0a1b2c3d4e5f67"
 
 
-@pytest.mark.parametrize(
-    ("command", "stored"),
-    [
+def test_a_command_is_stored_without_its_keys() -> None:
+    for command, stored in [
         (f"train --api-key {KEY} --lr 1", "train --api-key *** --lr 1"),
         (f"train --wandb.api_key={KEY}", "train --wandb.api_key=***"),
         ("train --password 'two words' --x 1", "train --password *** --x 1"),
@@ -22,12 +19,10 @@ KEY = "wk-0a1b2c3d4e5f67"
             f"env MY_KEY={KEY} train --obs_key image --wandb_key {KEY}",
             "env MY_KEY=*** train --obs_key image --wandb_key ***",
         ),
-    ],
-)
-def test_a_command_is_stored_without_its_keys(command: str, stored: str) -> None:
-    once = masked_trainer({"name": "command", "command": command})
-    assert once == {"name": "command", "command": stored}
-    assert masked_trainer(once) == once
+    ]:
+        once = masked_trainer({"name": "command", "command": command})
+        assert once == {"name": "command", "command": stored}
+        assert masked_trainer(once) == once
 
 
 def test_an_environment_is_stored_without_its_keys() -> None:

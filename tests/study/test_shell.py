@@ -53,24 +53,15 @@ def test_an_unclosed_quote_is_no_line(line: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_shell_looks_up_what_the_launch_looks_up(shell: str) -> None:
+    texts = [
         *("plain text", "it's", "a-${KEY}-b", '"${KEY}" $HOME `date` \\', "${NONE:-none}", "$${KEY}", "$$${KEY}", "${"),
-        *(
-            "${NONE:-$(echo x)}",
-            "${NONE:-`echo x`}",
-            '${NONE:-a"b}',
-            "${NONE:-$HOME}",
-            "${NONE:-${KEY}}",
-            "${NONE:-\\}",
-        ),
-        *("${NONE:-it's  {x!}", "${NONE:-\na\n\n}", "${NONE:-}", "${KEY:-$(x)}${NONE:-*}", ""),
-    ],
-)
-def test_a_shell_looks_up_what_the_launch_looks_up(text: str, shell: str) -> None:
+        *("${NONE:-$(echo x)}", "${NONE:-`echo x`}", '${NONE:-a"b}', "${NONE:-$HOME}", "${NONE:-${KEY}}"),
+        *("${NONE:-\\}", "${NONE:-it's  {x!}", "${NONE:-\na\n\n}", "${NONE:-}", "${KEY:-$(x)}${NONE:-*}", ""),
+    ]
     environ = {"KEY": "s3  cret *", "HOME": "/home/x"}
-    assert given_to_a_program(f"{literal_line(SHOW)} {shell_word(text)}", environ, shell) == [expanded(text, environ)]
+    line = " ".join([literal_line(SHOW), *map(shell_word, texts)])
+    assert given_to_a_program(line, environ, shell) == [expanded(text, environ) for text in texts]
 
 
 @given(TEXTS, TEXTS, TEXTS)

@@ -16,29 +16,24 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("study", "environ", "loaded", "trainer"),
-    [
+def test_the_shipped_studies_load_for_every_case_and_device() -> None:
+    for study, environ, loaded, trainer in [
         ("pi_plus", {}, "reference", "reference"),
         ("pi_plus", {"MIMICKIT_ROOT": "x"}, "pi_plus", "mimickit"),
         ("reference", {}, "reference", "reference"),
         ("reference", {"MIMICKIT_ROOT": "x"}, "reference", "reference"),
         ("all_cases", {"MIMICKIT_ROOT": "x"}, "all_cases", "mimickit"),
-    ],
-)
-def test_the_shipped_studies_load_for_every_case_and_device(
-    study: str, environ: dict[str, str], loaded: str, trainer: str
-) -> None:
-    spec = load(study, environ)
-    assert (spec.name, spec.trainer.name) == (loaded, trainer)
-    assert spec.trainer.name in TRAINERS
-    assert spec.objective in OBJECTIVES
-    for case in CASES:
-        for device in ("cpu", "gpu"):
-            narrow = narrowed(spec, case, device)
-            space = narrow.build_space()
-            assert {"num_envs", "agent_variant"} <= set(space.names)
-            assert len(space.seeds(narrow.search.seeds_per_variant)) <= narrow.search.trials
+    ]:
+        spec = load(study, environ)
+        assert (spec.name, spec.trainer.name) == (loaded, trainer)
+        assert spec.trainer.name in TRAINERS
+        assert spec.objective in OBJECTIVES
+        for case in CASES:
+            for device in ("cpu", "gpu"):
+                narrow = narrowed(spec, case, device)
+                space = narrow.build_space()
+                assert {"num_envs", "agent_variant"} <= set(space.names)
+                assert len(space.seeds(narrow.search.seeds_per_variant)) <= narrow.search.trials
 
 
 def test_the_demo_without_a_gpu_tries_every_way_to_load_data_within_its_trials() -> None:

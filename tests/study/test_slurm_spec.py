@@ -39,9 +39,8 @@ def test_a_job_has_the_gpus_that_the_study_names() -> None:
         SlurmSpec(gpus=1).options("0,1")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "devices", "names"),
-    [
+def test_the_devices_of_a_job_are_those_that_the_study_file_names() -> None:
+    for gpus, devices, names in [
         (8, "auto", [f"cuda:{card}" for card in range(8)]),
         (8, "auto:2", ["cuda:0", "cuda:1"]),
         (None, "auto:2", ["cuda:0", "cuda:1"]),
@@ -52,12 +51,8 @@ def test_a_job_has_the_gpus_that_the_study_names() -> None:
         (None, "cpu:3", ["cpu:0", "cpu:1", "cpu:2"]),
         (2, "cpu", ["cpu:0", "cpu:1"]),
         (0, "auto", ["cpu:0", "cpu:1"]),
-    ],
-)
-def test_the_devices_of_a_job_are_those_that_the_study_file_names(
-    gpus: int | None, devices: str, names: list[str]
-) -> None:
-    assert list(SlurmSpec(gpus=gpus).device_names(devices)) == names
+    ]:
+        assert list(SlurmSpec(gpus=gpus).device_names(devices)) == names
 
 
 def test_nothing_says_how_many_gpus_a_job_has() -> None:

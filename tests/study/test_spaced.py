@@ -12,24 +12,20 @@ tenths = st.integers(-50, 50).map(lambda number: number / 10)
 above = st.integers(1, 50).map(lambda number: number / 10)
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "step", "made"),
-    [
+def test_a_range_has_equal_steps() -> None:
+    for first, last, step, made in [
         (1, 7, 3, (1, 4, 7)),
         (0, 8, 3, (0, 3, 6)),
         (0.1, 0.5, 0.1, (0.1, 0.2, 0.3, 0.4, 0.5)),
         (0, 1, 0.25, (0.0, 0.25, 0.5, 0.75, 1.0)),
         (-0.3, 0, 0.1, (-0.3, -0.2, -0.1, 0.0)),
-    ],
-)
-def test_a_range_has_equal_steps(first: float, last: float, step: float, made: tuple[float, ...]) -> None:
-    found = spaced_values(first, last, step, log=False)
-    assert (found, [type(one) for one in found]) == (made, [type(one) for one in made])
+    ]:
+        found = spaced_values(first, last, step, log=False)
+        assert (found, [type(one) for one in found]) == (made, [type(one) for one in made])
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "step", "made"),
-    [
+def test_a_logarithmic_range_has_equal_factors_and_ends_with_its_last_value() -> None:
+    for first, last, step, made in [
         (8, 64, 2, (8, 16, 32, 64)),
         (8, 100, 2, (8, 16, 32, 64, 100)),
         (2, 10, 1.5, (2, 3, 4, 7, 10)),
@@ -37,13 +33,9 @@ def test_a_range_has_equal_steps(first: float, last: float, step: float, made: t
         (5, 5, 2, (5,)),
         (1e-5, 1e-2, 10, (1e-5, 1e-4, 1e-3, 1e-2)),
         (0.001, 0.01, 3, (0.001, 0.003, 0.009, 0.01)),
-    ],
-)
-def test_a_logarithmic_range_has_equal_factors_and_ends_with_its_last_value(
-    first: float, last: float, step: float, made: tuple[float, ...]
-) -> None:
-    found = spaced_values(first, last, step, log=True)
-    assert (found, [type(one) for one in found]) == (made, [type(one) for one in made])
+    ]:
+        found = spaced_values(first, last, step, log=True)
+        assert (found, [type(one) for one in found]) == (made, [type(one) for one in made])
 
 
 @given(tenths, above, above)

@@ -20,9 +20,8 @@ def refused(*words: str, **changes: Any) -> None:
         assert word in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("parameter", "values"),
-    [
+def test_a_parameter_has_finitely_many_values() -> None:
+    for parameter, values in [
         ({"ladder": [8, 32, 16]}, (8, 16, 32)),
         ({"choices": ["wide", "default"]}, ("wide", "default")),
         ({"choices": [2, 0.5]}, (2, 0.5)),
@@ -41,10 +40,8 @@ def refused(*words: str, **changes: Any) -> None:
         ({"choices": [0.5, "auto", True]}, (0.5, "auto", True)),
         ({"ladder": "auto", "max": 200}, (32, 64, 128, 200)),
         ({"ladder": "auto", "min": 7, "max": 7}, (7,)),
-    ],
-)
-def test_a_parameter_has_finitely_many_values(parameter: dict[str, Any], values: tuple[Any, ...]) -> None:
-    assert ParameterSpec.model_validate(parameter).values == values
+    ]:
+        assert ParameterSpec.model_validate(parameter).values == values
 
 
 @pytest.mark.parametrize(
@@ -171,9 +168,9 @@ def test_num_envs_is_no_range() -> None:
     refused("num_envs must be a ladder or choices", space={"num_envs": {"range": [1, 8]}})
 
 
-@pytest.mark.parametrize("rung", ["many", 0, 8.5, -1])
-def test_num_envs_is_a_whole_number(rung: object) -> None:
-    refused(f"num_envs: {rung!r} is not a whole number of at least 1", space={"num_envs": {"choices": [8, rung]}})
+def test_num_envs_is_a_whole_number() -> None:
+    for rung in ["many", 0, 8.5, -1]:
+        refused(f"num_envs: {rung!r} is not a whole number of at least 1", space={"num_envs": {"choices": [8, rung]}})
 
 
 def test_num_envs_runs_from_small_to_large() -> None:
@@ -194,9 +191,9 @@ def test_a_space_has_parameters() -> None:
     refused("space", "at least 1 item", space={})
 
 
-@pytest.mark.parametrize("devices", ["auto", "cpu", "cpu:1", "cpu:12", "0", "0,1", "3,10"])
-def test_devices(devices: str) -> None:
-    assert study(devices=devices).devices == devices
+def test_devices() -> None:
+    for devices in ["auto", "cpu", "cpu:1", "cpu:12", "0", "0,1", "3,10"]:
+        assert study(devices=devices).devices == devices
 
 
 def test_a_number_of_devices_is_so_many_cards_and_auto_in_a_call_keeps_it() -> None:
@@ -211,21 +208,19 @@ def test_a_number_of_devices_is_so_many_cards_and_auto_in_a_call_keeps_it() -> N
         refused("devices", devices=devices)
 
 
-@pytest.mark.parametrize(
-    "devices", ["", "gpu", "cuda:0", "cpu:", "cpu:0", "cpu:-1", "0,", ",0", "0;1", "0, 1", "-1", "auto,0", "0\n"]
-)
-def test_devices_of_another_form_are_refused(devices: str) -> None:
-    refused("devices", devices=devices)
+def test_devices_of_another_form_are_refused() -> None:
+    for devices in ["", "gpu", "cuda:0", "cpu:", "cpu:0", "cpu:-1", "0,", ",0", "0;1", "0, 1", "-1", "auto,0", "0\n"]:
+        refused("devices", devices=devices)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "with space", "ä"])
-def test_a_study_name_is_a_file_name(name: str) -> None:
-    refused("name", name=name)
+def test_a_study_name_is_a_file_name() -> None:
+    for name in ["", "a/b", ".hidden", "with space", "ä"]:
+        refused("name", name=name)
 
 
-@pytest.mark.parametrize("part", ["trainer", "probe", "search", "pruner", "environment"])
-def test_each_part_knows_its_keys(part: str) -> None:
-    refused(f"{part}.tirals", **{part: {"name": "none", "tirals": 1}})
+def test_each_part_knows_its_keys() -> None:
+    for part in ["trainer", "probe", "search", "pruner", "environment"]:
+        refused(f"{part}.tirals", **{part: {"name": "none", "tirals": 1}})
 
 
 @pytest.mark.parametrize(
@@ -250,9 +245,11 @@ def test_constraints_are_read_as_they_are_written() -> None:
     assert study().build_constraints() == ()
 
 
-@pytest.mark.parametrize("bound", ["0.8 * default", ">= most", 10, {"min": 10}])
-def test_a_constraint_of_another_form_is_refused_with_its_path(bound: object) -> None:
-    refused("constraints.headroom_pct", "is not a bound", constraints={"headroom_pct": bound, "power_mean_w": "<= 700"})
+def test_a_constraint_of_another_form_is_refused_with_its_path() -> None:
+    for bound in ["0.8 * default", ">= most", 10, {"min": 10}]:
+        refused(
+            "constraints.headroom_pct", "is not a bound", constraints={"headroom_pct": bound, "power_mean_w": "<= 700"}
+        )
 
 
 def test_default_must_be_searched_where_a_constraint_compares_with_it() -> None:

@@ -11,9 +11,8 @@ def test_a_reference_has_its_value_its_default_or_stays() -> None:
     assert missing == ["C"]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_two_dollars_before_a_name_in_braces_stand_for_one() -> None:
+    for text, found in [
         ("$${A}", "${A}"),
         ("$$${A}", "$a"),
         ("$$$${A:-x}", "$${A:-x}"),
@@ -21,18 +20,16 @@ def test_a_reference_has_its_value_its_default_or_stays() -> None:
         ("$${A:-${A}", "${A:-a"),
         ("$${A:-$HOME} $${A:-", "${A:-$HOME} ${A:-"),
         ("${NONE:-$${A}}", "$${A}"),
-    ],
-)
-def test_two_dollars_before_a_name_in_braces_stand_for_one(text: str, found: str) -> None:
-    assert expanded(text, {"A": "a"}) == found
-    assert "".join(part.source for part in parts(text)) == text
+    ]:
+        assert expanded(text, {"A": "a"}) == found
+        assert "".join(part.source for part in parts(text)) == text
 
 
-@pytest.mark.parametrize("literal", ["${A}", "$${A", "$", "a$$", "${A:-", "$${A:-b} ${C}", "{A}"])
-def test_a_literal_stays_one_beside_a_reference(literal: str) -> None:
-    assert not refers(escaped(literal))
-    text = referring([(literal[:1], False), (literal[1:], False), ("${A}", True), (literal, False), ("${A}", True)])
-    assert expanded(text, {"A": "a"}) == f"{literal}a{literal}a"
+def test_a_literal_stays_one_beside_a_reference() -> None:
+    for literal in ["${A}", "$${A", "$", "a$$", "${A:-", "$${A:-b} ${C}", "{A}"]:
+        assert not refers(escaped(literal))
+        text = referring([(literal[:1], False), (literal[1:], False), ("${A}", True), (literal, False), ("${A}", True)])
+        assert expanded(text, {"A": "a"}) == f"{literal}a{literal}a"
 
 
 @pytest.mark.timeout(100)  # some milliseconds are enough; a time that grows with the square needs hours

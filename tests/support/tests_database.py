@@ -68,13 +68,22 @@ def compiling_once() -> Iterator[None]:
     event.remove(Engine, "engine_connect", share)
 
 
+JOURNAL = "memory"
+"""Where SQLite keeps what undoes a transaction. Only with `delete`, in a file, it notices that a database was moved."""
+
+
 @contextmanager
 def without_power_cuts() -> Iterator[None]:
-    """Let SQLite and exports write without waiting for the disk. What a killed process has written still survives."""
+    """Let SQLite and exports of this process write without waiting for the disk.
+
+    Its transactions are rolled back from memory, because files for that are made and deleted with each of them. So a
+    kill of this process would spoil a database; tests of a kill run processes of their own, to which this is not done.
+    """
 
     def hurry(connection: object, _: object) -> None:
         if isinstance(connection, sqlite3.Connection):
             connection.execute("pragma synchronous = off")
+            connection.execute(f"pragma journal_mode = {JOURNAL}")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: None)

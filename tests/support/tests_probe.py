@@ -19,8 +19,8 @@ DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index
 CPU_RANKS = tuple(Device(name=f"cpu:{rank}", model="x") for rank in range(2))
 PATTERN = LinePatterns(patterns=(r"it (?P<iteration>\S+)",))
 READINGS = tuple(
-    DeviceSample(t_s=tick / 10, device=device, util_pct=50.0 + 20 * device)
-    for tick in range(6000)
+    DeviceSample(t_s=tick / 4, device=device, util_pct=50.0 + 20 * device)
+    for tick in range(2400)
     for device in range(2)
 )
 

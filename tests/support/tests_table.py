@@ -23,6 +23,8 @@ from tuner.trainers.command import CommandTrainer
 
 READY_S, COMMAND_S, ITERATION_S, AFTER_S = 30.0, 40.0, 2.0, 0.5
 """The seconds that a session and a command take to start, that an iteration takes, and that the end of a run takes."""
+ITERATIONS = 5
+"""The iterations of a whole probe."""
 FITS = 64
 """The most environments that fit into memory."""
 SPACE = {
@@ -44,7 +46,7 @@ TRAINER = {
 KINDS = {
     "num_envs": {"ladder": [8, 16]},
     "headless": {"choices": [False, True]},
-    "agent.lr": {"range": [0.001, 0.1], "log": True, "step": 10, "when": {"headless": True}},
+    "agent.lr": {"range": [0.01, 0.1], "log": True, "step": 10, "when": {"headless": True}},
     "num_workers": {"range": [0, 1], "step": 0.5},
 }
 KINDS_TRAINER = {
@@ -54,7 +56,7 @@ KINDS_TRAINER = {
         "cases": ["walk", "run"],
     },
 }
-"""A space with booleans, fractions, a logarithmic range and a name with a dot: 2 x (1 + 3) x 3 configs."""
+"""A space with booleans, fractions, a logarithmic range and a name with a dot: 2 x (1 + 2) x 3 configs."""
 
 
 def study(**changes: object) -> StudySpec:
@@ -73,8 +75,8 @@ def util_pct(config: Config) -> float:
 
 
 def readings(config: Config) -> list[float]:
-    """Return the utilisation in seven iterations. It varies so much that no probe ends early."""
-    return [util_pct(config) + 4 * (-1) ** iteration for iteration in range(7)]
+    """Return the utilisation in each iteration. It varies so much that no probe ends early."""
+    return [util_pct(config) + 4 * (-1) ** iteration for iteration in range(ITERATIONS)]
 
 
 class MadeUp:

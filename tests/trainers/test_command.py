@@ -100,6 +100,16 @@ def test_the_environment_is_the_options_then_the_slots_then_the_progress_file(tm
     }
 
 
+def test_a_configuration_file_gets_computed_values_too(tmp_path):
+    (tmp_path / "train.yaml").write_text("optim: {batch: 16, accumulate: 4}  # a step has 128\n")
+    files = {"train.yaml": {"batch": "optim.batch", "accumulate": "optim.accumulate"}}
+    options = {"command": "train train.yaml", "files": files, "computed": {"accumulate": "128 / ({batch} * {ranks})"}}
+    source = trainer(root=tmp_path, **options)
+    (text,) = plan(source, make_slot(tmp_path / "out"), batch=32).files.values()
+    assert text == "optim: {batch: 32, accumulate: 2}  # a step has 128\n"
+    assert source.needs == {"batch"}
+
+
 def test_progress_is_the_option(tmp_path):
     patterns = [r"epoch (?P<iteration>\d+)", r"seen (?P<samples>\d+)"]
 
@@ -173,7 +183,7 @@ def test_samples_that_are_counted_in_another_way_are_another_fingerprint():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; known: command, cases, progress, count"),
+        ({"comand": "x"}, r"trainer\.options\.comand: unknown key; did you mean command"),
         ({"command": ""}, r"trainer\.options\.command: is empty"),
         ({"command": "say 'it"}, r"trainer\.options\.command: No closing quotation"),
         ({"command": "train {num_envs"}, r"trainer\.options\.command\.1: expected '}'"),

@@ -1,5 +1,4 @@
 import sys
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -75,9 +74,8 @@ def test_a_python_that_is_not_there_is_named() -> None:
         import_all(Dependencies(python="/nowhere/python", modules=("json",)))
 
 
-@pytest.mark.parametrize(
-    ("versions", "complaints"),
-    [
+def test_newer_modules_that_break_the_simulator_are_named() -> None:
+    for versions, complaints in [
         ({"newton": "1.0.0", "warp": "1.12.1"}, 0),
         ({"newton": "1.0.0", "warp": "1.13.0"}, 1),
         ({"newton": "1.0.0", "warp": "2.0.0.dev3"}, 1),
@@ -87,12 +85,10 @@ def test_a_python_that_is_not_there_is_named() -> None:
         ({"newton": "1.0.0", "warp": None}, 0),
         ({"pyglet": "2.1.19"}, 0),
         ({"pyglet": "3.0"}, 1),
-    ],
-)
-def test_newer_modules_that_break_the_simulator_are_named(versions: Mapping[str, str | None], complaints: int) -> None:
-    limits = checkout.dependencies("python3", "newton_engine.yaml").limits
-    found = list(conflicts([Imported(module=name, version=version) for name, version in versions.items()], limits))
-    assert len(found) == complaints
+    ]:
+        limits = checkout.dependencies("python3", "newton_engine.yaml").limits
+        found = list(conflicts([Imported(module=name, version=version) for name, version in versions.items()], limits))
+        assert len(found) == complaints
 
 
 def test_a_conflict_says_what_to_install() -> None:

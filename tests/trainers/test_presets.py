@@ -32,28 +32,25 @@ A bar of tqdm that shows 0 is drawn before its first step, so it reports no iter
 """
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_preset_counts_what_its_trainer_really_prints(name: str) -> None:
-    file, iterations, samples = RECORDED[name]
-    lines = LineSplitter().feed((DATA / file).read_bytes())
-    reader = ProgressReader(LinePatterns(patterns=PRESETS[name.partition(" ")[0]].progress), 0.0)
-    found = [report for text in lines if (report := reader.feed(OutputLine(t_s=1.0, text=text)))]
-    assert len(found) >= 3
-    if iterations:
-        assert [one.iteration for one in found] == iterations
-    if samples:
-        assert [one.samples for one in found] == samples
+def test_a_preset_counts_what_its_trainer_really_prints() -> None:
+    for name, (file, iterations, samples) in RECORDED.items():
+        lines = LineSplitter().feed((DATA / file).read_bytes())
+        reader = ProgressReader(LinePatterns(patterns=PRESETS[name.partition(" ")[0]].progress), 0.0)
+        found = [report for text in lines if (report := reader.feed(OutputLine(t_s=1.0, text=text)))]
+        assert len(found) >= 3
+        if iterations:
+            assert [one.iteration for one in found] == iterations
+        if samples:
+            assert [one.samples for one in found] == samples
 
 
-@pytest.mark.parametrize(
-    ("name", "score"), [("mimickit", 14.0), ("sb3", 28.3), ("rsl_rl", 46.79), ("isaaclab", 46.79), ("cleanrl", 97.0)]
-)
-def test_a_preset_reads_the_return_that_its_trainer_really_prints(name: str, score: float) -> None:
-    reader = ProgressReader(LinePatterns(patterns=PRESETS[name].progress), 0.0)
-    for text in LineSplitter().feed((DATA / RECORDED[name][0]).read_bytes()):
-        reader.feed(OutputLine(t_s=1.0, text=text))
-    assert reader.score
-    assert reader.score.value == score
+def test_a_preset_reads_the_return_that_its_trainer_really_prints() -> None:
+    for name, score in [("mimickit", 14.0), ("sb3", 28.3), ("rsl_rl", 46.79), ("isaaclab", 46.79), ("cleanrl", 97.0)]:
+        reader = ProgressReader(LinePatterns(patterns=PRESETS[name].progress), 0.0)
+        for text in LineSplitter().feed((DATA / RECORDED[name][0]).read_bytes()):
+            reader.feed(OutputLine(t_s=1.0, text=text))
+        assert reader.score
+        assert reader.score.value == score
 
 
 def test_every_preset_has_a_recorded_sample() -> None:

@@ -27,9 +27,8 @@ def test_names_may_hold_dots_and_dashes() -> None:
     assert fill(words, values) == ("env.num=8", "--torch-compile", "--env.fast")
 
 
-@pytest.mark.parametrize(
-    ("words", "fast", "filled"),
-    [
+def test_a_flag_is_there_or_not() -> None:
+    for words, fast, filled in [
         (("run", "{flag:fast}", "x"), True, ("run", "--fast", "x")),
         (("run", "{flag:fast}", "x"), False, ("run", "x")),
         (("run", "--headless", "{flag:fast}"), False, ("run", "--headless")),
@@ -40,15 +39,12 @@ def test_names_may_hold_dots_and_dashes() -> None:
         (("--fast={fast}",), False, ("--fast=false",)),
         (("--fast", "{fast}"), None, ()),
         (("", "{{flag:fast}}"), True, ("", "{flag:fast}")),
-    ],
-)
-def test_a_flag_is_there_or_not(words: tuple[str, ...], fast: bool | None, filled: tuple[str, ...]) -> None:
-    assert fill(words, {} if fast is None else {"fast": fast}) == filled
+    ]:
+        assert fill(words, {} if fast is None else {"fast": fast}) == filled
 
 
-@pytest.mark.parametrize(
-    ("word", "filled"),
-    [
+def test_only_what_the_template_refers_to_is_looked_up_at_the_launch() -> None:
+    for word, filled in [
         ("${KEY}/{a}", "k/${KEY}"),
         ("${{KEY}}/${KEY}", "${KEY}/k"),
         ("$${KEY}{a}", "${KEY}${KEY}"),
@@ -56,11 +52,9 @@ def test_a_flag_is_there_or_not(words: tuple[str, ...], fast: bool | None, fille
         ("${{{a_name}}}", "${KEY}"),
         ("${{KEY:-${KEY}", "${KEY:-k"),
         ("${NONE:-{b}}}", "{b}"),
-    ],
-)
-def test_only_what_the_template_refers_to_is_looked_up_at_the_launch(word: str, filled: str) -> None:
-    (text,) = fill((word,), {"a": "${KEY}", "a_name": "KEY"}, to_launch=True)
-    assert expanded(text, {"KEY": "k"}) == filled
+    ]:
+        (text,) = fill((word,), {"a": "${KEY}", "a_name": "KEY"}, to_launch=True)
+        assert expanded(text, {"KEY": "k"}) == filled
 
 
 @given(st.text(), st.text())
@@ -78,23 +72,19 @@ def test_words_with_doubled_braces_come_back_as_they_were(words):
     assert fill(doubled, {}) == tuple(words)
 
 
-@pytest.mark.parametrize(
-    ("words", "filled"),
-    [
+def test_a_word_without_its_value_goes_with_the_flag_right_before_it() -> None:
+    for words, filled in [
         (["run", "--a", "{a}", "-b", "{b}", "last"], ("run", "--a", "1", "last")),
         (["run", "--b={b}", "--a={a}"], ("run", "--a=1")),
         (["run", "-1", "{b}", "--c=2", "{b}", "x", "{b}"], ("run", "-1", "--c=2", "x")),
         (["--d", "{b}", "{b}"], ()),
         (["{a}{b}"], ()),
-    ],
-)
-def test_a_word_without_its_value_goes_with_the_flag_right_before_it(words, filled):
-    assert fill(words, {"a": 1}) == filled
+    ]:
+        assert fill(words, {"a": 1}) == filled
 
 
-@pytest.mark.parametrize(
-    ("words", "filled"),
-    [
+def test_a_flag_goes_only_with_its_own_value() -> None:
+    for words, filled in [
         (("--headless", "--mini={b}"), ("--headless",)),
         (("--headless", "--max={b}", "--seed", "1"), ("--headless", "--seed", "1")),
         (("--headless", "env.num={b}"), ("--headless",)),
@@ -103,7 +93,5 @@ def test_a_word_without_its_value_goes_with_the_flag_right_before_it(words, fill
         (("--env.num", "{b}", "last"), ("last",)),
         (("--name", "run_{b}"), ()),
         (("--out", "runs/envs={b}"), ()),
-    ],
-)
-def test_a_flag_goes_only_with_its_own_value(words: tuple[str, ...], filled: tuple[str, ...]) -> None:
-    assert fill(words, {"a": 1}) == filled
+    ]:
+        assert fill(words, {"a": 1}) == filled

@@ -16,18 +16,15 @@ from tuner.errors import StudyError
 from tuner.running.workers import device_groups
 
 
-@pytest.mark.parametrize(
-    ("workers", "per_trial", "groups"),
-    [
+def test_a_machine_is_filled_with_disjoint_sets() -> None:
+    for workers, per_trial, groups in [
         (None, 2, ["0,1", "2,3", "4,5", "6,7"]),
         (None, 3, ["0,1,2", "3,4,5"]),
         (4, None, ["0,1", "2,3", "4,5", "6,7"]),
         (2, 1, ["0", "1"]),
         (1, None, ["0,1,2,3,4,5,6,7"]),
-    ],
-)
-def test_a_machine_is_filled_with_disjoint_sets(workers: int | None, per_trial: int | None, groups: list[str]) -> None:
-    assert device_groups("auto", 8, workers=workers, per_trial=per_trial) == groups
+    ]:
+        assert device_groups("auto", 8, workers=workers, per_trial=per_trial) == groups
 
 
 @pytest.mark.parametrize(

@@ -134,11 +134,12 @@ def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: pro
     for line in (matches or texts)[-3:]:
         console.print(f"  {line.strip()[-140:]}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
-    console.print(f"iterations: {result.iterations}{window}, the whole probe {probe.duration(result.total_s)}")
+    count = round(result.numbered_iterations or result.iterations)
+    console.print(f"iterations: {count}{window}, the whole probe {probe.duration(result.total_s)}")
     if result.start_up_s is not None:
         console.print(f"  the first after {probe.duration(result.start_up_s)}")
-    if result.window_s and result.iterations:
-        console.print(f"  {result.window_s / result.iterations:.3g} s from one printed iteration to the next")
+    if result.iterations_per_s:
+        console.print(f"  {1 / result.iterations_per_s:.3g} s each")
     for used, device in zip(result.devices, bench.devices, strict=False):  # a failed probe has no summaries
         mean_pct, peak_mib = used.util_mean_pct, used.mem_peak_mib
         util = "utilisation unknown" if mean_pct is None else f"{with_error(mean_pct, used.util_se_pct)} %"

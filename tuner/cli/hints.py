@@ -30,14 +30,15 @@ def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], ur
     for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
-    console.print(f"study {bench.spec.name}: {number_of(len(cases), 'case')}, trainer {bench.trainer.name}")
+    values = " and ".join(map(export.unit, bench.spec.objectives))
+    about = f"{number_of(len(cases), 'case')}, trainer {bench.trainer.name}; a trial's value is {values}"
+    console.print(f"study {bench.spec.name}: {about}")
     memory_mib = bench.spec.environment.memory_mib
     limit = f", at most {memory_mib:,.0f} MiB each" if memory_mib else ""
     console.print(f"devices {models}{limit}, measured by {bench.source.label}")
     console.print(f"database {shown(url)}")
     if len(bench.spec.objectives) > 1:
-        objectives = ", ".join(bench.spec.objectives)
-        console.print(f"objectives {objectives}: the best are a Pareto front, no probe is pruned")
+        console.print("the best are a Pareto front, and no probe is pruned")
     for constraint in bench.spec.build_constraints():
         console.print(f"the best must keep {constraint.metric} {constraint}")
     for glob in unmatched(bench.spec, (case.name for case in bench.trainer.cases())):
@@ -116,10 +117,12 @@ def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.
 def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: str | None, runs: Path) -> str | None:
     """Return which `tuner optimize` command searches larger values, where the best has the largest of a parameter.
 
-    It is for the study of a typed command. Returns None where no size is the largest one or may be doubled. A rule of
-    the space may forbid that, for example more cards for a model than there are.
+    It is for the study of a typed command. Returns None where the gain so far is unknown, and where no size is the
+    largest one or may be doubled. A rule of the space may forbid that, as more cards for a model than there are.
     """
     config = row.best.config if row.best else {}
+    if _is_gain_unknown(row):
+        return None
     space = bench.space_for(Case(name=row.case))
     largest = [parameter.name for parameter in space.parameters if _has_largest(config, parameter)]
     sizes: dict[str, int] = {}
@@ -133,6 +136,16 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
     searches = [f"{parameter}={size},{2 * size},{4 * size}" for parameter, size in sizes.items()]
     options = as_words({"name": name, "search": searches, **_database(storage, runs)})
     return f"the best has the largest {' and '.join(sizes)}; to go on, optimize it with `{literal_line(options)}`"
+
+
+def above_the_line(row: export.CaseSummary) -> str:
+    """Return what stands above the command line of the best, by whether that is known to be faster."""
+    return "the command line to try; it may be no faster:" if _is_gain_unknown(row) else "the command line to copy:"
+
+
+def _is_gain_unknown(row: export.CaseSummary) -> bool:
+    """Return whether the best is another config than the default, and its gain over the default is unknown."""
+    return bool(row.best and row.default and row.best.config != row.default.config and row.gain is None)
 
 
 def _has_largest(config: Mapping[str, Value], parameter: Parameter) -> bool:

@@ -11,7 +11,15 @@ from rich.console import Console
 
 from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
-from tuner.cli.hints import closing, command_for_larger, command_of_best, progress_of_cases, script_of_best, stopped
+from tuner.cli.hints import (
+    above_the_line,
+    closing,
+    command_for_larger,
+    command_of_best,
+    progress_of_cases,
+    script_of_best,
+    stopped,
+)
 from tuner.cli.report import report_at_the_end, whereabouts
 from tuner.cli.screen import JsonScreen, Screen
 from tuner.cli.slurm import submit_workers
@@ -192,7 +200,7 @@ def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: st
     if rows and (more := command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
         tables.print(more)
     if result.command:
-        tables.print("the command line to copy:")
+        tables.print(above_the_line(rows[0]))
         options.print_to_copy(result.command, tables)
 
 

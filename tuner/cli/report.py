@@ -91,7 +91,7 @@ def _line_to_train(bench: Workbench, view: CaseView) -> str | None:
     trainer, best = bench.trainer, view.best
     if best is None or bench.spec.slurm.nodes > 1 or not isinstance(trainer, CommandTrainer):
         return None
-    if trainer.copies(best.config):
+    if trainer.copies(best.config, len(bench.devices)):
         return None
     return typed_line(bench, Case(name=view.name), best.config, best_folder(view.name))
 

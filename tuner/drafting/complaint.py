@@ -10,6 +10,8 @@ OTHER_WAYS = (
     "call report()"
 )
 """How a command can be made to show its progress where nothing counts inside."""
+NOT_LET_IN = "no Python process of the command let the counting in, as with `python -I` or in a container"
+"""Why nothing was counted inside a command that has no process which counts."""
 
 
 class Output:
@@ -64,14 +66,14 @@ def complaint(
         # counts begin at the third step, and `drafting.writing` asks for eight iterations of a probe
         why = f"the command ended by itself after {took}{made}; a probe needs about 12, so let it train for longer"
     else:
-        why = _no_progress(output, seconds, is_counting=is_counting)
+        why = _no_progress(output, seconds, is_counting=is_counting, steps=steps)
     return f"{why} (all its output is in {plan.slot.console})"
 
 
-def _no_progress(output: Output, seconds: float, *, is_counting: bool) -> str:
+def _no_progress(output: Output, seconds: float, *, is_counting: bool, steps: int) -> str:
     """Return why a command that still runs shows no progress, and what the user can do.
 
-    `is_counting`: whether its Python counts steps inside, and no optimizer has made one.
+    `is_counting`: whether its Python counts steps inside, and no optimizer has made one. `steps`: their number.
     """
     took = probe.duration(seconds)
     last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])
@@ -83,6 +85,7 @@ def _no_progress(output: Output, seconds: float, *, is_counting: bool) -> str:
             f"`tuner` with --seconds {more_s}; if it trains without torch, {OTHER_WAYS}"
         )
     remedies = f"give `tuner` a longer start with --seconds 300, {OTHER_WAYS}"
+    remedies = remedies if steps else f"{NOT_LET_IN}; {remedies}"
     if not last_lines:
         return f"the command printed nothing in {took}; {remedies}"
     count = probe.number_of(len(output.texts), "line")

@@ -108,7 +108,7 @@ def _make_line_to_copy(bench: Workbench, view: export.CaseView, command: Sequenc
     if str(out_dir) in line:  # a shell that writes there makes no folder
         out_dir.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
-    for name, text in trainer.copies(best).items():  # of the configuration files, with the best values in them
+    for name, text in trainer.copies(best, len(bench.devices)).items():  # configuration files with the best values
         copy = trainer.folder / copy_name(Path(name), out_dir)
         copy.write_text(text, encoding="utf-8")
         lines.append(f"wrote {copy}, which is {name} with these values")
@@ -146,7 +146,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     values = trainer.with_computed(config, ranks)
     with reserved_port() as port:  # a person starts the line later, so it only names a port that is free now
         slot = replace(bench.slot(case, folder, config), port=port, to_train=True)
-    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config)}
+    copies = {name: copy_name(Path(name), slot.out_dir) for name in trainer.copies(config, ranks)}
     facts = trainer.values(case, config, slot)
     path_folder = program_folder(bench.spec.trainer.python)
     program = shutil.which(typed_command(command).words[0])

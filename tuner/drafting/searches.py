@@ -406,14 +406,13 @@ def no_proposal(known: Known) -> str:
     """Return in words that no flag is known to be worth a search, and how to name one."""
     typed = known.typed_settings.values()
     numbers = [setting for setting in typed if setting.value.isdecimal() and int(setting.value) > 0]
-    example = "batch_size=32..512"
+    example, named = "FLAG=VALUE,VALUE", "the command has no number; one inside the script cannot be varied"
     if numbers:
-        first = numbers[0]
-        example = f"{first.name}={first.value},{2 * int(first.value)}"
-    named = ", ".join(f"{setting.name}={setting.value}" for setting in numbers) or "none"
+        example = f"{numbers[0].name}={numbers[0].value},{2 * int(numbers[0].value)}"
+        named = f"numbers in the command: {', '.join(f'{setting.name}={setting.value}' for setting in numbers)}"
     return (
         "no flag of the command is known to be worth a search; name at least one, such as "
-        f"{option('search')} {example} (numbers in the command: {named})"
+        f"{option('search')} {example} ({named})"
     )
 
 

@@ -11,7 +11,7 @@ from tuner import probe
 from tuner.count import ProcessCounts, TrainingCounts, has_started
 from tuner.devices.found import launch_variables, open_devices
 from tuner.drafting.command_lines import WordChange
-from tuner.drafting.complaint import Output, complaint
+from tuner.drafting.complaint import NOT_LET_IN, Output, complaint
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.errors import TrainerError
@@ -170,7 +170,7 @@ def watch(
 def _why_uncounted(processes: Sequence[ProcessCounts]) -> str:
     """Return why nothing was counted inside a training."""
     if not processes:
-        return "no Python process of the command let the counting in, as with `python -I` or in a container"
+        return NOT_LET_IN
     reasons = (why for process in processes for why in process.off)
     return next(reasons, "no optimizer of torch has made enough steps")
 

@@ -83,8 +83,8 @@ def study_text(
     if needs_speed and objective == BUSY and watched.printed:
         raise StudyError(
             f"samples are unknown: {_unknown_samples(watched.printed)}; so no config could be called faster. "
-            "`tuner init` writes a study of this command, to which you can add them; without them, it looks for busy "
-            "devices"
+            "`tuner init` writes a study of this command: add them there, or write `objective: iterations_per_s` if no "
+            "value changes what an iteration does"
         )
     # the trainer, as `trainer: options:`
     lines = _first_lines(name, draft)
@@ -227,9 +227,10 @@ def _progress_lines(printed: PrintedProgress, uncounted: str | None) -> list[str
 
 
 def _why_no_samples(objective: str) -> str:
-    """Return a comment that says when samples/s would be the objective; empty where they are."""
+    """Return a comment that says when a speed would be the objective; empty where samples/s are."""
     why = "no value below changes the samples of an iteration; " if objective == ITERATIONS_PER_S else ""
-    return "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted"
+    other = f"; {ITERATIONS_PER_S}, if no value changes what an iteration does" if objective == BUSY else ""
+    return "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted{other}"
 
 
 def origin_line(typed: Sequence[str]) -> str:

@@ -214,7 +214,7 @@ FRONT_COLUMNS = {
     "joules_per_sample": "J/sample",
     "cost_per_million_samples": "cost/million",
     "samples_per_s": "samples/s",
-    "samples_per_s_vs_default": "of default's",
+    "samples_per_s_vs_default": "times default",
     "changes_learning": "changes learning",
     "headroom_pct": "headroom %",
     "measured": "measured",

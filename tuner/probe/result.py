@@ -265,6 +265,13 @@ class ProbeNumbers:
         """The known facts that may change a speed beside the config: about the machine, the script and torch."""
         return {**self.host, **({"torch": self.training.torch} if self.training and self.training.torch else {})}
 
+    @property
+    def numbered_iterations(self) -> float | None:
+        """The window's iterations as the trainer numbers them, which may tell several at once; None if unknown."""
+        if self.iterations_per_s is None or self.trained_s is None:
+            return None
+        return self.iterations_per_s * self.trained_s
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeResult(ProbeNumbers):
@@ -277,7 +284,7 @@ class ProbeResult(ProbeNumbers):
     """UTC, ISO 8601."""
     total_s: float
     iterations: int = 0
-    """The whole iterations inside the window; of a failure, the iterations before it."""
+    """The whole iterations inside the window, by marks; of a failure, the iterations before it."""
     level_changed: bool = False
     """Whether the iterations get longer or shorter within the window, so that their mean is not yet the training's."""
     warm: bool = False

@@ -432,7 +432,7 @@ def notes(
     """Yield notes for a reader of the window's numbers; `doubt` says why its samples may be wrong."""
     if (last_level := window.last_level) is not None:
         before = Window(window.marks[: window.level_from + 1])
-        before_s, after_s = (part.trained_s / part.iterations for part in (before, last_level))
+        before_s, after_s = (1 / (part.iterations_per_s or math.inf) for part in (before, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
     if doubt:
         yield f"{NO_RATE if window.counts_samples else 'iterations/s is unknown'}: {doubt}"

@@ -72,10 +72,9 @@ class CaseWork:
         """
         self._begin()
         while asked := self._ask():
-            result = self._probing.measure(asked)
+            result, history = self._probing.measure(asked)
             self._probed += 1
             self._confirmed += asked.confirms
-            history = self.study.history()
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 self._store_ending(f"the search {ending}; rerun to resume")
                 return self._outcome(ending, result.failure)
@@ -86,14 +85,16 @@ class CaseWork:
 
         Raises StudyError if the study was measured with another script of the same name.
         """
-        facts_before = self.study.history().facts
+        history = self.study.history()
+        facts_before = history.facts
         if is_of_another(facts_before, self._job.bench.facts):
             raise StudyError(
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
                 f"{facts_before[FOLDER]}; give this one another `name`"
             )
         taken_back = self.study.take_back(self._probing.folder)
-        history = self.study.history()
+        if any(taken_back):
+            history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
                 case=self._case.name,
@@ -121,7 +122,7 @@ class CaseWork:
         if self._target is not None and is_reached:
             budget = number_of(self._target, "trial")
             self._store_ending(f"the search stopped at its budget of {budget}; a larger number of trials resumes it")
-        if self.study.awaited:  # other workers still run probes
+        if self.study.awaited_at_ask:  # other workers still run probes
             ending = events.Ending.ELSEWHERE
         elif not self._probed:
             ending = events.Ending.ALREADY
@@ -141,12 +142,9 @@ class CaseWork:
         the workers leave.
         """
         while not self._job.interrupted():
-            awaited_before = self.study.awaited  # the probes of other workers
             if asked := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
                 return asked
-            awaited = self.study.awaited
-            if awaited != awaited_before:  # another worker has begun or ended a probe, so the answer may change
-                continue
+            awaited = self.study.awaited_at_ask  # the probes of other workers
             if not awaited or self._job.wait is None:
                 return None
             while self.study.awaited == awaited and not self._job.interrupted():

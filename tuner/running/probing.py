@@ -35,6 +35,14 @@ class _Judged(NamedTuple):
     """None if the trainer has refused the config."""
 
 
+class Measured(NamedTuple):
+    """A probe whose result is stored."""
+
+    result: probe.ProbeResult
+    history: History
+    """What the study has probed now."""
+
+
 class Probing:
     """Probes the configs of one case, in sessions if the study file and the trainer have them."""
 
@@ -70,7 +78,7 @@ class Probing:
         key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
-    def measure(self, asked: Asked) -> probe.ProbeResult:
+    def measure(self, asked: Asked) -> Measured:
         """Probe a config, unless its result is known before, judge and store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}", asked.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
@@ -80,8 +88,7 @@ class Probing:
             kind = _REFUSALS.get(type(refusal), probe.FailureKind.MISSING_ASSET)
             result = probe.unlaunched(asked.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
             verdict, plan = self._judge(result, asked), None
-        self._tell(asked, result, verdict, plan)
-        return result
+        return Measured(result, self._tell(asked, result, verdict, plan))
 
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""
@@ -96,7 +103,7 @@ class Probing:
 
         The frontier is what earlier failures say about others: if it tells that the config fails, nothing runs.
         """
-        history = self._study.history()  # read now: once the probe has run, nothing may delay its storing
+        history = asked.history
         if known := judge_unlaunched(asked.config, history.frontier):
             failure, verdict = known
             return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
@@ -104,7 +111,7 @@ class Probing:
         # tell how much is left
         case = self._case.name
         left = None if asked.confirms else self._probes_left(asked.choice.left, history.finished)
-        left_s = self._time_left(left, history, max(history.running, 1))
+        left_s = self._time_left(left, history, history.running + 1)
         started = ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
         self._job.watcher(started)
 
@@ -181,8 +188,11 @@ class Probing:
         """Return whether constraints compare other configs with this one, because it is the default of its rung."""
         return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
 
-    def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> None:
-        """Store a result, and tell the watcher. If it cannot be stored, a file in the probe's folder keeps it."""
+    def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> History:
+        """Store a result, tell the watcher, and return what the study has probed now.
+
+        If the result cannot be stored, a file in the probe's folder keeps it.
+        """
         folder, expected = self._job.bench.folder, asked.choice.left
         record = probe_record(result, verdict, plan, folder=folder)
         try:
@@ -210,6 +220,7 @@ class Probing:
                 left_s=self._time_left(None if asked.confirms else probes_left, history, workers),
             )
         )
+        return history
 
     def _probes_left(self, expected: float | None, finished: int) -> float | None:
         """Return how many probes are left until the search probably ends; None if nothing tells.

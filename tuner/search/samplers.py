@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.errors import StudyError
 from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, one_start
@@ -118,32 +118,11 @@ class StrategySampler(RandomSampler):
             ) from error
 
 
-class GivenSampler(StrategySampler):
-    """Assigns the same config to each trial, which somebody has chosen before; reads no trials."""
-
-    def __init__(self, space: Space, config: Config) -> None:
-        super().__init__(space, Strategy(choosers=()))
-        self._config = config
-
-    def choose(self, study: Study, trial: FrozenTrial) -> Config:
-        """Return the config."""
-        return self._config
-
-
 def allowed(kind: BaseDistribution, value: Value) -> bool:
     """Return whether a value is one of those that a call of `trial.suggest_…` allows."""
     if isinstance(kind, CategoricalDistribution):
         return value in kind.choices
     return isinstance(kind, IntDistribution | FloatDistribution) and kind.low <= float(value) <= kind.high
-
-
-def ask_for(study: Study, space: Space, config: Config) -> Trial:
-    """Begin a trial of a given config; `suggest` then reads the config from the trial.
-
-    The study keeps a sampler that knows only this config.
-    """
-    study.sampler = GivenSampler(space, config)
-    return study.ask()
 
 
 def seeds_first(space: Space, per_variant: int) -> Chooser:

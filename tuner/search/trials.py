@@ -1,22 +1,22 @@
-"""What the search reads of a study's trials and stores in them: configs, failures, measurements, missing memory.
+"""What the search stores in a study's trials when they begin, and reads of them: configs and failures.
 
 A trial is Optuna's record of a probe, which is one short run with one config. The ladder is the parameter that decides
 how much memory a config needs, and its values are the rungs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import takewhile
+from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.records.case_record import StudyAttributes
-from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.records.trial import TrialRecord, read
 from tuner.search.standing import is_failure
-from tuner.search.verdict import SAYS_NOTHING, Verdict
+from tuner.search.verdict import SAYS_NOTHING
 from tuner.study import Config, Parameter, Space, Value, same_launch
 
 
@@ -55,6 +55,14 @@ def suggest(trial: Trial, space: Space) -> Config:
     return space.draw(pick)
 
 
+def running(space: Space, config: Config, attributes: Mapping[str, Any] | None = None) -> FrozenTrial:
+    """Return a running trial of a config of the space, with these user attributes, for a study to store at once."""
+    kinds = {parameter.name: distribution(parameter) for parameter in space.parameters if parameter.name in config}
+    # a study gives the values back in this form, such as 2.0 for 2
+    params = {name: kind.to_external_repr(kind.to_internal_repr(config[name])) for name, kind in kinds.items()}
+    return create_trial(state=TrialState.RUNNING, params=params, distributions=kinds, user_attrs=dict(attributes or {}))
+
+
 def since_mended(study: Study) -> list[FrozenTrial]:
     """Return the trials that count: those since a person has mended the study's set-up, or all where nobody has.
 
@@ -86,14 +94,3 @@ def failures_in_a_row(trials: Sequence[FrozenTrial], config: Config) -> int:
     failed = takewhile(lambda trial: trial.state == TrialState.FAIL, reversed(ended))
     failures = (typed_trial(trial).failure for trial in failed)
     return sum(is_failure(failure) and failure not in SAYS_NOTHING for failure in failures)
-
-
-def tell(study: Study, trial: Trial, verdict: Verdict) -> None:
-    """Store a verdict in a trial, and end the trial. Missing memory and missed bounds become Optuna constraints."""
-    if verdict.constraint is not None:
-        trial.set_constraint(MEMORY, verdict.constraint)
-    if verdict.ineligible:
-        trial.set_constraint(INELIGIBLE, 1.0)
-    for metric, share in verdict.missed.items():
-        trial.set_constraint(metric, share)
-    study.tell(trial, verdict.values, state=verdict.state)

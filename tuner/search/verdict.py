@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from optuna.trial import TrialState
 
 from tuner import probe
+from tuner.records.schema import INELIGIBLE, MEMORY
 from tuner.records.trial import NO_READING, OK, PRUNED
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.memory_growth import Rising
@@ -50,6 +51,12 @@ class Verdict:
     def values(self) -> list[float] | None:
         """All objectives in their order; None where the probe has no value."""
         return None if self.value is None else [self.value, *self.further]
+
+    @property
+    def constraints(self) -> dict[str, float]:
+        """The constraints of the trial in Optuna: missing memory and missed bounds. Positive values are violations."""
+        memory = {} if self.constraint is None else {MEMORY: self.constraint}
+        return {**memory, **({INELIGIBLE: 1.0} if self.ineligible else {}), **self.missed}
 
 
 def judge(

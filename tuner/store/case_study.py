@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from optuna.pruners import BasePruner
 from optuna.study import Study
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ValidationError
 
 from tuner.probe import ProbePlan, ProbeResult, measured, number_of
@@ -28,7 +28,6 @@ from tuner.records.case_record import CaseRecord, StudyAttributes, encode
 from tuner.records.trial import INTERRUPTED, ProbeRecord, attributes
 from tuner.search import trials
 from tuner.search.choosing import FIRST_TRIALS, Choice, Done, History, Price, Strategy, Why, one_start
-from tuner.search.samplers import ask_for
 from tuner.search.verdict import Verdict
 from tuner.store.database import Database, FileLockedError
 from tuner.store.leases import BEAT_S, Lease, is_held
@@ -136,10 +135,14 @@ def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredRe
 class Asked:
     """A trial that this process now runs."""
 
+    trial_id: int
+    """The id of the trial in the database."""
     number: int
     config: Config
     choice: Choice
     """Why the config was chosen, and how it is to be measured."""
+    history: History
+    """What the study had probed before the trial."""
     attempt: int = 1
     """1 + the number of failures in a row that this config has had just before."""
     repeats: bool = False
@@ -153,29 +156,6 @@ class Asked:
 
 _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema.TOLD}
 """Why a config was chosen → the attribute of the trial that says so."""
-
-
-def _begun(trial: Trial, space: Space, choice: Choice, history: History) -> Asked:
-    """Store in a trial that has just begun why its config was chosen, and return the trial for the prober.
-
-    Args:
-        trial: Optuna's trial.
-        space: The parameters, whose values are read from the trial.
-        choice: Why the config was chosen.
-        history: What the study had probed before the trial.
-    """
-    config = trials.suggest(trial, space)
-    if choice.why in _MARKS:
-        trial.set_user_attr(_MARKS[choice.why], choice.mark)
-    if choice.origin:
-        trial.set_user_attr(schema.ORIGIN, choice.origin)
-    return Asked(
-        number=trial.number,
-        config=config,
-        choice=choice,
-        attempt=1 + trials.failures_in_a_row(history.trials, config),
-        repeats=history.newest(config) is not None,
-    )
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
@@ -258,18 +238,14 @@ class CaseStudy:
         self._strategy = strategy(trials_so_far)
         self._held_up = False
         """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
+        self._running: list[RunningProbe] = []
+        """The probes that ran when they were read last, of all cases of the study file."""
         self._beat_s = 0.0
         """When the lease was renewed last."""
         self._incumbent: float | None = None
         """The incumbent when it was read last."""
         self._reported: dict[int, int] = {}
         """Number of a trial → the last iteration that was reported to the pruner."""
-        self._trials: dict[int, Trial] = {}
-        """The trials that this process runs, by their numbers."""
-
-    def _transact(self, work: Callable[[], Answer], *, alone: bool = False, hurried: bool = False) -> Answer:
-        """Return what work returns, done in one transaction: see `Database.transact`."""
-        return self._database.transact(work, alone=alone, hurried=hurried, before_repeat=self._forget)
 
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
         """Return what work returns; `otherwise`, after a short wait, if another program locks the database's file.
@@ -278,22 +254,14 @@ class CaseStudy:
         program that locks the file.
         """
         try:
-            return self._transact(work, hurried=True)
+            return self._database.transact(work, hurried=True)
         except FileLockedError:
             return otherwise
-
-    def _forget(self) -> None:
-        """Make Optuna's objects of trials anew: what they keep may be of a transaction that was never committed."""
-        self._trials = {number: self._trial(number) for number in self._trials}
-
-    def _trial(self, number: int) -> Trial:
-        """Return Optuna's object of the trial of this number."""
-        return Trial(self._study, self._database.storage.trial_id(self._name, number))
 
     def history(self) -> History:
         """Return what the study has probed so far, read now."""
         history = History(self._study, self._space)
-        self._transact(lambda: (history.trials, history.signs))  # the history keeps what it has read
+        self._database.transact(lambda: (history.trials, history.signs))  # the history keeps what it has read
         return history
 
     @property
@@ -303,13 +271,20 @@ class CaseStudy:
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
         needs the machine for itself, all other trials on this machine count, too.
         """
-        running = self._transact(self._running_probes)
-        waits_for = [probe for probe in running if probe.case == self._name or (self._held_up and probe.is_here)]
+        self._database.transact(self._running_probes)
+        return self.awaited_at_ask
+
+    @property
+    def awaited_at_ask(self) -> frozenset[int]:
+        """The same at the last `ask` or `awaited`, read in one transaction with the answer of `ask`."""
+        waits_for = [probe for probe in self._running if probe.case == self._name or (self._held_up and probe.is_here)]
         return frozenset(probe.trial for probe in waits_for)
 
     def _running_probes(self) -> list[RunningProbe]:
         """Return the probes that run now, of all cases of the study file."""
-        return self._database.storage.running_probes(self._name.split("/", 1)[0], self._database.lives)
+        study = self._name.split("/", 1)[0]
+        self._running = self._database.storage.running_probes(study, self._database.lives)
+        return self._running
 
     def incumbent(self) -> float | None:
         """Return the value that a running probe must beat, the best mean so far: see `History.incumbent`.
@@ -322,7 +297,7 @@ class CaseStudy:
     @property
     def attributes(self) -> StudyAttributes:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
-        return self._transact(lambda: StudyAttributes(self._study.user_attrs))
+        return self._database.transact(lambda: StudyAttributes(self._study.user_attrs))
 
     def fix(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
         """Return an `auto` value. If the study has none, make it from the trials and store it for good.
@@ -342,7 +317,7 @@ class CaseStudy:
                 self._study.set_user_attr(name, asdict(made) if isinstance(made, BatchFit) else made)
             return made
 
-        return self._transact(stored_or_made, alone=True)
+        return self._database.transact(stored_or_made, alone=True)
 
     def take_back(self, probes: Path) -> TakenBack:
         """End the running trials whose process is gone, so that their configs can be probed again; return how many.
@@ -367,10 +342,10 @@ class CaseStudy:
                     digest = launch_digest(trial.params)
                     verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
                     record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                self._tell(self._trial(trial.number), verdict, record)
+                self._tell(trial._trial_id, verdict, record)
             return len(dropped), stored
 
-        dropped, files = self._transact(end_dropped, alone=True)
+        dropped, files = self._database.transact(end_dropped, alone=True)
         for file in files:
             file.unlink(missing_ok=True)
         return TakenBack(stored=len(files), to_repeat=dropped - len(files))
@@ -400,11 +375,12 @@ class CaseStudy:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
-        def begin() -> tuple[Trial, Asked] | None:
-            """Begin a trial, and return it in the forms of Optuna and of the caller; None where none may begin."""
+        def begin() -> Asked | None:
+            """Begin a trial, and return it; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
-            probes_here = [probe for probe in self._running_probes() if probe.is_here] if self._confirm else []
+            running = self._running_probes()
+            probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
             self._held_up = any(probe.confirms for probe in probes_here)  # a confirmation has the machine for itself
             if self._held_up:
                 return None
@@ -414,20 +390,39 @@ class CaseStudy:
             self._held_up = choice.why is Why.CONFIRM and bool(probes_here)
             if self._held_up or not has_time(_expected_s(choice, history)):
                 return None
-            trial = ask_for(self._study, self._space, choice.config)
-            trial.set_user_attr(schema.LEASE, self._database.lease())
+            asked = self._begin(choice, history)
             # the search goes on, so why it ended or stopped before is out of date
             for name, text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
                 if text:
                     self._study.set_user_attr(name, None)
-            return trial, _begun(trial, self._space, choice, history)
+            return asked
 
-        answer = self._transact(begin, alone=True)
-        if answer is None:
-            return None
-        trial, asked = answer
-        self._trials[trial.number] = trial
-        return asked
+        return self._database.transact(begin, alone=True)
+
+    def _begin(self, choice: Choice, history: History) -> Asked:
+        """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
+
+        Args:
+            choice: The config, and why it was chosen.
+            history: What the study had probed before the trial.
+        """
+        attributes: dict[str, Any] = {schema.LEASE: self._database.lease()}
+        if choice.why in _MARKS:
+            attributes[_MARKS[choice.why]] = choice.mark
+        if choice.origin:
+            attributes[schema.ORIGIN] = choice.origin
+        trial = trials.running(self._space, choice.config, attributes)
+        storage = self._database.storage
+        trial_id = storage.create_new_trial(self._study._study_id, trial)
+        return Asked(
+            trial_id=trial_id,
+            number=storage.get_trial_number_from_id(trial_id),
+            config=trial.params,
+            choice=choice,
+            history=history,
+            attempt=1 + trials.failures_in_a_row(history.trials, trial.params),
+            repeats=history.newest(trial.params) is not None,
+        )
 
     def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
@@ -469,11 +464,11 @@ class CaseStudy:
                 self._study.set_user_attr(schema.ENDED, reason)
             return reason
 
-        return self._transact(ended, alone=True)
+        return self._database.transact(ended, alone=True)
 
     def stop(self, how: str) -> None:
         """Store how the search has stopped, and how it goes on, until its next trial begins."""
-        self._transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
+        self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
 
     def report(self, asked: Asked, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
@@ -490,9 +485,9 @@ class CaseStudy:
 
         def send() -> bool:
             """Return whether the pruner would stop the probe, now that it has the report."""
-            trial = self._trials[asked.number]
-            trial.report(value, iteration)
-            return trial.should_prune()
+            storage = self._database.storage
+            storage.set_trial_intermediate_value(asked.trial_id, iteration, value)
+            return self._study.pruner.prune(self._study, storage.get_trial(asked.trial_id))
 
         would_prune = self._unless_locked(send, None)
         if would_prune is not None:
@@ -504,7 +499,7 @@ class CaseStudy:
 
         def renew() -> float:
             """Renew it, and return when that was."""
-            self._trials[asked.number].set_user_attr(schema.LEASE, self._database.lease())
+            self._database.storage.set_trial_user_attr(asked.trial_id, schema.LEASE, self._database.lease())
             return time.monotonic()
 
         if time.monotonic() - self._beat_s >= BEAT_S:
@@ -512,15 +507,20 @@ class CaseStudy:
 
     def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> History:
         """Store the verdict and the record of the probe, and return what the study has probed now."""
-        history = self._transact(lambda: self._tell(self._trials[asked.number], verdict, probe))
-        del self._trials[asked.number]
-        return history
+        return self._database.transact(lambda: self._tell(asked.trial_id, verdict, probe))
 
-    def _tell(self, trial: Trial, verdict: Verdict, probe: ProbeRecord) -> History:
+    def _tell(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
         """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
+        storage = self._database.storage
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
-            trial.set_user_attr(name, fact)
-        trials.tell(self._study, trial, verdict)
+            storage.set_trial_user_attr(trial_id, name, fact)
+        constraints = create_trial(state=TrialState.FAIL, constraints=verdict.constraints).system_attrs
+        for name, violation in constraints.items():
+            storage.set_trial_system_attr(trial_id, name, violation)
+        values = verdict.values
+        if verdict.state is TrialState.PRUNED and (steps := storage.get_trial(trial_id).intermediate_values):
+            values = [steps[max(steps)]]  # the last report, as `Study.tell` stores it
+        storage.set_trial_state_values(trial_id, verdict.state, values)
         history = self.history()
         if not self._has_front:
             self._store_best(history)

@@ -123,6 +123,7 @@ class Transactions:
         self._engine, self._sessions, self._away_s = engine, sessions, away_s
         self._sleep, self._now_s = sleep, now_s
         self._transaction: sql.RootTransaction | None = None
+        self._bind(autoflush=False)  # a session writes all that Optuna has added at once, when it commits
         raise_losses(engine)
         event.listen(engine, "begin", self._refuse_after_rollback)
 
@@ -194,7 +195,7 @@ class Transactions:
             raise RolledBackError("the transaction has been rolled back")
 
     def _bind(self, **settings: object) -> None:
-        """Give these settings of SQLAlchemy to the sessions that begin from now on."""
+        """Give these settings of SQLAlchemy to all sessions that begin from now on."""
         self._sessions.remove()
         self._sessions.configure(**settings)
 
@@ -339,7 +340,6 @@ class Database:
         *,
         alone: bool = False,
         hurried: bool = False,
-        before_repeat: Callable[[], None] = lambda: None,
     ) -> Answer:
         """Do some work in one transaction, and return what it returns: see `Transactions.run`.
 
@@ -350,24 +350,18 @@ class Database:
             work: What to do; its answer is returned.
             alone: No other worker does such work at the same time.
             hurried: Give up after `SLICE_S` seconds where another program locks the file.
-            before_repeat: Called before the work is repeated.
 
         Raises:
             FileLockedError: A program locks the file, and locks it still after the wait.
             StoreError: Any other error of the database.
         """
 
-        def forget() -> None:
-            """Forget what was read in the transaction that is lost, and then do what the caller wants."""
-            self.storage.forget()
-            before_repeat()
-
         at_begin = self._take_lock if alone else lambda _: None
         file_lock = self._file_lock() if alone and self._is_sqlite else nullcontext()
         reported = nullcontext() if self._transactions.are_open else self.reported()  # the outer work reports
         with reported, _hurried(hurried), file_lock:
             try:
-                return self._transactions.run(work, at_begin=at_begin, before_repeat=forget)
+                return self._transactions.run(work, at_begin=at_begin, before_repeat=self.storage.forget)
             except BaseException:
                 self.storage.forget()
                 raise

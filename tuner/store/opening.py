@@ -6,6 +6,7 @@ its measurements mean. A sibling is a similar case that has been searched before
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import optuna
@@ -64,10 +65,11 @@ def open_study(
     """
     # Begin the study where there is none.
     directions = [StudyDirection.MAXIMIZE] * len(objectives)
-    if database.storage.study_id(name) is None:
-        optuna.create_study(study_name=name, storage=database.storage, directions=directions)
-    study = optuna.load_study(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
-    stored = StudyAttributes(study.user_attrs).identity
+    is_new = database.storage.study_id(name) is None
+    opened = partial(optuna.create_study, directions=directions) if is_new else optuna.load_study
+    study = opened(study_name=name, storage=database.storage, pruner=pruner, sampler=RandomSampler())
+    attributes = study.user_attrs
+    stored = StudyAttributes(attributes).identity
 
     # Refuse a study that cannot go on with these settings.
     if study.directions != directions:
@@ -82,7 +84,7 @@ def open_study(
             study.set_user_attr(MENDED, 1 + max((trial.number for trial in trials), default=-1))
 
     # Store what has changed.
-    if study.user_attrs.get(IDENTITY) != storable(identity):  # new, mended, or in the form of an older version
+    if attributes.get(IDENTITY) != storable(identity):  # new, mended, or in the form of an older version
         study.set_user_attr(IDENTITY, identity)
     if study.metric_names != list(objectives):  # without names, optuna-dashboard numbers the objectives
         with warnings.catch_warnings():

@@ -38,6 +38,7 @@ _CHANGED = schema.trial_queries(
     _TABLES,
 )
 """The queries of a study's trials that may be unknown: those after the last known id, and those that had not ended."""
+_NUMBER = select(TRIALS.c.number).where(TRIALS.c.trial_id == bindparam("trial"))
 _DIRECTIONS = (
     select(cast(schema.DIRECTIONS.c.direction, String).label("direction"))
     .where(schema.DIRECTIONS.c.study_id == bindparam("study"))
@@ -131,13 +132,22 @@ class TrialStorage(BaseStorage):
     get_study_id_from_name = _by_optuna(RDBStorage.get_study_id_from_name)
     get_study_name_from_id = _by_optuna(RDBStorage.get_study_name_from_id)
     get_all_studies = _by_optuna(RDBStorage.get_all_studies)
-    create_new_trial = _by_optuna(RDBStorage.create_new_trial)
     set_trial_param = _by_optuna(RDBStorage.set_trial_param)
     get_trial_id_from_study_id_trial_number = _by_optuna(RDBStorage.get_trial_id_from_study_id_trial_number)
     set_trial_state_values = _by_optuna(RDBStorage.set_trial_state_values)
     set_trial_intermediate_value = _by_optuna(RDBStorage.set_trial_intermediate_value)
     set_trial_system_attr = _by_optuna(RDBStorage.set_trial_system_attr)
     remove_session = _by_optuna(RDBStorage.remove_session)
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        """Begin a trial, with the attributes of the template made storable, and return its id."""
+        if template_trial is not None:
+            template_trial.user_attrs = storable(template_trial.user_attrs)
+        return self.rdb.create_new_trial(study_id, template_trial)
+
+    def get_trial_number_from_id(self, trial_id: int) -> int:
+        """Return the number of a trial in its study."""
+        return self.rows(_NUMBER, trial=trial_id)[0].number
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
         """Store an attribute of a study, made storable."""
@@ -184,8 +194,6 @@ class TrialStorage(BaseStorage):
 
         With `deepcopy` the caller may change them.
         """
-        if states == (TrialState.WAITING,):  # Optuna asks this before it begins a trial; the tuner enqueues none
-            return []
         cache, objectives = self._caches[study_id], len(self.get_study_directions(study_id))
         with self._reading() as rows:
             execute = partial(rows, study=study_id, last=cache.last, open=cache.open)
@@ -212,10 +220,6 @@ class TrialStorage(BaseStorage):
         """Return the id of the study of this name; None where there is none."""
         rows = self.rows(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
         return rows[0].study_id if rows else None
-
-    def trial_id(self, study: str, number: int) -> int:
-        """Return the id of the trial of this number in the study of this name. Raises KeyError."""
-        return self.get_trial_id_from_study_id_trial_number(self.get_study_id_from_name(study), number)
 
     def cases(self) -> dict[str, tuple[int, StudyAttributes]]:
         """Return the cases of all studies, in the order in which they were started.

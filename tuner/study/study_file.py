@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -173,7 +174,9 @@ def _complaint(part: ErrorDetails, model: type[BaseModel], above: Sequence[str])
     """Return one error of pydantic as a line: the path of the key, what is wrong, and the value that was found."""
     where = ".".join(map(str, (*above, *part["loc"]))) or "study"
     if part["type"] == "extra_forbidden":
-        return f"{where}: unknown key; known: {', '.join(_allowed_keys(model, part['loc'][:-1]))}"
+        known = _allowed_keys(model, part["loc"][:-1])
+        alike = get_close_matches(str(part["loc"][-1]), known, n=1)
+        return f"{where}: unknown key; " + (f"did you mean {alike[0]}?" if alike else f"known: {', '.join(known)}")
     pattern = part.get("ctx", {}).get("pattern", "")
     if part["type"] == "string_type" and isinstance(part["input"], list | tuple):
         wrong = f"should be text, not a list; write {_cut(repr(','.join(map(str, part['input']))))}"

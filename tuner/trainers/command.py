@@ -109,7 +109,7 @@ class CommandTrainer(Trainer):
         Where `slot.to_train` is set, nothing is counted, and what the training writes stays.
         """
         values = self.values(case, config, slot)
-        texts = self.copies(config)
+        texts = self.copies(config, len(slot.devices))
         if slot.to_train:  # a person looks for the copies beside the files
             copies = {name: study.copy_name(self.folder / name, slot.out_dir) for name in texts}
         else:
@@ -149,16 +149,17 @@ class CommandTrainer(Trainer):
             return {name: text for name, text in env.items() if bars.get(name) != text}
         return {"PYTHONUNBUFFERED": "1", **env, "TUNER_PROGRESS": study.escaped(str(slot.progress))}
 
-    def copies(self, config: Config) -> dict[str, str]:
+    def copies(self, config: Config, ranks: int) -> dict[str, str]:
         """Return the configuration files that a config changes: the file as the command names it → its new text.
 
-        Raises TrainerError where a file cannot be read, or has no such value.
+        Raises TrainerError where a file cannot be read, or has no such value, and where a value cannot be computed.
         """
         texts: dict[str, str] = {}
+        given = self.with_computed(config, ranks)
         for name, keys in self._options.files.items():
             path = self.folder / name
             values = study.values_in(path)
-            wanted = {place: config[parameter] for parameter, place in keys.items() if parameter in config}
+            wanted = {place: given[parameter] for parameter, place in keys.items() if parameter in given}
             if any(values.get(place) != value for place, value in wanted.items()):
                 texts[name] = study.changed_text(path, wanted)
         return texts
@@ -252,13 +253,13 @@ class CommandTrainer(Trainer):
         ranks = len(slot.devices)
         return self._number(name, self._arithmetic[name], self.with_computed(config, ranks), ranks)
 
-    def with_computed(self, config: Config, ranks: int) -> dict[str, object]:
+    def with_computed(self, config: Config, ranks: int) -> Config:
         """Return a config with the values that the formulas of the option `computed` give.
 
         A value is left out if the config lacks a parameter of its formula. Raises ConfigRefusedError for a value that
         is not a whole number above 0.
         """
-        completed: dict[str, object] = dict(config)
+        completed = dict(config)
         for name, text in self._options.computed.items():
             number = self._number(name, text, config, ranks)
             if number is None:

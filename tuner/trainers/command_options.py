@@ -184,7 +184,7 @@ class CommandOptions(Strict):
         operands = frozenset(name for text in self.computed.values() for name in _operands(text))
         in_files = frozenset(name for values in self.files.values() for name in values)
         in_words = parameters((*self.command, *self.env.values()))
-        return (in_words - self.computed.keys()) | operands | in_files
+        return ((in_words | in_files) - self.computed.keys()) | operands
 
     @property
     def words(self) -> tuple[str, ...]:

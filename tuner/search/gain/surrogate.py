@@ -134,8 +134,9 @@ class _Parts(NamedTuple):
 
 def _parts(hyperparameters: Floats) -> _Parts:
     """Return the parts by their logarithms; the last hyperparameter, the chance scatter, is none of them."""
-    *of_parameters, joint, own, curve, _ = np.exp(hyperparameters)
-    lengths, singles = np.array(of_parameters).reshape(2, -1)  # first all lengths, then all single effects
+    sizes = np.exp(hyperparameters)
+    joint, own, curve, _ = sizes[-4:]
+    lengths, singles = sizes[:-4].reshape(2, -1)  # first all lengths, then all single effects
     return _Parts(lengths, singles, joint, own, curve)
 
 

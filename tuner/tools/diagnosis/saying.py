@@ -106,7 +106,7 @@ def unknown(facts: Facts) -> list[str]:
         lacks = {name: fact for name, fact in known.items() if fact is None or fact.source == GUESS}
         if lacks:
             options = " and ".join(OPTIONS[name] for name in lacks)
-            texts.append(f"{'Guessed' if all(lacks.values()) else 'Unknown'} is {what}: {options} would tell.")
+            texts.append(f"{options} would tell{' for sure' if all(lacks.values()) else ''} {what}.")
     return texts
 
 

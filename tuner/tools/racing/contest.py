@@ -281,7 +281,7 @@ class Race:
             started_at=result.started_at,
             start_up_s=result.start_up_s,
             trained_s=follower.trained_s,
-            iterations_per_s=result.iterations / result.window_s if result.window_s else None,
+            iterations_per_s=result.iterations_per_s,
             samples_per_s=result.samples_per_s,
             curve=thinned(follower.curve),
             score_source=bench.trainer.score_source,

@@ -82,9 +82,9 @@ class WholeTraining:
         """
         if self.iterations is None:
             return lasts(devices, self.hours, self._prior)
-        if not probe.iterations or probe.iterations < 2 or probe.total_s is None:  # an iteration's time is unknown
+        if not probe.numbered_iterations or probe.window_s is None:  # an iteration's time is unknown
             return None
-        iteration_s = (probe.total_s - (probe.start_up_s or 0.0)) / (probe.iterations - 1)  # the first is the start-up
+        iteration_s = probe.window_s / probe.numbered_iterations
         return lasts(devices, self.iterations * iteration_s / HOUR_S, self._prior)
 
     def ineligibility(self, result: ProbeResult) -> str | None:

@@ -287,8 +287,8 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
                 "other programs used; verify again on a quiet machine"
             )
         case Outcome.UNKNOWN:
-            unseen_pct = 100 * min(of_best.detectable, 1.0)
-            return f"unknown: runs differ so much that {unseen_pct:.0f} % slower may stay unseen; see --minutes"
+            unseen = f"{100 * of_best.detectable:.0f} % slower" if of_best.detectable < 1.0 else "any slowdown"
+            return f"unknown: runs differ so much that {unseen} may stay unseen; quiet the machine, or see --minutes"
         case _:
             return f"it holds: {best.name} is not surely below {allowed}"
 
