@@ -167,14 +167,14 @@ def test_the_line_to_copy_has_the_variables_of_the_probes(tmp_path: Path) -> Non
         space={"workers": {"choices": [1, 2]}},
         objective="samples_per_s",
         search={"trials": 2, "sampler": "random"},
-        environment={"variables": {"ALGO": "${X:-a}"}},
+        environment={"variables": {"ALGO": "${X:-a}", "DB_PASSWORD": "hunter2"}},
     )
 
     desk = searched_bench(tmp_path, study, partial(faster, "workers"))
-    launched = {"CUDA_VISIBLE_DEVICES": "GPU-1", "OMP_NUM_THREADS": "3", "NCCL_P2P_DISABLE": "1", "ALGO": "${X:-a}"}
-    desk = replace(desk, variables=launched)
+    launched = {"CUDA_VISIBLE_DEVICES": "GPU-1", "OMP_NUM_THREADS": "3", "NCCL_P2P_DISABLE": "1"}
+    desk = replace(desk, variables={**launched, **study.environment.variables})
     line = outcome_of(desk, view(tmp_path), ["NCCL_P2P_DISABLE=0", "train", "1"]).command
-    assert line == 'OMP_NUM_THREADS=3 NCCL_P2P_DISABLE=0 ALGO="${X:-a}" train 2'
+    assert line == 'OMP_NUM_THREADS=3 NCCL_P2P_DISABLE=1 ALGO="${X:-a}" train 2'
 
 
 def test_more_environments_change_what_is_learnt(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from tests_nodes import FakeCluster
 from tests_scaling import FUSION, KnownProber, point, results
 
 from tuner.devices.cpu import CpuSource, usable_cores
-from tuner.devices.found import THREADS, part_of
+from tuner.devices.found import part_of
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.nodes.source import Nodes
+from tuner.probe import THREADS
 from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import DeviceSource, Next, Stop

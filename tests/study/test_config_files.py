@@ -98,6 +98,10 @@ def test_toml_and_yaml_read_the_value_back(tmp_path_factory: pytest.TempPathFact
     assert YAML().load(changed_text(folder / "a.yaml", {"workers": value}))["workers"] == value
 
 
-def test_a_file_is_named_as_a_word_and_behind_an_equals_sign() -> None:
+def test_a_file_is_named_as_a_word_and_behind_an_equals_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lr=0.1").mkdir()
+    Path("lr=0.1/f.yaml").touch()
     words = ["python", "train.py", "a.yaml", "--config=b.yaml", "config=c.yaml", "+config=d.toml", "runs/lr=0.1/e.yaml"]
-    assert named_files(words) == ["a.yaml", "b.yaml", "c.yaml", "d.toml", "runs/lr=0.1/e.yaml"]
+    named = named_files([*words, "lr=0.1/f.yaml", f"config={'g' * 300}.yaml"])
+    assert named == ["a.yaml", "b.yaml", "c.yaml", "d.toml", "runs/lr=0.1/e.yaml", "lr=0.1/f.yaml", f"{'g' * 300}.yaml"]

@@ -81,6 +81,13 @@ def test_a_command_to_train_with_has_none_of_the_variables_that_let_a_probe_watc
     assert probe.keys() - training.keys() == {"PYTHONUNBUFFERED", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "TUNER_PROGRESS"}
 
 
+def test_a_number_of_threads_is_the_command_s_own(tmp_path):
+    source, slot = trainer(env={"OMP_NUM_THREADS": "{num_workers}"}), make_slot(tmp_path)
+    slot = replace(slot, variables={"OMP_NUM_THREADS": "8"})
+    threads = [plan(source, slot, **config).env["OMP_NUM_THREADS"] for config in ({"num_workers": 3}, {"num_envs": 8})]
+    assert threads == ["3", "8"]
+
+
 def test_it_accepts_what_it_has_placeholders_for_and_declines_the_other_standard_parameters():
     source = trainer(command="train {num_envs} {lr} {port}", env={"WORKERS": "{num_workers}"})
 

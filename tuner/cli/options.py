@@ -93,10 +93,6 @@ Launcher = Annotated[
 ]
 
 RUNS = Path("runs")
-RECORDED = "record.db"
-"""The file name of what `tuner record` measures, beside the study's own: a search and a recording never mix."""
-TABLES = "tables"
-"""The folder of a study's recorded tables, inside the study's own folder."""
 
 
 def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudySpec:

@@ -15,11 +15,11 @@ from tuner.cli import options
 from tuner.cli.hints import cut_ladders
 from tuner.cli.slurm import job_bench
 from tuner.cli.work import Cases, Settings, first_config, with_stored_auto_values
-from tuner.devices.found import THREADS, VISIBLE_CARDS, AbsentDevices
+from tuner.devices.found import VISIBLE_CARDS, AbsentDevices
 from tuner.drafting.outcome import best_folder, typed_line
 from tuner.drafting.searches import Role
 from tuner.errors import StoreError, StudyError, TrainerError
-from tuner.probe import HEAD, ProbePlan, Slot, number_of, reserved_port
+from tuner.probe import HEAD, THREADS, ProbePlan, Slot, number_of, reserved_port
 from tuner.records.trial import pooled
 from tuner.records.urls import DATABASE, database_url
 from tuner.running.event_lines import auto_to_come

@@ -26,6 +26,10 @@ from tuner.running.recording import plan_recording, record_cases, recording_benc
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, grouped
 
+DATABASE = "record.db"
+"""The file name of what `tuner record` measures, beside the study's own: a search and a recording never mix."""
+TABLES = "tables"
+"""The folder of a study's recorded tables, inside the study's own folder."""
 Count = Annotated[
     int | None, typer.Option("--configs", min=1, help="Record only this many configs, spread over the space.")
 ]
@@ -50,8 +54,8 @@ def record(
     searched = open_workbench(study, devices=devices, runs=runs)
     bench = recording_bench(searched)
     chosen = chosen_cases(bench, cases)
-    url = database_url(storage, searched.folder, options.RECORDED)
-    folder = (out or searched.folder / options.TABLES).resolve()
+    url = database_url(storage, searched.folder, DATABASE)
+    folder = (out or searched.folder / TABLES).resolve()
     export.prepare_results(searched.folder.parent)
     export.prepare_folder(folder)
     write = partial(export_tables, url, bench.spec.name, folder)

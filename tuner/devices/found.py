@@ -19,8 +19,8 @@ from tuner.devices.cpu import CpuSource, cpu_model, usable_cores, usable_memory
 from tuner.devices.cuda import visible_uuids
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError
-from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, Device, DeviceSample, DeviceSource, guard, mib, number_of
-from tuner.study import StudySpec
+from tuner.probe import AMD, MIB_PER_GIB, NVIDIA, THREADS, Device, DeviceSample, DeviceSource, guard, mib, number_of
+from tuner.study import StudySpec, literal_keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,10 +222,6 @@ def part_of(
     return NvmlSource(connect(), uuids, memory_mib) if uuids else CpuSource(len(chosen), memory_mib=memory_mib)
 
 
-THREADS = "OMP_NUM_THREADS"
-"""The environment variable with the number of threads of a process."""
-
-
 def device_variables(devices: Sequence[Device]) -> dict[str, str]:
     """Return the environment variables that restrict a trainer to these devices.
 
@@ -274,20 +270,19 @@ def describe_machine(source: DeviceSource, connect: Connect = Nvml) -> dict[str,
     }
 
 
-def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int, exported: str | None) -> dict[str, str]:
-    """Return the variables without which a training would run otherwise than the probes of a study.
+def variables_to_name(spec: StudySpec, launched: Mapping[str, str], ranks: int) -> dict[str, str]:
+    """Return the variables without which a training would run otherwise than the probes of a study, but no keys.
 
     Args:
         spec: the study.
-        launched: the variables of its probes: see `launch_variables`.
+        launched: the variables of its probes.
         ranks: the number of its devices. A single rank takes all cores by itself.
-        exported: as of `cards_to_name`.
     """
-    named = {name: text for name, text in launched.items() if name in {THREADS, NO_P2P, *spec.environment.variables}}
-    if ranks == 1 and named.get(THREADS) == str(usable_cores()):
-        del named[THREADS]
-    cards = cards_to_name(spec.devices, exported)
-    return {**({VISIBLE_CARDS: cards} if cards else {}), **named}
+    names = {THREADS, NO_P2P, *spec.environment.variables} - literal_keys((), spec.environment.variables).keys()
+    if ranks == 1 and launched.get(THREADS) == str(usable_cores()):
+        names.remove(THREADS)
+    cards = cards_to_name(spec.devices, os.environ.get(VISIBLE_CARDS))
+    return ({VISIBLE_CARDS: cards} if cards else {}) | {name: launched[name] for name in launched if name in names}
 
 
 def cards_to_name(devices: str, exported: str | None) -> str:

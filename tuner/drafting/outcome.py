@@ -3,7 +3,6 @@
 The command's own config has the values that were typed. The line to copy is the command with the best config's values.
 """
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from tuner import export
 from tuner.count import TrainingCounts, differences
-from tuner.devices.found import VISIBLE_CARDS, variables_to_name
+from tuner.devices.found import variables_to_name
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
 from tuner.probe import Quantity, over, reserved_port
@@ -153,7 +152,7 @@ def line_to_copy(bench: Workbench, case: Case, config: Config, command: Sequence
     if program and Path(program).parent == path_folder:  # the shell finds it there without help
         path_folder = None
     template = bench.spec.trainer.command
-    variables = variables_to_name(bench.spec, bench.variables, ranks, os.environ.get(VISIBLE_CARDS))
+    variables = variables_to_name(bench.spec, trainer.plan(case, config, slot).env, ranks)
     return command_line(
         command, template, values, own_values, copies=copies, facts=facts, variables=variables, path_folder=path_folder
     )
@@ -179,7 +178,7 @@ def command_line(
         own: parameter → the value with which the command was typed.
         copies: a file as the command names it → the file to take.
         facts: the values of placeholders such as `{out_dir}`.
-        variables: the variables that the line sets unless they are typed.
+        variables: the variables that the line sets, whatever is typed.
         path_folder: the folder that goes to the front of PATH, as in a probe; None for an unchanged PATH.
 
     Returns:
@@ -197,7 +196,7 @@ def command_line(
     for name, text in typed.env.items():
         to_fill = placeholder_of[name] if name in searched_variables else literal_text(text, placeholder_of)
         for filled in fill((to_fill,), {**facts, **values}):  # none where its placeholder has no value
-            env[name] = escaped(filled)
+            env.setdefault(name, escaped(filled))
     if path_folder:
         env["PATH"] = with_folder_in_path(path_folder, env.get("PATH", "${PATH}"))
     return shell_join(map(escaped, with_copies(line, copies)), env)

@@ -229,8 +229,8 @@ def _progress_lines(printed: PrintedProgress, uncounted: str | None) -> list[str
 def _why_no_samples(objective: str) -> str:
     """Return a comment that says when a speed would be the objective; empty where samples/s are."""
     why = "no value below changes the samples of an iteration; " if objective == ITERATIONS_PER_S else ""
-    other = f"; {ITERATIONS_PER_S}, if no value changes what an iteration does" if objective == BUSY else ""
-    return "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted{other}"
+    alternative = f"; {ITERATIONS_PER_S}, if no value changes what an iteration does" if objective == BUSY else ""
+    return "" if objective == SAMPLES_PER_S else f"  # {why}{SAMPLES_PER_S}, if they are counted{alternative}"
 
 
 def origin_line(typed: Sequence[str]) -> str:

@@ -29,6 +29,7 @@ from tuner.probe.probe_plan import (
     NODE_RANK,
     NVIDIA,
     SCORE_GROUP,
+    THREADS,
     Device,
     LinePatterns,
     ProbePlan,

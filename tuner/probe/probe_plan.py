@@ -100,6 +100,8 @@ HEAD = "TUNER_HEAD"
 """The environment variable with the name of the host where the ranks of several nodes meet."""
 NODE_RANK = "SLURM_NODEID"
 """The environment variable with the number of a node among those of a trial."""
+THREADS = "OMP_NUM_THREADS"
+"""The environment variable with the number of threads of a process."""
 
 SCORE_GROUP = "return"
 """The group of a pattern that holds a score."""

@@ -369,7 +369,7 @@ class Watch:
         """Return the median length of an iteration.
 
         It is 0 before two marks, and if marks come in bursts, as they do out of a buffered output. A launcher may pass
-        the lines of a burst on one by one, so a median below 5 ms (chosen) is none of iterations.
+        the lines of a burst on one by one, so a median below 5 ms (chosen) is not the length of an iteration.
         """
         usual_s = median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])
         return usual_s if usual_s >= 0.005 else 0.0

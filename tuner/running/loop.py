@@ -284,7 +284,7 @@ def _with_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
 
 
 def _run_small_probes(work: CaseWork, job: Job, parameter: str) -> events.CaseOutcome:
-    """Run the small probes that a parameter needs which is `auto`, and return how that ended."""
+    """Run the small probes that decide the values of a parameter which is `auto`, and return how that ended."""
     job.watcher(events.AutoStarted(case=work.study.case.case, parameter=parameter))
     outcome = work.run()
     if outcome.ending is events.Ending.INTERRUPTED:

@@ -35,7 +35,7 @@ class _Judged(NamedTuple):
     """None if the trainer has refused the config."""
 
 
-class Measured(NamedTuple):
+class StoredProbe(NamedTuple):
     """A probe whose result is stored."""
 
     result: probe.ProbeResult
@@ -78,7 +78,7 @@ class Probing:
         key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
-    def measure(self, asked: Asked) -> Measured:
+    def measure(self, asked: Asked) -> StoredProbe:
         """Probe a config, unless its result is known before, judge and store the result, and return it."""
         slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}", asked.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
@@ -88,7 +88,7 @@ class Probing:
             kind = _REFUSALS.get(type(refusal), probe.FailureKind.MISSING_ASSET)
             result = probe.unlaunched(asked.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
             verdict, plan = self._judge(result, asked), None
-        return Measured(result, self._tell(asked, result, verdict, plan))
+        return StoredProbe(result, self._tell(asked, result, verdict, plan))
 
     def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""

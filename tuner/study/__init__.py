@@ -19,7 +19,6 @@ from tuner.study.launches import launches, shown_launch, with_launches
 from tuner.study.parameter import MOST_CASES, ParameterSpec, PositiveInt, Strict
 from tuner.study.shell import literal_line, literal_word, literal_words, quoted, shell_join, shell_split
 from tuner.study.space import (
-    DEFAULT,
     LADDER,
     NODES,
     PATIENCE,
@@ -50,7 +49,6 @@ from tuner.study.spec import (
     EnvironmentSpec,
     LaunchName,
     Name,
-    Prices,
     ProbeSpec,
     PrunerSpec,
     SearchSpec,
@@ -77,4 +75,4 @@ from tuner.study.study_file import (
     stands_in,
     unmatched,
 )
-from tuner.study.variables import escaped, expanded, looked_up, parts, referring, refers
+from tuner.study.variables import escaped, expanded, looked_up, parts, referring

@@ -1,6 +1,7 @@
 """Configuration files of a script: the values that they hold, and copies of them with other values."""
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,7 +146,8 @@ def with_copies(words: Sequence[str], copies: Mapping[str, Path | str]) -> tuple
 
 def named_files(words: Sequence[str]) -> list[str]:
     """Return the configuration files that words of a command name, as a whole or behind `--flag=` or `key=`."""
-    names = [re.sub("^[^/=]*=", "", word) for word in words]  # a folder may be called `lr=0.1`
+    # a folder may be called `lr=0.1`; `os.path.isfile` is False also for a word that is too long for a name
+    names = [word if os.path.isfile(word) else re.sub("^[^/=]*=", "", word) for word in words]  # noqa: PTH113
     return [name for name in names if Path(name).suffix.lower() in FORMS]
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tuner import study
 from tuner.errors import ConfigRefusedError, TrainerError
-from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, LinePatterns, ProbePlan, Slot, search_path
+from tuner.probe import HEAD, NODE_RANK, SCORE_GROUP, THREADS, LinePatterns, ProbePlan, Slot, search_path
 from tuner.study import Case, Config, Expression, TrainerSpec, Value
 from tuner.trainers.base import STANDARD, Trainer, checked_options, device_names, interpreter, program_folder
 from tuner.trainers.command_options import COUNTS, OF_NODES, CommandOptions, parameters
@@ -138,12 +138,15 @@ class CommandTrainer(Trainer):
         )
 
     def _env(self, values: Mapping[str, object], slot: Slot) -> dict[str, str]:
-        """Return the variables of a run: those of the options, filled with `values`, and those of the slot."""
+        """Return the variables of a run: those of the options, filled with `values`, and those of the slot.
+
+        A variable of the slot replaces that of the options, except for the number of threads.
+        """
         env: dict[str, str] = {}
         for name, text in self._options.env.items():
             for word in _fill_to_launch((text,), values):  # none where the config lacks a parameter of the text
                 env[name] = word
-        env |= slot.variables
+        env |= {name: text for name, text in slot.variables.items() if name != THREADS or name not in env}
         if slot.to_train:  # nobody watches, and a bar that is drawn slows the training
             bars = PRESETS["lightning"].env  # with these, rich draws a running bar where there is no terminal
             return {name: text for name, text in env.items() if bars.get(name) != text}

@@ -66,7 +66,7 @@ MESSAGE = (
         optional={
             **dict.fromkeys(("iteration", "samples", "rank", "busy_s", "alloc_retries"), SCALAR | st.integers(0, 50)),
             **dict.fromkeys(("t_s", "thin_from_s", "thin_by"), st.floats() | SCALAR),
-            **dict.fromkeys(("detail", "kind", "missing"), JSON),
+            **dict.fromkeys(("detail", "kind"), JSON),
         },
     ).map(json.dumps)
     | st.builds(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tuner import probe
 from tuner.devices.cpu import usable_cores
-from tuner.devices.found import THREADS, Link, device_variables, nccl_variables
+from tuner.devices.found import Link, device_variables, nccl_variables
 from tuner.errors import DeviceError, OutputError, StudyError, TrainerError, TunerError
 from tuner.export import in_words
 from tuner.running.prober import run_in
@@ -203,8 +203,9 @@ class Measuring:
         if not self._per_node:
             direct_access = "off" if team.route == "host" else "on"  # from card to card, which NCCL may then use
             variables = {**device_variables(source.devices), **nccl_variables(direct_access, ())}
-            if run.mode == "beside" and THREADS not in os.environ:  # with all cores each, programs slow each other down
-                variables[THREADS] = str(max(1, usable_cores() // len(run.teams)))
+            # with threads for all cores each, programs slow each other down
+            if run.mode == "beside" and probe.THREADS not in os.environ:
+                variables[probe.THREADS] = str(max(1, usable_cores() // len(run.teams)))
         slot = probe.Slot(
             devices=source.devices,
             out_dir=folder,
