@@ -92,6 +92,13 @@ def test_a_network_that_is_called_twice_in_a_step_is_counted_by_its_loader() -> 
     assert "2 times" in training.witness
 
 
+def test_samples_are_unknown_where_steps_train_without_a_call_of_the_module() -> None:
+    merger = merged((start(), lambda step: count(3 * step, forwards=2 * step)))
+    list(merger.new_marks())
+    assert merger.training() is None
+    assert "without a call of the module" in str(merger.why)
+
+
 def test_a_loader_whose_samples_are_batches_does_not_count() -> None:
     whole = (start(), lambda step: count(step, loader=loader(step, each=1)))
     assert per_step(merged(whole)) == 8

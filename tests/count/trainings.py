@@ -182,6 +182,18 @@ def loaders_of_their_own_for_each_epoch() -> Iterator[int]:
                 model(given)
 
 
+def evaluation_while_a_batch_waits() -> Iterator[int]:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for number, (given, wanted) in enumerate(DataLoader(TensorDataset(X, Y), 32)):
+        if number % 4 == 0:
+            for (other,) in DataLoader(TensorDataset(X), 320):
+                with torch.no_grad():
+                    model(other)
+        step(optimizer, cross_entropy(model(given), wanted))
+        yield 32
+
+
 def another_network_evaluates() -> Iterator[int]:
     model, mean = network(), network()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -129,6 +129,9 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
         base = growth(leads, base_name, step)
         return growth(leads, name, step) / base if base else 0.0
 
+    # before so many steps, a single exception is more than sometimes; 0 where forward passes are not told
+    if step >= BASE_STEP + 1 / SOMETIMES and 0 < ratio("forwards", "steps") < 1 - SOMETIMES:
+        return "some steps train without a call of the module, and no loader of torch tells their samples"
     if is_apart and ratio("backwards", "steps") > 1 + SOMETIMES:
         return "several networks are trained in turn, and no loader of torch tells the samples"
     if ratio("joint", "backwards") >= USUALLY:  # joint: the backward passes after several forward passes

@@ -7,7 +7,7 @@ import functools
 import sys
 import weakref
 
-from tuner_inside.steady import steady
+from tuner_inside.steady_steps import steady
 
 _watchers = {}
 """The id of a module → its watchers."""
@@ -25,7 +25,7 @@ def watch(module, watcher):
 
 def forget(module, watcher):
     """Let a watcher no longer see what is given to a module."""
-    _watchers[id(module)] = tuple(one for one in _watchers.get(id(module), ()) if one is not watcher)
+    _watchers[id(module)] = tuple(kept for kept in _watchers.get(id(module), ()) if kept is not watcher)
 
 
 def in_backward():
@@ -59,13 +59,16 @@ def _wrap_class_call(kind):
             return super(kind, self).__call__(*args[1:], **kwargs) if own_call is None else own_call(*args, **kwargs)
         is_usual = False
         try:  # this runs each step: all names are local
-            if id(self) == usual.module_id and usual.calls_left and is_grad_enabled() and self.training is usual.mode:
+            if (
+                id(self) == usual.module_id
+                and usual.open_rows is None
+                and is_grad_enabled()
+                and self.training is usual.mode
+            ):
                 shape = (args[1] if len(args) > 1 else kwargs[usual.key]).shape
                 if len(shape) == usual.dimensions:
-                    usual.last_rows = rows = shape[usual.dimension]
-                    usual.rows += rows
+                    usual.open_rows = shape[usual.dimension]
                     usual.forwards += 1
-                    usual.calls_left -= 1
                     is_usual = True
         except Exception:  # other arguments than usual
             pass

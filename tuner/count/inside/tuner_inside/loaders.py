@@ -11,7 +11,7 @@ from time import monotonic
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import first_tensor, key_of_samples, samples
-from tuner_inside.steady import steady
+from tuner_inside.steady_steps import steady
 from tuner_inside.tell import guarded, tell_pause
 
 FEED = 0
@@ -29,7 +29,7 @@ class Loaders:
     Batches count at the step of the optimizer that follows them. Three kinds do not count: batches that only an
     evaluation has followed, batches that were fetched without gradients, as in most evaluations, and batches of a data
     set that does not train. A data set trains if it gave batches before two steps in a row, or the last one before a
-    step.
+    step. Before the first step calls are not watched; there, it must be the only one.
     """
 
     def __init__(self):
@@ -63,6 +63,8 @@ class Loaders:
         """The ids of the data sets that train."""
         self._datasets_of_last_step = set()
         """The ids of the data sets whose batches came before the last step."""
+        self._evaluated_datasets = set()
+        """The ids of the data sets whose batches were evaluated since the last step, while another one waited."""
         self._tracked_datasets = set()
         """The ids that are forgotten once their data set is gone."""
 
@@ -77,7 +79,16 @@ class Loaders:
         return id(dataset)
 
     def on_evaluation(self):
-        """Take into account that the module is called to evaluate: batches fetched without gradients do not count."""
+        """Take into account that the module is called to evaluate: batches fetched without gradients do not count.
+
+        Nor does the last batch count if its data set does not train, and one of a data set that trains waits.
+        """
+        dataset = self._pending[-1][FEED].dataset if self._pending else None
+        waiting = [batch for batch in self._pending if batch[FEED].dataset in self._training_datasets]
+        if dataset is not None and dataset not in self._training_datasets and (waiting or self._is_ahead):
+            self._pending = waiting
+            self._evaluated_datasets.add(dataset)
+            return
         self._evaluates = True
         self._pending = [batch for batch in self._pending if batch[LEARNS]]
 
@@ -95,33 +106,35 @@ class Loaders:
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
         del self._pending[:-1000]  # a process that makes no steps would keep all (chosen)
 
-    def add_steady(self, feed, steps, batches, rows, wait_s, batches_a_step):
-        """Count the batches of steady steps, which a single feed gave. A batch of the next step may be among them."""
+    def add_steady(self, feed, steps, batches, rows, wait_s, batches_since):
+        """Count the batches of steady steps, which a single feed gave, `batches_since` of them after the last step."""
         self.feeds += min(steps, batches)
         self.batches += batches
         self.rows += batches * feed.each if feed.is_by_sampler else rows
         self.wait_s += wait_s
-        self._is_ahead = batches > steps * batches_a_step
+        self._is_ahead = batches_since > 0
 
     def after_step(self):
         """Count the batches on which the step of the optimizer that was just made has trained.
 
         A batch that came before the step may still be one of an evaluation, which has a data set of its own.
         """
-        batches = self._maybe_training + self._pending
+        batches, is_seen = self._maybe_training + self._pending, self.trains
         self.trains = self._evaluates = False
         self.feeds += bool(batches or self._is_ahead)
         self._is_ahead = False
+        evaluated_datasets, self._evaluated_datasets = self._evaluated_datasets, set()
         if not batches:
             return
         self._maybe_training, self._pending = [], []
         if len(batches) > 1:
             # where none was fetched with gradients, the script switches these on later: all count
             batches = [batch for batch in batches if batch[LEARNS]] or batches
-        datasets = {batch[FEED].dataset for batch in batches}
+        datasets = {batch[FEED].dataset for batch in batches} | evaluated_datasets
         if not datasets <= self._training_datasets:  # those before two steps in a row train, and the last before a step
             self._training_datasets |= datasets & self._datasets_of_last_step
-            self._training_datasets.add(batches[-1][FEED].dataset)
+            if is_seen or len(datasets) == 1:  # before the first step, an evaluation may have come last
+                self._training_datasets.add(batches[-1][FEED].dataset)
         self._datasets_of_last_step = datasets
         self.last_feed = batches[0][FEED] if len({id(batch[FEED]) for batch in batches}) == 1 else None
         for feed, rows, wait_s, _, is_last in batches:

@@ -5,18 +5,19 @@ the training is steady: whatever is called only adds to the sums here. `Steady.e
 record and before anything unusual. After five records a few steps are looked at again, so that a change is seen.
 """
 
-USUAL = ("calls_a_step", "mode", "key", "dimension", "dimensions", "feed", "module_id", "optimizer_id")
-"""How often the module is called in a step; its training mode; the argument that shows the samples, by name or None for
-the first one; which of its dimensions is theirs, of how many; the loader's iterator; the module; and its optimizer."""
-SUMS = ("steps", "forwards", "rows", "batches", "batch_rows", "wait_s")
-"""The optimizer's steps, the module's calls and their samples, the loader's batches and their samples, and the seconds
-of waiting for them. No function is called while one is added to, so that no other thread adds at the same time."""
+USUAL = ("mode", "key", "dimension", "dimensions", "feed", "module_id", "optimizer_id")
+"""The module's training mode; the argument that shows the samples, by name or None for the first one; which of its
+dimensions is theirs, of how many; the loader's iterator; the module; and its optimizer."""
+SUMS = ("steps", "forwards", "backwards", "rows", "batches", "batch_rows", "wait_s")
+"""The optimizer's steps, the module's calls, the backward passes and their samples, the loader's batches and their
+samples, and the seconds of waiting for them. No function is called while one is added to, so that no other thread adds
+at the same time."""
 
 
 class Steady:
     """What is usual in a step, and what the steady steps have added up since they began."""
 
-    __slots__ = (*USUAL, *SUMS, "calls_left", "due_s", "last_rows", "_settle")  # slots lie side by side
+    __slots__ = (*USUAL, *SUMS, "forwards_at_step", "batches_at_step", "open_rows", "due_s", "_settle")
 
     def __init__(self):
         for name in (*USUAL, "_settle"):  # nothing is equal to None
@@ -25,30 +26,33 @@ class Steady:
             setattr(self, name, 0)
         self.due_s = 0.0
         """The time of `time.monotonic` from which on a step of the main optimizer is told."""
-        self.calls_left = self.calls_a_step = 0
-        """How often the module is usually called before the next step of the optimizer; a further call is unusual."""
+        self.forwards_at_step = self.batches_at_step = 0
+        """The calls and the batches up to the last step. Those since then belong to the next one."""
+        self.open_rows = None
+        """The samples of a call that no backward pass has followed yet."""
 
     def begin(self, settle, *usual):
         """Only add up from now on what is usual, which has the order of `USUAL`.
 
-        `settle` is called with the sums once steps are no longer steady. Its last argument is usually None. It is the
-        samples of the last call if a step has more calls than usual that train. Nobody sees backward passes in steady
-        steps; the usual calls of that step are taken to have had none.
+        `settle` is called once steps are no longer steady: with the sums, how many calls and batches came after the
+        last step, and the samples of a call that no backward pass has followed, or None.
         """
         self._settle = settle
         for name, value in zip(USUAL, usual):
             setattr(self, name, value)
-        self.calls_left = self.calls_a_step
+        self.forwards_at_step = self.batches_at_step = 0
 
-    def end(self, _gone=None, is_training_call=False):
+    def end(self, _gone=None):
         """Look at all steps again, move the sums into the counts, and return whether the training was steady."""
         settle, self._settle = self._settle, None
         if settle is not None:
             self.module_id = self.optimizer_id = self.feed = None
+            calls, batches = self.forwards - self.forwards_at_step, self.batches - self.batches_at_step
+            open_rows, self.open_rows = self.open_rows, None
             sums = [getattr(self, name) for name in SUMS]
             for name, value in zip(SUMS, sums):  # another thread may have added since
                 setattr(self, name, getattr(self, name) - value)
-            settle(*sums, self.last_rows if is_training_call and not self.calls_left else None)
+            settle(*sums, calls, batches, open_rows)
         return settle is not None
 
 

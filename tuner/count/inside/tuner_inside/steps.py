@@ -13,10 +13,10 @@ from tuner_inside.flops import count_operations, flops
 from tuner_inside.imports import when_imported
 from tuner_inside.loaders import loaders
 from tuner_inside.roots import children, outermost, ranks
-from tuner_inside.steady import steady
+from tuner_inside.steady_steps import steady
 from tuner_inside.tally import COUNTS, FIRST_STEPS, Inner, Tally, living
 from tuner_inside.tell import around, guarded, tell
-from tuner_inside.training import facts, look_at_backward, observations, training, watch_backward
+from tuner_inside.training import facts, observations, training, watch_backward
 
 TOLD_EVERY_S = 0.2
 """The least seconds between two records."""
@@ -42,8 +42,6 @@ class Now:
         """The arguments of `Steady.begin`, and the time at which steps are looked at again, after five records."""
         self.alike = 0
         """So many steps up to the last one were alike."""
-        self.longer = 0
-        """How many steady steps had more forward passes than usual: nobody has seen their backward passes."""
         self.watched = None
         """The tally whose module is watched."""
         self.replacements = 0
@@ -95,7 +93,8 @@ def after_step(optimizer, _args, _kwargs):
     """Count a step of an optimizer. Only a step of a steady training between two records is merely added up."""
     if id(optimizer) == steady.optimizer_id and monotonic() < steady.due_s:
         steady.steps += 1
-        steady.calls_left = steady.calls_a_step
+        steady.open_rows = None  # a call without a backward pass has trained nothing
+        steady.forwards_at_step, steady.batches_at_step = steady.forwards, steady.batches
     else:
         _look_at_step(optimizer)
 
@@ -114,7 +113,6 @@ def _look_at_step(optimizer):
         if now_s >= steady.due_s:
             _find_module_and_tell(tally, optimizer, now_s)
         if was_steady and now_s < _now.look_s and len(_now.tallies) == 1 and not environments.steps:
-            look_at_backward(False)  # only a record was due: steady steps go on
             steady.begin(*_now.usual)
         else:
             _begin_to_be_steady(tally, optimizer)
@@ -135,7 +133,6 @@ def _begin_to_be_steady(tally, optimizer):
         and tally.reading is not None
         and bool(batches) == (feed is not None and feed.key is not None)
         and flops.is_over
-        and _now.longer < 3  # (chosen)
         and len(_now.tallies) == 1
         and not environments.steps
     )
@@ -143,15 +140,14 @@ def _begin_to_be_steady(tally, optimizer):
         return
     _now.steady_growth = growth
 
-    def settle(steps, calls, rows, batches_added, batch_rows, wait_s, unused_rows):
-        """Move the sums of steady steps into the counts, as `Steady.begin` says; the step that runs now is not over."""
-        tally.calls = max(0, calls - forwards * steps)
-        tally.pending_rows = [] if unused_rows is None else [unused_rows] * min(tally.calls, forwards)
-        _now.longer += unused_rows is not None
+    def settle(steps, calls, passes, rows, batches_added, batch_rows, wait_s, calls_since, batches_since, open_rows):
+        """Move the sums of steady steps into the counts, as `Steady.begin` says."""
+        tally.calls = calls_since
+        tally.pending_rows = [] if open_rows is None else [open_rows]
         tally.steps += steps
-        tally.rows += rows - sum(tally.pending_rows)
+        tally.rows += rows
         tally.forwards += calls
-        tally.backwards += calls - len(tally.pending_rows)
+        tally.backwards += passes
         tally.again += again * steps
         tally.repeats += repeats * steps
         if not repeats:
@@ -159,13 +155,11 @@ def _begin_to_be_steady(tally, optimizer):
         training.steps = tally.steps
         _now.calls += steps
         if feed is not None:
-            loaders.add_steady(feed, steps, batches_added, batch_rows, wait_s, batches)
+            loaders.add_steady(feed, steps, batches_added, batch_rows, wait_s, batches_since)
         _now.alike = -1  # this step was not looked at in full
-        look_at_backward(True)
 
-    _now.usual = (settle, forwards, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
+    _now.usual = (settle, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
     _now.look_s = monotonic() + 5 * TOLD_EVERY_S  # (chosen)
-    look_at_backward(False)
     steady.begin(*_now.usual)
 
 
@@ -232,7 +226,6 @@ def _begin_anew():
     for part in (_now, loaders, training, flops, steady):  # the same objects, because hooks hold them
         part.__init__()
     calls.begin_anew()
-    look_at_backward(True)
 
 
 @guarded("steps")
@@ -247,7 +240,6 @@ def _before_scaled_step(scaler, *_, **__):
     if not scaler.is_enabled():
         return None
     training.is_scaled = True
-    steady.calls_left = steady.calls_a_step  # though the step may be skipped
     return _now.calls + steady.steps
 
 

@@ -1,7 +1,7 @@
 """Counts the samples that the module of an optimizer takes between two steps. It never waits for a device.
 
 A tally holds the counts of one optimizer; the main tally is that of the optimizer with most parameters. Once steps are
-alike, `steady.py` counts in its place.
+alike, `steady_steps.py` counts in its place.
 """
 
 import sys
@@ -11,7 +11,7 @@ from time import monotonic
 from tuner_inside import calls
 from tuner_inside.inputs import first_tensor, is_tensor, is_without_batch, sample_form, samples
 from tuner_inside.loaders import loaders
-from tuner_inside.steady import steady
+from tuner_inside.steady_steps import steady
 from tuner_inside.tell import guarded, tell_pause
 from tuner_inside.training import LOSS_STEPS, keep_input_sum, training
 
@@ -93,13 +93,12 @@ class Tally:
 
         A call evaluates without gradients, or in another mode than that of the training.
         """
+        steady.end()  # earlier calls first
         has_gradients = self.torch.is_grad_enabled()
-        evaluates = not has_gradients or self.mode not in (None, module.training)
-        steady.end(is_training_call=not evaluates)  # earlier calls first
         if calls.in_backward():  # a forward pass is computed again for its gradients: it was counted
             self.is_recomputed, self.reading = True, None
             return
-        if evaluates:
+        if not has_gradients or self.mode not in (None, module.training):
             loaders.on_evaluation()
             tell_pause()
             self.unlearnt += module.training and not has_gradients  # as rollouts of reinforcement learning

@@ -7,6 +7,7 @@ import time
 
 from tuner_inside.imports import when_imported
 from tuner_inside.inputs import is_tensor
+from tuner_inside.steady_steps import steady
 from tuner_inside.tell import around, guarded, tell_pause
 
 LOSS_STEPS = 8
@@ -170,10 +171,6 @@ def _note_loss(tensors, grad_tensors, *_, **__):
         training.losses.setdefault(training.steps, []).append(DeviceNumber(loss.reshape(())))
 
 
-_engines = []
-"""Torch's engine that computes gradients, and the one that watches it; empty before torch is imported."""
-
-
 def watch_backward(count_pass):
     """Count each backward pass that trains by a call of `count_pass`, which takes no arguments and must not raise."""
 
@@ -182,30 +179,28 @@ def watch_backward(count_pass):
         """Watch the engine that computes gradients: `Tensor.backward` calls it, and so does Megatron-LM by itself."""
 
         engine = module.Variable._execution_engine
-        own = engine.run_backward
+        own, usual = engine.run_backward, steady
 
         def run_backward(*args, **kwargs):
             """Compute gradients as without this wrapper, after the pass was counted and its loss was kept."""
             if kwargs.get("accumulate_grad"):  # else torch.autograd.grad, which trains nothing
-                if training.steps < LOSS_STEPS:
-                    _note_loss(*args, **kwargs)
-                count_pass()
+                rows = usual.open_rows
+                if rows is not None:
+                    usual.open_rows = None
+                    usual.rows += rows
+                    usual.backwards += 1
+                elif usual.module_id is None:  # not steady
+                    if training.steps < LOSS_STEPS:
+                        _note_loss(*args, **kwargs)
+                    count_pass()
             return own(*args, **kwargs)
 
         run_backward._torchdynamo_disable = True  # a compiled function breaks off here, as it does at torch's own
         # a static method: its arguments pass through as they are
         kind = type("Engine", (type(engine),), {"run_backward": staticmethod(run_backward)})
-        _engines[:] = engine, kind()
-        look_at_backward(True)
+        module.Variable._execution_engine = kind()
 
     when_imported("torch.autograd.variable", wrap)
-
-
-def look_at_backward(is_watched):
-    """Watch backward passes from now on, or no longer. An engine of somebody else stays in its place."""
-    variable = sys.modules["torch.autograd.variable"].Variable
-    if _engines and variable._execution_engine is _engines[not is_watched]:
-        variable._execution_engine = _engines[is_watched]
 
 
 def _before_save(*_, **__):
