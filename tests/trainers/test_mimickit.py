@@ -248,7 +248,7 @@ def test_a_race_has_its_seed_and_the_row_of_its_score(tmp_path):
 
 
 def test_options_are_checked():
-    with pytest.raises(TrainerError, match=r"trainer\.options\.engine: unknown key; did you mean engine_config"):
+    with pytest.raises(TrainerError, match=r"trainer\.options\.engine: unknown key; known: engine_config"):
         trainer(engine="x")
     with pytest.raises(TrainerError, match="has no file data/engines/none"):
         trainer(engine_config="data/engines/none.yaml").cases()
