@@ -12,8 +12,8 @@ from tuner.count import ProcessCounts
 from tuner.drafting.command_lines import WordChange
 from tuner.drafting.watching import Watched, watch
 from tuner.errors import StudyError, TrainerError
+from tuner.probe.count_files import COUNTED
 from tuner.probe.probe_plan import Device
-from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.template import missing_script

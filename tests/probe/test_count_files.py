@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.probe.progress_files import CountLines, MergedCounts, read_processes
+from tuner.probe.count_files import CountLines, MergedCounts, read_processes
 
 START = {"type": "start", "rank": 0, "world": 1, "data_rank": 0, "parameters": 9, "optimizer": "SGD"}
 COUNTS = [

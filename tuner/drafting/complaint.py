@@ -73,7 +73,7 @@ def complaint(
 def _no_progress(output: Output, seconds: float, *, is_counting: bool, steps: int) -> str:
     """Return why a command that still runs shows no progress, and what the user can do.
 
-    `is_counting`: whether its Python counts steps inside, and no optimizer has made one. `steps`: their number.
+    `is_counting`: whether its Python counts inside, and no optimizer has made a step. `steps`: the steps counted.
     """
     took = probe.duration(seconds)
     last_lines = " | ".join(text.strip()[:200] for text in list(output.texts)[-3:])

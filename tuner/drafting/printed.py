@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, record
-from tuner.probe.progress_files import COUNTED
+from tuner.probe.count_files import COUNTED
 from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
 

@@ -16,8 +16,8 @@ from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
+from tuner.probe.count_files import COUNTED, counts, read_processes
 from tuner.probe.output import record
-from tuner.probe.progress_files import COUNTED, counts, read_processes
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer

@@ -25,8 +25,8 @@ from tuner.devices.found import launch_variables, open_devices, part_of
 from tuner.errors import DeviceError, OutputError, TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Mailbox, Opening, Part, Word
 from tuner.probe import own_files
+from tuner.probe.count_files import CountLines
 from tuner.probe.output import USUAL_BOUNDS
-from tuner.probe.progress_files import CountLines
 from tuner.probe.run import kernel_oom_kills
 from tuner.progress import PROGRESS
 from tuner.study import escaped

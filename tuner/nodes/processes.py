@@ -17,10 +17,10 @@ from tuner.errors import TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
 from tuner.nodes.watcher import Message, Watcher, end, messages_until, on_our_clock
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
+from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
 from tuner.probe.own_files import Keeping, Protection, folders_of, protected
 from tuner.probe.process import prepare
-from tuner.probe.progress_files import CountLine, MergedCounts
 from tuner.probe.protocols import StartedProcess
 
 Item = TypeVar("Item")

@@ -19,11 +19,11 @@ from typing import IO, cast
 
 from tuner.errors import LaunchError, TrainerError
 from tuner.probe import guard
+from tuner.probe.count_files import CountLines, MergedCounts
 from tuner.probe.guard import MARK, identity
 from tuner.probe.output import USUAL_BOUNDS, Bounds, Console, Log, Mask, Tail, unwritable
 from tuner.probe.own_files import Protection, folders_of, protected
 from tuner.probe.probe_plan import ProbePlan, search_path
-from tuner.probe.progress_files import CountLines, MergedCounts
 from tuner.probe.protocols import Clock, OutputLine, StartedProcess
 from tuner.study import open_anew, shell_join
 

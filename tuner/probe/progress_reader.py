@@ -13,11 +13,11 @@ from math import nan
 from typing import Any, TypeVar
 
 from tuner.probe import counting
+from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import MOST, EpochCounter, number
 from tuner.probe.evidence import quoted
 from tuner.probe.output import record
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
-from tuner.probe.progress_files import COUNTED
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
 

@@ -31,7 +31,7 @@ def forget(module, watcher):
 def in_backward():
     """Return whether this thread runs a backward pass: a module called then computes once more what it did before."""
     number = getattr(sys.modules["torch"]._C, "_current_graph_task_id", None)  # an older torch does not number them
-    return number is not None and number() != -1  # the number if none runs
+    return number is not None and number() != -1  # what torch returns if none runs
 
 
 def begin_anew():

@@ -106,13 +106,13 @@ class Loaders:
         self._pending.append((feed, feed.each if feed.is_by_sampler else rows, wait_s, learns, is_last))
         del self._pending[:-1000]  # a process that makes no steps would keep all (chosen)
 
-    def add_steady(self, feed, steps, batches, rows, wait_s, batches_since):
-        """Count the batches of steady steps, which a single feed gave, `batches_since` of them after the last step."""
-        self.feeds += min(steps, batches)
-        self.batches += batches
-        self.rows += batches * feed.each if feed.is_by_sampler else rows
-        self.wait_s += wait_s
-        self._is_ahead = batches_since > 0
+    def add_steady(self, feed, sums):
+        """Count the batches of steady steps, which a single feed gave."""
+        self.feeds += min(sums.steps, sums.batches)
+        self.batches += sums.batches
+        self.rows += sums.batches * feed.each if feed.is_by_sampler else sums.batch_rows
+        self.wait_s += sums.wait_s
+        self._is_ahead = sums.batches_since > 0
 
     def after_step(self):
         """Count the batches on which the step of the optimizer that was just made has trained.

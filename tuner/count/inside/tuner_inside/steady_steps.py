@@ -5,13 +5,18 @@ the training is steady: whatever is called only adds to the sums here. `Steady.e
 record and before anything unusual. After five records a few steps are looked at again, so that a change is seen.
 """
 
+from collections import namedtuple
+
 USUAL = ("mode", "key", "dimension", "dimensions", "feed", "module_id", "optimizer_id")
 """The module's training mode; the argument that shows the samples, by name or None for the first one; which of its
 dimensions is theirs, of how many; the loader's iterator; the module; and its optimizer."""
 SUMS = ("steps", "forwards", "backwards", "rows", "batches", "batch_rows", "wait_s")
 """The optimizer's steps, the module's calls, the backward passes and their samples, the loader's batches and their
-samples, and the seconds of waiting for them. No function is called while one is added to, so that no other thread adds
-at the same time."""
+samples, and the seconds of waiting for them. No function is called while one is added to, so that Python lets no other
+thread add at the same time, if it has a lock of its own (GIL) and is 3.10 or newer."""
+Sums = namedtuple("Sums", (*SUMS, "calls_since", "batches_since", "open_rows"))
+"""What steady steps have added up: `SUMS`, how many calls and batches came after the last step, and the samples of a
+call that no backward pass has followed, or None."""
 
 
 class Steady:
@@ -34,8 +39,7 @@ class Steady:
     def begin(self, settle, *usual):
         """Only add up from now on what is usual, which has the order of `USUAL`.
 
-        `settle` is called once steps are no longer steady: with the sums, how many calls and batches came after the
-        last step, and the samples of a call that no backward pass has followed, or None.
+        `settle` is called with the `Sums` once steps are no longer steady.
         """
         self._settle = settle
         for name, value in zip(USUAL, usual):
@@ -52,7 +56,7 @@ class Steady:
             sums = [getattr(self, name) for name in SUMS]
             for name, value in zip(SUMS, sums):  # another thread may have added since
                 setattr(self, name, getattr(self, name) - value)
-            settle(*sums, calls, batches, open_rows)
+            settle(Sums(*sums, calls, batches, open_rows))
         return settle is not None
 
 

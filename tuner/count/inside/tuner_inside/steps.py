@@ -140,22 +140,22 @@ def _begin_to_be_steady(tally, optimizer):
         return
     _now.steady_growth = growth
 
-    def settle(steps, calls, passes, rows, batches_added, batch_rows, wait_s, calls_since, batches_since, open_rows):
-        """Move the sums of steady steps into the counts, as `Steady.begin` says."""
-        tally.calls = calls_since
-        tally.pending_rows = [] if open_rows is None else [open_rows]
-        tally.steps += steps
-        tally.rows += rows
-        tally.forwards += calls
-        tally.backwards += passes
-        tally.again += again * steps
-        tally.repeats += repeats * steps
+    def settle(sums):
+        """Move the sums of steady steps into the counts."""
+        tally.calls = sums.calls_since
+        tally.pending_rows = [] if sums.open_rows is None else [sums.open_rows]
+        tally.steps += sums.steps
+        tally.rows += sums.rows
+        tally.forwards += sums.forwards
+        tally.backwards += sums.backwards
+        tally.again += again * sums.steps
+        tally.repeats += repeats * sums.steps
         if not repeats:
             tally.last_input = None  # the tensor of a step long ago is none that is given again
         training.steps = tally.steps
-        _now.calls += steps
+        _now.calls += sums.steps
         if feed is not None:
-            loaders.add_steady(feed, steps, batches_added, batch_rows, wait_s, batches_since)
+            loaders.add_steady(feed, sums)
         _now.alike = -1  # this step was not looked at in full
 
     _now.usual = (settle, tally.last_mode, *tally.reading, feed, id(module), id(optimizer))
