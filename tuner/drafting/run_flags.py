@@ -116,7 +116,7 @@ def _constants(source: str) -> Iterator[tuple[str, Value]]:
                     yield name, int(number) if number.is_integer() else number
 
 
-def with_more_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:
+def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:
     """Return flags with larger values added, where the devices had room for them in the first run.
 
     Sizes are doubled until one would need more than all memory; that one is still added. Where all devices are less

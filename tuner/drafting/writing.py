@@ -25,7 +25,7 @@ BUSY = "min_avg_util"
 """The objective where no speed is known: how busy the least busy device is."""
 _MADE = "# Made by `tuner init` from: "
 """The beginning of the first line of a study file that was made from a command."""
-_ASKED = "# Its space was asked for: "
+_SEARCHED_BY = "# Its space was asked for: "
 """The beginning of the second line, with the options that named the space."""
 
 
@@ -247,23 +247,23 @@ def command_of_file(file: Path) -> list[str] | None:
         return None
 
 
-def with_asked(text: str, asked: Sequence[str]) -> str:
+def with_search_options(text: str, asked: Sequence[str]) -> str:
     """Return the text of a study file with a second line that keeps the `--search` options, from which it was made.
 
-    `asked_of` reads them again.
+    `search_options_of` reads them again.
     """
     origin, _, lines_below = text.partition("\n")
-    return "\n".join([origin, f"{_ASKED}{literal_line(asked)}", lines_below]) if asked else text
+    return "\n".join([origin, f"{_SEARCHED_BY}{literal_line(asked)}", lines_below]) if asked else text
 
 
-def asked_of(file: Path) -> list[str]:
+def search_options_of(file: Path) -> list[str]:
     """Return the `--search` options from which a study file was made; none where its space was proposed.
 
     None either for a file that is not made from a command, or cannot be read.
     """
     try:
         second = file.read_text(encoding="utf-8").split("\n", 2)[1]
-        return literal_words(second.removeprefix(_ASKED)) if second.startswith(_ASKED) else []
+        return literal_words(second.removeprefix(_SEARCHED_BY)) if second.startswith(_SEARCHED_BY) else []
     except (OSError, ValueError, IndexError):
         return []
 
