@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.count import Flag, Signature, TrainingCounts
-from tuner.drafting.asking import check_search_options, search_lines, flags_to_search
+from tuner.drafting.asking import check_search_options, flags_to_search, search_lines
 from tuner.drafting.draft import growth_limit
 from tuner.drafting.searches import Known, SearchedFlag, balanced_sizes, proposed
 from tuner.errors import StudyError

@@ -11,17 +11,17 @@ from typing import Any
 
 from tuner.count import ProcessCounts
 from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
-from tuner.drafting.asking import check_flags_exist, search_lines, flags_to_search, flags_with_placeholders
+from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_larger_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
 from tuner.drafting.writing import (
-    search_options_of,
     command_of_file,
     first_run_lines,
     launch_text,
+    search_options_of,
     study_text,
     with_search_options,
 )
@@ -201,8 +201,8 @@ def _check_options_of_file(file: Path, wanted: Wanted) -> None:
         )
     has_same_search = not wanted.search or sorted(search_options_of(file)) == sorted(wanted.search)
     has_same_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
-    kept_parts = spec.trainer.options.get("keeps") or ()  # parts of the training that no config of the file may change
-    kept = [part for part in wanted.free if part in kept_parts]
+    kept_parts = spec.trainer.options.get("keeps")  # parts of the training that no config of the file may change
+    kept = [part for part in wanted.free if isinstance(kept_parts, list) and part in kept_parts]
     if has_same_search and has_same_launch and not kept:
         return
     searched = " ".join(f"{name}={','.join(map(value_text, part.values))}" for name, part in spec.space.items())
