@@ -119,8 +119,8 @@ def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUs
     """Return flags with larger values added, where the devices had room for them in the first run.
 
     Sizes are doubled up to the first one that should need more than all memory. Where all devices were less than half
-    busy, two and four times as many loader workers are added, up to the flag's `most`. Then the flags of the loader come
-    first, because a search varies the first flags first.
+    busy, two and four times as many loader workers are added, up to the flag's `most`. Then the flags of the loader
+    come first, because a search varies the first flags first.
     """
     are_devices_idle = all(use.util_pct is not None and use.util_pct < 50.0 for use in uses)
     memory_mib = [(use.device.mem_total_mib, use.mem_peak_mib) for use in uses if use.device.is_gpu]

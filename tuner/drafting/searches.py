@@ -174,7 +174,7 @@ class Known:
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
 
     def setting(self, flag: str) -> Setting | None:
-        """Return what sets a flag: its last setting, else the variable of its name; None where the command has neither."""
+        """Return what sets a flag in the command: its last setting, or else a variable of its name; None without either."""
         named = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
         if named:
             return named[-1]
@@ -203,7 +203,7 @@ class Known:
 
     @property
     def all_flags(self) -> list[Flag]:
-        """The flags of the command and of its script, each with the value in use, without the parameters of `launch`."""
+        """The flags of the command and its script, each with the value in use, without the parameters of `launch`."""
         of_script = {flag.parameter: flag for flag in self.flags}
         flags: list[Flag] = []
         for setting in self.typed_settings.values():
@@ -383,7 +383,7 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
 
 
 def _balanced_sizes_of_ranks(batch: int, steps: int, known: Known) -> tuple[int, ...]:
-    """Return the sizes that a `batch` may have if each step of the optimizer keeps its total of `batch * steps` samples.
+    """Return the sizes that a `batch` may have if each step of the optimizer keeps its `batch * steps` samples.
 
     Some scripts divide the batches of a step among their ranks. Then their number must stay a multiple of the ranks: a
     batch of 8 with 12 batches a step on 2 ranks may become 16 with 6, or 48 with 2.
