@@ -258,8 +258,8 @@ def with_search_options(text: str, options: Sequence[str]) -> str:
 def search_options_of(file: Path) -> list[str]:
     """Return the `--search` options from which a study file was made.
 
-    The list is empty where the space was proposed, where the file was not made from a command, and where the file cannot
-    be read.
+    The list is empty where the space was proposed, where the file was not made from a command, and where the file
+    cannot be read.
     """
     try:
         second = file.read_text(encoding="utf-8").split("\n", 2)[1]
