@@ -174,7 +174,7 @@ class Known:
         return {setting.parameter: setting for setting in settings(self.words, self.flags)}
 
     def setting(self, flag: str) -> Setting | None:
-        """Return what sets a flag in the command: its last setting, or else a variable of its name; None without any."""
+        """Return what sets a flag in the command: its last setting, or else a variable of its name; None if nothing."""
         named = [setting for setting in settings(self.words, self.flags, [flag]) if setting.is_called(flag)]
         if named:
             return named[-1]

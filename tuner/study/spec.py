@@ -14,8 +14,8 @@ from tuner.errors import StudyError
 from tuner.study.expression import Rule
 from tuner.study.parameter import (
     DEVICES,
-    IN_WORDS,
     NAME,
+    PATTERN_MESSAGES,
     TRAINER,
     VARIABLE,
     Cases,
@@ -25,7 +25,7 @@ from tuner.study.parameter import (
     Strict,
     Whole,
     check_together,
-    in_order,
+    in_order_of_conditions,
     ladder_name,
 )
 from tuner.study.shell import shell_split
@@ -34,7 +34,7 @@ from tuner.study.space import DEFAULT, NODES, VARIANT, Space, Value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constraint:
-    """A bound on one metric."""
+    """A bound on one metric, such as `<= 20000` or `>= 0.8 * default`."""
 
     metric: str
     sense: Literal["<=", ">="]
@@ -48,10 +48,10 @@ class Constraint:
         return f"{self.sense} {self.number:.15g}{' * default' if self.of_default else ''}"
 
     def violation(self, value: float | None, default: float | None = None) -> float:
-        """Return by how much a value violates the bound, as a share of the bound; at most 0 where the value keeps it.
+        """Return by how much a value violates the bound, as a share of the bound; 0 or less where the value keeps it.
 
         It is 1 where the value or the bound is unknown. For a bound of 0, it is the difference itself. `default` is the
-        value of the metric that the default variant has at the same rung.
+        value of the metric that the default variant has at the same rung; None where it is unknown.
         """
         bound = self._bound(default)
         if value is None or bound is None:
@@ -60,7 +60,7 @@ class Constraint:
         return excess / (bound or 1.0)
 
     def complaint(self, value: float | None, default: float | None = None) -> str:
-        """Return how a value violates the bound, in words."""
+        """Return in words how a value violates the bound, or that it is unknown; `default` as for `violation`."""
         if value is None:
             return f"{self.metric} was not measured, {self} is required"
         bound = self._bound(default)
@@ -91,7 +91,7 @@ def read_constraint(metric: str, text: object) -> Constraint:
 
 
 def _check_bound(text: object) -> object:
-    """Return the text of a bound. Raises ValueError where it is none."""
+    """Return a text that spells a bound, unchanged. Raises ValueError for any other text."""
     read_constraint("", text)
     return text
 
@@ -101,15 +101,15 @@ Bound = Annotated[str, BeforeValidator(_check_bound)]
 
 
 def compare_with_default(constraints: Iterable[Constraint]) -> bool:
-    """Return whether one of the constraints is a multiple of what the default of a rung has."""
+    """Return whether one of the constraints is a bound of `* default`, which needs a probe of the default config."""
     return any(constraint.of_default for constraint in constraints)
 
 
 def read_objectives(text: str) -> tuple[str, ...]:
-    """Return the full names of the objectives in a comma-separated list, in the same order.
+    """Return the metrics that a study maximises, by the text of its objectives, separated by commas.
 
-    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. Objectives are maximised, so a metric of which less
-    is better stands for its inverse in `INVERSES`.
+    `util` is short for `min_avg_util`, and `sm` for `min_avg_sm`. A metric of which less is better is replaced by its
+    inverse in `INVERSES`.
     """
     full_names = {"util": "min_avg_util", "sm": "min_avg_sm", **INVERSES}
     names = (name.strip() for name in text.split(","))
@@ -247,9 +247,9 @@ class ProbeSpec(Strict):
         return 1000 * self.iterations
 
     def timed(self, seconds: float) -> "ProbeSpec":
-        """Return the limits of a run that trains for `seconds` as a training does: nothing but its time ends it."""
-        most = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}  # never reached
-        return self.model_copy(update={**most, "thin": False, "warm": False})
+        """Return the limits of a run that trains for `seconds`, as a real training does: no other limit is reached."""
+        unreached = {"iterations": 10_000_000, "max_seconds": self.max_seconds + 2.0 * seconds}
+        return self.model_copy(update={**unreached, "thin": False, "warm": False})
 
     @property
     def longest_start_s(self) -> float:
@@ -294,7 +294,7 @@ class SoakSpec(Strict):
 
     @property
     def provokes(self) -> bool:
-        """Whether a soak differs from a training."""
+        """Whether the file has words that make a soak differ from a training."""
         return bool(self.command or self.flags)
 
 
@@ -314,7 +314,7 @@ class PrunerSpec(Strict):
 
 
 def _cards_as_text(devices: object) -> object:
-    """Return a number of cards as text; anything else stays as it is."""
+    """Return `auto:2` for `devices: 2` in a study file; anything else as it is."""
     is_number = isinstance(devices, int) and not isinstance(devices, bool) and devices > 0
     return f"auto:{devices}" if is_number else devices
 
@@ -357,13 +357,13 @@ class SlurmSpec(Strict):
     """submit a job again when its time limit ends it"""
 
     def gpus_for(self, devices: str) -> int:
-        """Return the GPUs of each node that a job asks for: `gpus`, or without it what the study's `devices` says.
+        """Return how many GPUs of each node a job asks for: `gpus`, or without it as many as the study's `devices` says.
 
-        The devices here are not counted: the machine that submits the job may have other GPUs, or none.
-        Raises StudyError where neither `gpus` nor the study's `devices` says how many, and where `devices` names more.
+        The GPUs of this machine are not counted, because the job runs on another. Raises StudyError where neither
+        `gpus` nor `devices` says a number, and where `devices` names more GPUs than `gpus`.
         """
         if not re.fullmatch(DEVICES, devices):
-            raise StudyError(f"devices {devices!r} {IN_WORDS[DEVICES]}")
+            raise StudyError(f"devices {devices!r} {PATTERN_MESSAGES[DEVICES]}")
         if self.gpus is None and devices == "auto":
             raise StudyError(
                 "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
@@ -379,7 +379,7 @@ class SlurmSpec(Strict):
         return self.gpus
 
     def device_names(self, devices: str) -> tuple[str, ...]:
-        """Return the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …
+        """Return the names of the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …
 
         The numbers count from 0 over all nodes of the job: with two nodes of four cards, the second node has `cuda:4`
         to `cuda:7`. A job without cards has two ranks on each node, unless `devices` says another number. Raises the
@@ -414,7 +414,7 @@ class SlurmSpec(Strict):
         return {name: value for name, value in given.items() if value is not None}
 
     def header(self, devices: str, name: str) -> Iterator[str]:
-        """Yield the first lines of a batch script: its interpreter, its options, the lines of `setup`."""
+        """Yield the first lines of a batch script: interpreter, options, lines of `setup`; `name` is that of the job."""
         yield "#!/bin/bash"
         for option, value in {"job-name": name, **self.options(devices)}.items():
             yield f"#SBATCH --{option}={value}"
@@ -468,10 +468,10 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> "StudySpec":
-        """Check what parts of the study need of each other.
+        """Raise ValueError where parts of the study contradict each other.
 
-        A bound of `* default` needs the default variant, and the sampler `gain` a single objective. A job has each
-        number of nodes on which a trial may run.
+        A bound of `* default` needs the default variant in the space. The sampler `gain` needs a single objective. A
+        trial may run on as many nodes at most as a job has.
         """
         compared = [constraint.metric for constraint in self.build_constraints() if constraint.of_default]
         if compared and VARIANT in self.space and DEFAULT not in self.space[VARIANT].values:
@@ -492,7 +492,7 @@ class StudySpec(Strict):
 
     @model_validator(mode="after")
     def _rules_are_about_the_space(self) -> "StudySpec":
-        """Check that each rule names parameters of the space, and that those in its arithmetic are numbers."""
+        """Raise ValueError for a rule that names no parameter of the space, or computes with one that is no number."""
         for rule in self.build_rules():
             if unknown := sorted(rule.names - self.space.keys() - {RANKS}):
                 raise ValueError(f"rules: {rule.text!r} names {unknown[0]}, which is no parameter of the space")
@@ -509,9 +509,9 @@ class StudySpec(Strict):
     def devices_of_trial(self, per_node: int) -> int:
         """Return how many devices each trial has, on nodes with `per_node` devices each.
 
-        The study may place its trials on different numbers of nodes, such as 1 or 2: see `placements`. Each trial has
-        the same number of devices, namely all of the smallest placement. With 8 per node, these are 8 on one node, or 4
-        on each of two. Raises StudyError where some number of nodes cannot share them evenly.
+        Trials may run on different numbers of nodes: see `placements`. But each has as many devices, so that they can
+        be compared: all of the smallest number of nodes. With 8 per node, a trial has 8 on one node, or 4 on each of
+        two. Raises StudyError where a number of nodes cannot share them evenly.
         """
         total = per_node * min(self.placements)
         if wrong := [nodes for nodes in self.placements if total % nodes]:
@@ -525,7 +525,7 @@ class StudySpec(Strict):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The metrics that a probe must give: those of the objectives and of the constraints."""
+        """The metrics that a probe must measure: those of the objectives and of the constraints."""
         return (*self.objectives, *self.constraints)
 
     @property
@@ -551,9 +551,9 @@ class StudySpec(Strict):
         return tuple(map(Rule, self.rules))
 
     def possible(self, parameter: str, values: Iterable[Value], ranks: int) -> tuple[Value, ...]:
-        """Return those of a parameter's `values` that some config may have on `ranks` devices.
+        """Return those of a parameter's `values` that no rule refuses by itself, on `ranks` devices.
 
-        A rule may refuse a value whatever the others are, such as a degree of parallelism above the number of devices.
+        A rule may refuse a value in every config, such as a degree of parallelism above the number of devices.
         """
         rules = self.build_rules()
         return tuple(value for value in values if all(rule.holds({parameter: value, RANKS: ranks}) for rule in rules))
@@ -561,4 +561,9 @@ class StudySpec(Strict):
     def build_space(self) -> Space:
         """Return the space that is searched. Each parameter follows the parameters that its conditions name."""
         ladder = ladder_name(self.space)
-        return Space(tuple(self.space[name].parameter(name, is_ladder=name == ladder) for name in in_order(self.space)))
+        return Space(
+            tuple(
+                self.space[name].parameter(name, is_ladder=name == ladder)
+                for name in in_order_of_conditions(self.space)
+            )
+        )

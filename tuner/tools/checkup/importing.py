@@ -1,4 +1,4 @@
-"""Imports the modules of a trainer in the trainer's own Python, and compares their versions with the trainer's limits."""
+"""Imports the modules of a trainer in the trainer's own Python, and compares their versions with its limits."""
 
 import os
 import re
