@@ -198,7 +198,7 @@ class ParameterSpec(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "ParameterSpec":
-        """Raise ValueError unless the parameter is of exactly one kind, with only the keys of this kind, no value twice."""
+        """Raise ValueError unless the parameter is of exactly one kind, with keys of this kind, and no value twice."""
         given = [kind for kind in ("ladder", "batch", "choices", "range") if getattr(self, kind) is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of ladder, batch, choices, range; found {', '.join(given) or 'none'}")

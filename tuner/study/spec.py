@@ -357,7 +357,7 @@ class SlurmSpec(Strict):
     """submit a job again when its time limit ends it"""
 
     def gpus_for(self, devices: str) -> int:
-        """Return how many GPUs of each node a job asks for: `gpus`, or without it as many as the study's `devices` says.
+        """Return how many GPUs of each node a job asks for: `gpus`, or else the number in the study's `devices`.
 
         The GPUs of this machine are not counted, because the job runs on another. Raises StudyError where neither
         `gpus` nor `devices` says a number, and where `devices` names more GPUs than `gpus`.
@@ -414,7 +414,7 @@ class SlurmSpec(Strict):
         return {name: value for name, value in given.items() if value is not None}
 
     def header(self, devices: str, name: str) -> Iterator[str]:
-        """Yield the first lines of a batch script: interpreter, options, lines of `setup`; `name` is that of the job."""
+        """Yield the first lines of the batch script of a job called `name`: interpreter, options, lines of `setup`."""
         yield "#!/bin/bash"
         for option, value in {"job-name": name, **self.options(devices)}.items():
             yield f"#SBATCH --{option}={value}"
