@@ -122,7 +122,7 @@ class _NamedValue(NamedTuple):
 
 
 def _named_values(words: Iterable[str]) -> Iterator[_NamedValue]:
-    """Yield each word of a command line with the option that it belongs to; an option such as `api-key` has a secret."""
+    """Yield each word of a command line, divided into the name of an option and its value."""
     option_before = ""
     for word in words:
         match = _OPTION.fullmatch(word)

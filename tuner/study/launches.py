@@ -118,7 +118,7 @@ class _Command:
     """The keys to a value of the configuration file, joined by dots → the value."""
 
     def typed(self, flag: str) -> str | None:
-        """Return the typed value of a flag, "true" for a flag without a value; None where the command lacks the flag."""
+        """Return the typed value of a flag, "true" for one without a value; None where the command lacks the flag."""
         place = self._index_of(flag)
         if place is None:
             return None

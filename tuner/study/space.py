@@ -170,7 +170,7 @@ class Parameter:
         return replace(self, values=tuple(rungs), bounds=(first, min(last, most)))
 
     def active(self, config: Mapping[str, Value]) -> bool:
-        """Return whether `config` satisfies all conditions of the parameter, so that it has a value of the parameter."""
+        """Return whether `config` satisfies all conditions of the parameter, so that it has a value for it."""
         return all(condition.holds(config) for condition in self.conditions)
 
 
@@ -218,7 +218,7 @@ class Space:
         return cls(tuple(parameters))
 
     def __contains__(self, config: Mapping[str, Value]) -> bool:
-        """Return whether a config is one of this space: a known value of each active parameter alone, and measurable."""
+        """Return whether a config has a value of each active parameter, no other values, and can be measured."""
         try:
             of_active = self.draw(lambda parameter: config[parameter.name])
         except KeyError:  # an active parameter has no value
@@ -273,7 +273,7 @@ class Space:
 
     @property
     def auto_bounds(self) -> tuple[int, int] | None:
-        """The smallest and the largest rung that an `auto` ladder may have; None for any other ladder, and without one."""
+        """The smallest and the largest rung that an `auto` ladder may have; None where there is no such ladder."""
         return next((parameter.bounds for parameter in self.parameters if parameter.is_ladder), None)
 
     @property
@@ -366,7 +366,7 @@ class Space:
                 yield config
 
     def example(self) -> Config | None:
-        """Return any config, the user's own if it is known; None where there is none, or none is found in `_DRAWS` draws."""
+        """Return any config, the user's own if it is known; None where none is found, of a large space in `_DRAWS` draws."""
         if self.own:
             return self.own
         configs = self.drawn() if self.combinations > _DRAWS else self.configs()  # to go through all may take hours

@@ -31,7 +31,7 @@ class TypedCommand:
 
     @property
     def typed(self) -> tuple[str, ...]:
-        """All words, as typed but for an `env` that only sets variables."""
+        """All words as typed: variables first, without an `env` that only sets them."""
         return (*(f"{name}={value}" for name, value in self.env.items()), *self.words)
 
     @property
@@ -41,12 +41,12 @@ class TypedCommand:
 
     @property
     def known_script(self) -> str | None:
-        """The script, if it is a file here."""
+        """The path of the script if the file exists; None otherwise."""
         return self.script if self.script and Path(self.script).is_file() else None
 
     @property
     def name(self) -> str:
-        """The name of its study."""
+        """The name for the study of this command: that of its script or program, in characters that a name may have."""
         stem = Path(self.script or self.words[0]).stem
         return re.sub(r"[^A-Za-z0-9_.-]", "_", as_parameter(stem)).lstrip("_.-") or "study"
 
@@ -63,9 +63,10 @@ class TypedCommand:
 
 
 def typed_command(command: Sequence[str]) -> TypedCommand:
-    """Return a command that a person has typed, as words or in one word.
+    """Return a command that a person has typed, as several words, or as one text in shell quoting.
 
-    Raises StudyError for a command without words, one that starts several trainings, and one that submits a job.
+    Raises StudyError for a command that no probe can run: one without words, with a quote that is not closed, with
+    several trainings, or one that submits a job.
     """
     try:
         env, words = split_variables(shlex.split(command[0]) if len(command) == 1 else command)
@@ -100,10 +101,9 @@ class SplitCommand(NamedTuple):
 
 
 def split_variables(words: Sequence[str]) -> SplitCommand:
-    """Return a command line split into the environment variables before its program, and the rest.
+    """Return a command line split into the environment variables before its program, and all other words.
 
-    A shell's `FOO=1 python train.py` sets such a variable. An `env` that only sets variables is no program:
-    `env FOO=1 python train.py` is the same.
+    `FOO=1 python train.py` sets such a variable, and so does `env FOO=1 python train.py`.
     """
     env: dict[str, str] = {}
     for place, word in enumerate(words):
@@ -130,18 +130,18 @@ def text_of(path: str) -> str:
 
 
 def syntax_tree(source: str | bytes) -> ast.Module | None:
-    """Return a source of Python as a tree; None where this Python cannot parse it, as if it is nested too deeply."""
+    """Return the syntax tree of a Python source; None where this Python cannot parse it."""
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last is of the parser's own stack
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two where it is nested too deeply
         return None
 
 
 def imported_modules(script: str) -> tuple[str, ...]:
-    """Return the foreign packages that a script imports outside of its functions and other blocks.
+    """Return the packages that a script needs from elsewhere, by its imports outside of functions and other blocks.
 
-    A package that lies beside the script or in this folder, or that Python itself has, is not foreign. Of a script that
-    this Python cannot read, nothing is known.
+    Modules of Python itself are left out, and so are those beside the script or in this folder. There are none for a
+    script that this Python cannot read.
     """
     try:
         tree = syntax_tree(Path(script).read_bytes())
