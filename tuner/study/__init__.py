@@ -55,6 +55,7 @@ from tuner.study.spec import (
     StudySpec,
     TrainerSpec,
     Variables,
+    check_devices,
     compare_with_default,
 )
 from tuner.study.study_file import (

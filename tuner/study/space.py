@@ -366,7 +366,7 @@ class Space:
                 yield config
 
     def example(self) -> Config | None:
-        """Return any config, the user's own if it is known; None where none is found, of a large space in `_DRAWS` draws."""
+        """Return any config, the user's own if it is known; None where none is found within `_DRAWS` draws."""
         if self.own:
             return self.own
         configs = self.drawn() if self.combinations > _DRAWS else self.configs()  # to go through all may take hours

@@ -4,7 +4,7 @@ Objectives and constraints are read here, too.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -330,9 +330,6 @@ Devices = Annotated[
 Word = Annotated[str, StringConstraints(pattern=r"^[\w.,:/@+=-]+$")]
 """Text that stands on a line `#SBATCH --name=text`: without spaces and line breaks."""
 
-CPU_RANKS = 2
-"""The CPU ranks of `devices: cpu`, and of `auto` where there is no card."""
-
 
 class SlurmSpec(Strict):
     """The resources of one SLURM job. Its task on each node sees the GPUs of the node, and starts the ranks."""
@@ -356,79 +353,11 @@ class SlurmSpec(Strict):
     requeue: bool = False
     """submit a job again when its time limit ends it"""
 
-    def gpus_for(self, devices: str) -> int:
-        """Return how many GPUs of each node a job asks for: `gpus`, or else the number in the study's `devices`.
 
-        The GPUs of this machine are not counted, because the job runs on another. Raises StudyError where neither
-        `gpus` nor `devices` says a number, and where `devices` names more GPUs than `gpus`.
-        """
-        if not re.fullmatch(DEVICES, devices):
-            raise StudyError(f"devices {devices!r} {PATTERN_MESSAGES[DEVICES]}")
-        if self.gpus is None and devices == "auto":
-            raise StudyError(
-                "slurm.gpus is missing, and devices is auto: nothing says how many GPUs a job has; "
-                "write `slurm: {gpus: 8}` in the study file, or `devices: cpu:2` for CPU ranks"
-            )
-        by_index = _gpus_by_index(devices)
-        if self.gpus is None:
-            return by_index or _gpus_by_number(devices)
-        if self.gpus < by_index:
-            raise StudyError(
-                f"slurm.gpus is {self.gpus}, and devices {devices} names {by_index} GPUs; raise slurm.gpus"
-            )
-        return self.gpus
-
-    def device_names(self, devices: str) -> tuple[str, ...]:
-        """Return the names of the devices on which a trainer runs in a job: `cuda:0`, … or `cpu:0`, …
-
-        The numbers count from 0 over all nodes of the job: with two nodes of four cards, the second node has `cuda:4`
-        to `cuda:7`. A job without cards has two ranks on each node, unless `devices` says another number. Raises the
-        errors of `gpus_for`.
-        """
-        gpus = self.gpus_for(devices)
-        if devices.startswith("cpu"):
-            ranks = int(devices.partition(":")[2] or CPU_RANKS)  # `cpu:4` or `cpu`
-            return tuple(f"cpu:{rank}" for rank in range(self.nodes * ranks))
-        if not gpus:
-            return tuple(f"cpu:{rank}" for rank in range(self.nodes * CPU_RANKS))
-        # on each node: those that `devices` names, otherwise all of the job
-        cards = _gpus_by_index(devices) or _gpus_by_number(devices) or gpus
-        return tuple(f"cuda:{card}" for card in range(self.nodes * min(cards, gpus)))
-
-    def options(self, devices: str) -> dict[str, str | int]:
-        """Return the options of `sbatch` for a study's `devices`, without the leading dashes.
-
-        Raises the errors of `gpus_for`.
-        """
-        gpus = self.gpus_for(devices)
-        given = {
-            "partition": self.partition,
-            "account": self.account,
-            "nodes": self.nodes,
-            "ntasks" if self.nodes == 1 else "ntasks-per-node": 1,
-            "gres": f"gpu:{gpus}" if gpus else None,
-            "cpus-per-task": self.cpus_per_task,
-            "mem": f"{self.mem_gb}G" if self.mem_gb else None,
-            "time": self.time_min,
-        }
-        return {name: value for name, value in given.items() if value is not None}
-
-    def header(self, devices: str, name: str) -> Iterator[str]:
-        """Yield the first lines of the batch script of a job called `name`: interpreter, options, lines of `setup`."""
-        yield "#!/bin/bash"
-        for option, value in {"job-name": name, **self.options(devices)}.items():
-            yield f"#SBATCH --{option}={value}"
-        yield from self.setup
-
-
-def _gpus_by_index(devices: str) -> int:
-    """Return how many GPUs a study's `devices` names by their indices: 2 for `4,5`, 0 for `auto` and CPU ranks."""
-    return 0 if devices.startswith(("auto", "cpu")) else len(devices.split(","))
-
-
-def _gpus_by_number(devices: str) -> int:
-    """Return how many GPUs a study's `devices` names by their number: 2 for `auto:2`, 0 for all other forms."""
-    return int(devices.partition(":")[2] or 0) if devices.startswith("auto") else 0
+def check_devices(devices: str) -> None:
+    """Raise StudyError for devices, such as those of the option `--devices`, that no study file can name."""
+    if not re.fullmatch(DEVICES, devices):
+        raise StudyError(f"devices {devices!r} {PATTERN_MESSAGES[DEVICES]}")
 
 
 class StudySpec(Strict):

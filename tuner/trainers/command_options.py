@@ -43,7 +43,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _checked_word(word: str) -> str:
-    """Return a word of a command unchanged. Raises ValueError for a broken placeholder, or a `{flag:…}` of no parameter."""
+    """Return a word unchanged. Raises ValueError for a broken placeholder, or a `{flag:…}` that is no parameter."""
     if stray := sorted(flags([word]) & LAUNCH_FACTS):
         raise ValueError(f"{{flag:{stray[0]}}}: a flag is a parameter of the space with the choices false and true")
     return word

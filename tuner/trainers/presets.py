@@ -29,7 +29,7 @@ class Preset(NamedTuple):
 
 
 def _presets() -> dict[str, Preset]:
-    """Return the presets of `presets.toml` by name; where `progress` is the name of another preset, its patterns count."""
+    """Return the presets of `presets.toml` by name; a `progress` that names another preset stands for its patterns."""
     rows: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     for row in rows.values():
         patterns = row["progress"]
