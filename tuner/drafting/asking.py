@@ -15,6 +15,8 @@ from tuner.drafting.searches import Known, Role, SearchedFlag, as_switch, balanc
 from tuner.errors import StudyError, option
 from tuner.study import LADDER, ParameterSpec, Value, complaints, doublings, named_files, value_text, values_or_null_in
 
+GrowthLimit = Callable[[SearchedFlag], int | None]
+"""Returns the size up to which a search may double the largest value of a flag; None where the values may not grow."""
 SWITCH_VALUES = {"true", "false", "on", "off", "yes", "no"}
 """The values of a flag that is on or off."""
 
@@ -25,7 +27,7 @@ def flags_to_search(
     *,
     say: Callable[[str], None] = lambda _: None,
     ask: Callable[[str], str] | None = None,
-    growth_limit: Callable[[SearchedFlag], int | None] = lambda _: None,
+    growth_limit: GrowthLimit = lambda _: None,
 ) -> tuple[SearchedFlag, ...]:
     """Return the flags that a study searches, each with its values, and the flags that are computed from these.
 
@@ -37,8 +39,7 @@ def flags_to_search(
         say: shows a line to the person.
         ask: shows a question, and returns the line that the person types; None where nobody is asked. Without a person,
             the precision varies only if `known` allows it, because it may change what is learnt.
-        growth_limit: returns the size up to which the values of a flag may grow during the search; None where they may
-            not.
+        growth_limit: how far the values of a flag may grow during the search.
 
     Raises:
         StudyError: for an option that cannot be used, and where there is nothing to search.
@@ -222,10 +223,7 @@ def _has_placeholder(known: Known, flag: str) -> bool:
 
 
 def _flags_by_person(
-    known: Known,
-    say: Callable[[str], None],
-    ask: Callable[[str], str],
-    growth_limit: Callable[[SearchedFlag], int | None],
+    known: Known, say: Callable[[str], None], ask: Callable[[str], str], growth_limit: GrowthLimit
 ) -> list[SearchedFlag]:
     """Show the proposed flags to a person, and return the flags that the answers choose.
 
@@ -236,9 +234,8 @@ def _flags_by_person(
     shown = {name: search for name, search in by_name.items() if not search.is_precision}
     # the first question
     if shown:
-        for line in search_lines(
-            balanced(known, list(shown.values())), free=known.free_batch, growth_limit=growth_limit
-        ):
+        proposals = balanced(known, list(shown.values()))
+        for line in search_lines(proposals, free=known.free_batch, growth_limit=growth_limit):
             say(line)
         longest = max(shown.values(), key=lambda search: len(search.values))
         example = f"{longest.flag}={','.join(map(value_text, longest.values))}"
@@ -249,7 +246,7 @@ def _flags_by_person(
     chosen: dict[str, SearchedFlag] = {}
     while not chosen:
         try:
-            chosen = _with_typed_changes(shown, ask(question).split(), known)
+            chosen = _with_changes(shown, ask(question).split(), known)
         except StudyError as error:
             say(str(error))
     # the second question
@@ -260,9 +257,7 @@ def _flags_by_person(
     return list(chosen.values())
 
 
-def _with_typed_changes(
-    shown: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known
-) -> dict[str, SearchedFlag]:
+def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known: Known) -> dict[str, SearchedFlag]:
     """Return the flags to search by parameter: the `shown` flags after the changes that a person typed as `texts`.
 
     A text `FLAG=8,16` sets the values of a flag or adds it, and `FLAG=` removes it. Raises StudyError for a text that
@@ -284,7 +279,7 @@ def search_lines(
     searched: Sequence[SearchedFlag],
     *,
     free: bool,
-    growth_limit: Callable[[SearchedFlag], int | None],
+    growth_limit: GrowthLimit,
     precision: Sequence[SearchedFlag] = (),
 ) -> Iterator[str]:
     """Yield a line for the person about each flag: its values, the command's own first, and what they change.
@@ -292,7 +287,7 @@ def search_lines(
     Args:
         searched: the flags that vary, and those that keep their value because others would change what is learnt.
         free: whether sizes may vary that change what is learnt.
-        growth_limit: returns the size up to which a flag's values grow; None where they do not.
+        growth_limit: how far the values of a flag may grow during the search.
         precision: flags of the precision that are not searched, because nobody has allowed it.
     """
     for search in searched:

@@ -195,7 +195,7 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     precision = tuple(search for search in proposed(known) if search.is_precision and search.flag not in chosen)
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
     added = [change.instead for change in drafted.template.changes if not change.typed]
-    if added and (script := command_lines.deaf_script(drafted.command.words)):
+    if added and (script := command_lines.script_without_flags(drafted.command.words)):
         raise StudyError(
             f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
             f'such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in the script'

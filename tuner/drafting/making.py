@@ -11,20 +11,13 @@ from typing import Any
 
 from tuner.count import ProcessCounts
 from tuner.devices.found import VISIBLE_CARDS, named_devices, open_devices
+from tuner.drafting import writing
 from tuner.drafting.asking import check_flags_exist, flags_to_search, flags_with_placeholders, search_lines
 from tuner.drafting.command_lines import ranks
 from tuner.drafting.draft import Draft, draft, growth_limit, with_searches
 from tuner.drafting.run_flags import known_of, launch_shown_by, with_larger_values
 from tuner.drafting.searches import Known, SearchedFlag, no_variation
 from tuner.drafting.watching import Watched, first_run, longest_start_s
-from tuner.drafting.writing import (
-    command_of_file,
-    first_run_lines,
-    launch_text,
-    search_options_of,
-    study_text,
-    with_search_options,
-)
 from tuner.errors import DeviceError, StudyError, option
 from tuner.export import write_files
 from tuner.probe import duration, number_of
@@ -92,7 +85,7 @@ class Wanted:
     def check_free(self, file: Path) -> None:
         """Raise StudyError where the study file exists and may not be overwritten."""
         if file.exists() and not self.force:
-            origin = shell_join(command_of_file(file) or ())
+            origin = shell_join(writing.command_of_file(file) or ())
             how = f"was made from another command, {origin[:200]}" if origin else "exists"
             raise StudyError(f"{file} {how}; give {option('force')} to overwrite it, or another {option('name')}")
 
@@ -129,7 +122,7 @@ def make_study(
     name = wanted.name or typed.name
     file = wanted.file(name)
     known_as = name if file == STUDIES / f"{name}.yaml" else str(file)
-    made_from = split_variables(tuple(command_of_file(file) or ()))
+    made_from = split_variables(tuple(writing.command_of_file(file) or ()))
     if to_search and not wanted.force and made_from == (typed.env, typed.words):
         _check_options_of_file(file, wanted)
         say(f"{file} was made from this command, so it is used; {option('force')} replaces it")
@@ -147,7 +140,7 @@ def make_study(
     # the study file
     if wanted.launch:
         say(f"probes run on {_devices_in_words(drafted.devices)}")
-        text = launch_text(name, drafted, wanted.launch)
+        text = writing.launch_text(name, drafted, wanted.launch)
     else:
         ask = None if wanted.yes or wanted.search else ask
         had_a_first_run = (folder / "init").exists()
@@ -160,7 +153,9 @@ def make_study(
                     folder.rmdir()
                 say("the first run is not kept; rerun to start again")
             raise
-    text = with_search_options(text, wanted.search or ())  # a line in it keeps the `--search` options for the next call
+    text = writing.with_search_options(
+        text, wanted.search or ()
+    )  # a line in it keeps the `--search` options for the next call
     write_study(file, text, say, warn=warn)
     return known_as
 
@@ -199,7 +194,7 @@ def _check_options_of_file(file: Path, wanted: Wanted) -> None:
             f"{file} was made from this command for devices {spec.devices}, not {wanted.devices}; leave out the "
             f"devices to go on with the file, or give another {option('name')}, or {option('force')} to overwrite it"
         )
-    has_same_search = not wanted.search or sorted(search_options_of(file)) == sorted(wanted.search)
+    has_same_search = not wanted.search or sorted(writing.search_options_of(file)) == sorted(wanted.search)
     has_same_launch = not wanted.launch or tuple(wanted.launch) == spec.launch
     kept_parts = spec.trainer.options.get("keeps")  # parts of the training that no config of the file may change
     kept = [part for part in wanted.free if isinstance(kept_parts, list) and part in kept_parts]
@@ -242,7 +237,7 @@ def _watched_text(
         check_flags_exist(wanted.search or (), known_of(drafted, Watched(processes=tuple(processes))))
 
     watched = first_run(name, drafted, folder / "init", wanted.seconds, check)
-    for line in first_run_lines(watched):
+    for line in writing.first_run_lines(watched):
         say(line)
 
     def limit_with_larger(search: SearchedFlag) -> int | None:
@@ -259,7 +254,7 @@ def _watched_text(
     drafted = with_searches(drafted, chosen, known)
     if to_search and not (drafted.varies or known.launch):
         raise StudyError(no_variation(drafted.searched, known))
-    text = study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
+    text = writing.study_text(name, drafted, watched, launch=known.launch, free=wanted.free, needs_speed=to_search)
     if not ask:  # `flags_to_search` shows the flags only to a person who is asked
         for line in search_lines(
             drafted.searches, free=wanted.free_batch, growth_limit=growth_limit, precision=drafted.precision

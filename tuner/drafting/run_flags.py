@@ -97,22 +97,22 @@ def _global_settings(command: TypedCommand) -> Iterator[Flag]:
 
 
 def _flags_in_order(source: str) -> dict[str, Flag]:
-    """Return name → flag for each global constant of a script; `in_order`: a later word of the command replaces it."""
-    return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in _constants(source)}
+    """Return name → flag for each global variable of a script that is a constant, or arithmetic such as `5 * 8`.
 
-
-def _constants(source: str) -> Iterator[tuple[str, Value]]:
-    """Yield name and value of each global variable of a script that is a constant, or arithmetic such as `5 * 8`."""
-    top = syntax_tree(source)
-    for statement in top.body if top else ():
+    The flags have `in_order`: a later word of the command replaces their values.
+    """
+    constants: dict[str, Value] = {}
+    tree = syntax_tree(source)
+    for statement in tree.body if tree else ():
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=constant)):
                 if isinstance(constant, int | float | str):
-                    yield name, constant
+                    constants[name] = constant
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp() | ast.UnaryOp() as value):
                 with suppress(ValueError):  # it has names or functions in it
                     number = Expression(ast.unparse(value)).value({}) or 0.0
-                    yield name, int(number) if number.is_integer() else number
+                    constants[name] = int(number) if number.is_integer() else number
+    return {name: Flag(names=(name,), value=str(value), in_order=True) for name, value in constants.items()}
 
 
 def with_larger_values(searches: Sequence[SearchedFlag], uses: Sequence[DeviceUse]) -> list[SearchedFlag]:

@@ -12,7 +12,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from tuner.count import ENVIRONMENTS, PARTS, TrainingCounts
-from tuner.drafting.command_lines import deaf_script, nodes
+from tuner.drafting.command_lines import nodes, script_without_flags
 from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedProgress
 from tuner.drafting.watching import Watched
@@ -132,7 +132,7 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
     except ValueError as error:
         raise StudyError(str(error)) from error
     is_changed = list(made["trainer"]["options"]["command"]) != list(draft.template.words)
-    if is_changed and (script := deaf_script(draft.command.words)):
+    if is_changed and (script := script_without_flags(draft.command.words)):
         raise StudyError(
             f"{script} reads no flags, so a launch could not vary them; name the command that it starts, or pass "
             '"$@" on in the script'

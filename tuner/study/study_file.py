@@ -169,11 +169,8 @@ def complaints(error: ValidationError, model: type[BaseModel], *above: str) -> l
     """
     details = error.errors()
     with_error_inside = {detail["loc"][:depth] for detail in details for depth in range(len(detail["loc"]))}
-    return [
-        _line_of(detail, model, above)
-        for detail in details
-        if detail["type"] != "too_short" or detail["loc"] not in with_error_inside
-    ]
+    true_errors = [error for error in details if error["type"] != "too_short" or error["loc"] not in with_error_inside]
+    return [_line_of(true_error, model, above) for true_error in true_errors]
 
 
 def _line_of(detail: ErrorDetails, model: type[BaseModel], above: Sequence[str]) -> str:

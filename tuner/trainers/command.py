@@ -88,8 +88,7 @@ class CommandTrainer(Trainer):
     @property
     def declines(self) -> Mapping[str, str]:
         """The standard parameters that the command has no placeholder for."""
-        missing = (parameter for parameter in STANDARD if parameter not in self.accepts)
-        return {parameter: f"the command has no {{{parameter}}} placeholder" for parameter in missing}
+        return {name: f"the command has no {{{name}}} placeholder" for name in STANDARD if name not in self.accepts}
 
     @property
     def learning(self) -> frozenset[str]:

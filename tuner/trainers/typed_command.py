@@ -3,7 +3,6 @@
 import ast
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,28 +134,3 @@ def syntax_tree(source: str | bytes) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two where it is nested too deeply
         return None
-
-
-def imported_modules(script: str) -> tuple[str, ...]:
-    """Return the packages that a script needs from elsewhere, by its imports outside of functions and other blocks.
-
-    Modules of Python itself are left out, and so are those beside the script or in this folder. There are none for a
-    script that this Python cannot read.
-    """
-    try:
-        tree = syntax_tree(Path(script).read_bytes())
-    except OSError:
-        return ()
-    modules: list[str] = []
-    for node in tree.body if tree else ():
-        if isinstance(node, ast.Import):
-            modules += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:  # not `from .data import …`
-            modules.append(node.module)
-    foreign: list[str] = []
-    for package in dict.fromkeys(name.partition(".")[0] for name in modules):
-        own_files = (f"{package}.py", f"{package}/__init__.py")  # a mere folder is no package
-        files = (folder / file for folder in (Path(script).parent, Path()) for file in own_files)
-        if package not in sys.stdlib_module_names and not any(map(Path.is_file, files)):
-            foreign.append(package)
-    return tuple(foreign)

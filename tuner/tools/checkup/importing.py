@@ -1,8 +1,13 @@
-"""Imports the modules of a trainer in the trainer's own Python, and compares their versions with its limits."""
+"""The modules that a training needs: which its script imports, and whether its own Python can import them.
 
+Their versions are compared with the limits that a trainer knows.
+"""
+
+import ast
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +16,7 @@ from typing import NamedTuple
 from tuner.errors import TrainerError
 from tuner.probe import record
 from tuner.trainers.base import Dependencies, Limit
+from tuner.trainers.typed_command import syntax_tree
 
 
 class Imported(NamedTuple):
@@ -76,3 +82,28 @@ def _release(version: str) -> tuple[int, ...]:
     """Return the numbers with which a version begins: `1.12.0rc1` gives 1, 12, 0."""
     release = re.match(r"[\d.]*", version)
     return tuple(int(part) for part in (release[0] if release else "").split(".") if part)
+
+
+def imported_modules(script: str) -> tuple[str, ...]:
+    """Return the packages that a script needs from elsewhere, by its imports outside of functions and other blocks.
+
+    Modules of Python itself are left out, and so are those beside the script or in this folder. There are none for a
+    script that this Python cannot read.
+    """
+    try:
+        tree = syntax_tree(Path(script).read_bytes())
+    except OSError:
+        return ()
+    modules: list[str] = []
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:  # not `from .data import …`
+            modules.append(node.module)
+    foreign: list[str] = []
+    for package in dict.fromkeys(name.partition(".")[0] for name in modules):
+        own_files = (f"{package}.py", f"{package}/__init__.py")  # a mere folder is no package
+        files = (folder / file for folder in (Path(script).parent, Path()) for file in own_files)
+        if package not in sys.stdlib_module_names and not any(map(Path.is_file, files)):
+            foreign.append(package)
+    return tuple(foreign)
