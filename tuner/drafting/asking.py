@@ -276,11 +276,7 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
 
 
 def search_lines(
-    searched: Sequence[SearchedFlag],
-    *,
-    free: bool,
-    growth_limit: GrowthLimit,
-    precision: Sequence[SearchedFlag] = (),
+    searched: Sequence[SearchedFlag], *, free: bool, growth_limit: GrowthLimit, precision: Sequence[SearchedFlag] = ()
 ) -> Iterator[str]:
     """Yield a line for the person about each flag: its values, the command's own first, and what they change.
 

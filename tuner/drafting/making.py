@@ -153,9 +153,7 @@ def make_study(
                     folder.rmdir()
                 say("the first run is not kept; rerun to start again")
             raise
-    text = writing.with_search_options(
-        text, wanted.search or ()
-    )  # a line in it keeps the `--search` options for the next call
+    text = writing.with_search_options(text, wanted.search or ())
     write_study(file, text, say, warn=warn)
     return known_as
 

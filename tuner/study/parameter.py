@@ -102,7 +102,6 @@ def _checked_scalar(given: object) -> object:
     return given
 
 
-Cases = Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CASES)]
 Scalar = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(_checked_scalar)]
 
 
@@ -404,17 +403,3 @@ def check_together(space: dict[str, ParameterSpec]) -> dict[str, ParameterSpec]:
         )
     in_order_of_conditions(space)  # raises for a cycle
     return space
-
-
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
-TRAINER = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,99}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
-VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-DEVICES = r"^(auto(:[1-9]\d*)?|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
-
-PATTERN_MESSAGES = {
-    NAME: "must be at most 100 letters, digits and - _ . and begin with a letter or digit",
-    TRAINER: "must be the name of a trainer, or package.module:Class for a class of your own",
-    VARIABLE: "may contain letters, digits and _, and must not begin with a digit",
-    DEVICES: "is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
-}
-"""The error message for text that does not match the regular expression."""

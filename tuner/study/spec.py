@@ -13,12 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from tuner.errors import StudyError
 from tuner.study.expression import Rule
 from tuner.study.parameter import (
-    DEVICES,
-    NAME,
-    PATTERN_MESSAGES,
-    TRAINER,
-    VARIABLE,
-    Cases,
+    MOST_CASES,
     Number,
     ParameterSpec,
     PositiveInt,
@@ -30,6 +25,19 @@ from tuner.study.parameter import (
 )
 from tuner.study.shell import shell_split
 from tuner.study.space import DEFAULT, NODES, VARIANT, Space, Value
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+TRAINER = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,99}|[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)$"
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+DEVICES = r"^(auto(:[1-9]\d*)?|cpu(:[1-9]\d*)?|\d+(,\d+)*)$"
+
+PATTERN_MESSAGES = {
+    NAME: "must be at most 100 letters, digits and - _ . and begin with a letter or digit",
+    TRAINER: "must be the name of a trainer, or package.module:Class for a class of your own",
+    VARIABLE: "may contain letters, digits and _, and must not begin with a digit",
+    DEVICES: "is none of: auto, auto:CARDS, cpu, cpu:RANKS, or CUDA indices such as 0,1",
+}
+"""The error message for text that does not match the regular expression."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -313,16 +321,10 @@ class PrunerSpec(Strict):
     """of Hyperband: its reduction factor"""
 
 
-def _cards_as_text(devices: object) -> object:
-    """Return `auto:2` for `devices: 2` in a study file; anything else as it is."""
-    is_number = isinstance(devices, int) and not isinstance(devices, bool) and devices > 0
-    return f"auto:{devices}" if is_number else devices
-
-
 Devices = Annotated[
     str,
     StringConstraints(pattern=DEVICES),
-    BeforeValidator(_cards_as_text),
+    BeforeValidator(lambda given: f"auto:{given}" if type(given) is int and given > 0 else given),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": DEVICES}, {"type": "integer", "exclusiveMinimum": 0}]}),
 ]
 
@@ -372,7 +374,7 @@ class StudySpec(Strict):
         tuple[LaunchName, ...], BeforeValidator(lambda given: (given,) if type(given) is str else given)
     ] = ()
     """ready-made spaces, one or a list, which are added to `space` and `rules`"""
-    cases: Cases = ("*",)
+    cases: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_CASES)] = ("*",)
     """globs over the trainer's cases"""
     devices: Devices = "auto"
     """`auto` for every GPU, `2` for two of them, `cpu:2` for two CPU ranks, or CUDA indices such as `0,1`"""

@@ -22,8 +22,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from tuner.errors import StudyError
 from tuner.study.keys import literal_keys
 from tuner.study.launches import with_launches
-from tuner.study.parameter import PATTERN_MESSAGES
-from tuner.study.spec import Override, Prices, StudySpec
+from tuner.study.spec import PATTERN_MESSAGES, Override, Prices, StudySpec
 from tuner.study.variables import expanded
 
 MOST_BYTES = 256 * 1024

@@ -49,11 +49,6 @@ def _checked_word(word: str) -> str:
     return word
 
 
-def _checked_env(env: dict[str, str]) -> dict[str, str]:
-    """Return variables unchanged. Raises the errors of `_checked_word` for their values."""
-    return {name: _checked_word(text) for name, text in env.items()}
-
-
 def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """Return patterns of progress unchanged. Raises ValueError for groups without names, or with unknown names."""
     known = ("iteration", "samples", "rank", "epoch", SCORE_GROUP)
@@ -96,7 +91,9 @@ class CommandOptions(Strict):
     """Parameter → the value at which its flag is left out, because the trainer has this value without the flag."""
     cwd: str = ""
     """The folder to run in, relative to `trainer.root`, which is relative to the folder where `tuner` is started."""
-    env: Annotated[Variables, AfterValidator(_checked_env)] = Field(default_factory=dict)
+    env: Annotated[Variables, AfterValidator(lambda env: {name: _checked_word(text) for name, text in env.items()})] = (
+        Field(default_factory=dict)
+    )
     """Environment variables. Their values may have placeholders."""
     files: dict[str, dict[Name, str]] = Field(default_factory=dict)
     """Configuration file, as the command names it → parameter → the keys to its value in the file, joined by dots. A

@@ -27,11 +27,7 @@ TD_LAMBDA = 0.95
 
 @torch.no_grad()
 def collect(
-    env: TrackingEnv,
-    policy: ActorCritic,
-    discriminator: Discriminator | None,
-    clips: Tensor,
-    formats: Numerics,
+    env: TrackingEnv, policy: ActorCritic, discriminator: Discriminator | None, clips: Tensor, formats: Numerics
 ) -> Samples:
     """Let the policy imitate `clips` (a rollout), and return the STEPS_PER_ITERATION · num_envs samples for an update.
 
