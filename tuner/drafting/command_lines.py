@@ -191,7 +191,7 @@ def template(
 
 def command_with_values(
     words: Sequence[str],
-    literal: Sequence[str],
+    template_words: Sequence[str],
     values: Mapping[str, object],
     own: Mapping[str, object],
     facts: Mapping[str, object],
@@ -203,7 +203,7 @@ def command_with_values(
 
     Args:
         words: the words as typed.
-        literal: the words of its template; it may have more words, for added flags and a launcher's port.
+        template_words: the words of its template, which may be more, for added flags and a launcher's port.
         values: parameter → its value in the config.
         own: parameter → the value that the command uses by itself, such as a flag's default.
         facts: the values of placeholders that are typed, such as `{out_dir}`.
@@ -213,7 +213,7 @@ def command_with_values(
     """
     line: list[str] = []
     changed = {name: value for name, value in values.items() if own.get(name) != value}
-    typed_left, template_left = list(words), list(literal)
+    typed_left, template_left = list(words), list(template_words)
     while typed_left and template_left:
         word = template_left.pop(0)
         names = placeholders([word])

@@ -359,17 +359,17 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
     """
     flag = next((flag for flag in known.all_flags if Role.ACCUMULATION.has(flag.names[0])), None)
     batch = next((search for search in chosen if Role.BATCH.has(search.flag)), None)
-    steps = (flag.number or 1) if flag else 1
+    batches = (flag.number or 1) if flag else 1
     # 1
     if known.free_batch or known.has_batch_norm:
         return tuple(chosen)
-    if flag is None or batch is None or not isinstance(batch.current, int) or steps < 2:
+    if flag is None or batch is None or not isinstance(batch.current, int) or batches < 2:
         return tuple(chosen)
-    total = batch.current * steps
+    total = batch.current * batches
     sizes = batch.values
     is_named_by_person = batch.varies and not batch.is_balanced
     if not is_named_by_person:
-        sizes = _balanced_sizes_of_ranks(batch.current, steps, known)
+        sizes = _balanced_sizes_of_ranks(batch.current, batches, known)
     # 2
     if not all(isinstance(size, int) and size > 0 and total % size == 0 for size in sizes):
         return tuple(chosen)
@@ -377,31 +377,31 @@ def balanced(known: Known, chosen: Sequence[SearchedFlag]) -> tuple[SearchedFlag
     if batch.grows or any(search.parameter == flag.parameter for search in chosen):
         return tuple(chosen)
     computed = f"{total} / {{{batch.parameter}}}"  # the batches of a step, for each size
-    accumulation = SearchedFlag(flag=flag.names[0], values=(steps,), current=steps, computed=computed)
+    accumulation = SearchedFlag(flag=flag.names[0], values=(batches,), current=batches, computed=computed)
     balanced_batch = replace(batch, values=sizes, is_balanced=True)
     return (*(balanced_batch if search is batch else search for search in chosen), accumulation)
 
 
-def _balanced_sizes_of_ranks(batch: int, steps: int, known: Known) -> tuple[int, ...]:
-    """Return the sizes that a `batch` may have if each step of the optimizer keeps its `batch * steps` samples.
+def _balanced_sizes_of_ranks(batch_size: int, batches: int, known: Known) -> tuple[int, ...]:
+    """Return the batch sizes that are possible if each step of the optimizer keeps its `batch_size * batches` samples.
 
     Some scripts divide the batches of a step among their ranks. Then their number must stay a multiple of the ranks: a
     batch of 8 with 12 batches a step on 2 ranks may become 16 with 6, or 48 with 2.
     """
     data_ranks = known.training.data_ranks if known.training else 1
-    is_divided = steps == data_ranks * known.micro_batches  # each rank was seen to take its share
+    is_divided = batches == data_ranks * known.micro_batches  # each rank was seen to take its share
     ranks = data_ranks if is_divided else 1
-    total = batch * steps
-    return tuple(size for size in balanced_sizes(batch, steps // ranks) if (total // size) % ranks == 0)
+    total = batch_size * batches
+    return tuple(size for size in balanced_sizes(batch_size, batches // ranks) if (total // size) % ranks == 0)
 
 
-def balanced_sizes(batch: int, steps: int) -> tuple[int, ...]:
-    """Return the sizes that divide the total of `batch * steps` samples: doublings of `batch`, and the total itself.
+def balanced_sizes(batch_size: int, batches: int) -> tuple[int, ...]:
+    """Return batch sizes that divide `batch_size * batches`: doublings of `batch_size`, and that product itself.
 
-    For a batch of 8 and 12 steps, these are 8, 16, 32 and 96.
+    For a batch of 8 and 12 batches, these are 8, 16, 32 and 96.
     """
-    doublings = [batch << power for power in range(steps.bit_length()) if steps % (1 << power) == 0]
-    return tuple(dict.fromkeys((*doublings, batch * steps)))
+    doublings = [batch_size << power for power in range(batches.bit_length()) if batches % (1 << power) == 0]
+    return tuple(dict.fromkeys((*doublings, batch_size * batches)))
 
 
 def no_proposal(known: Known) -> str:

@@ -53,7 +53,7 @@ def first_run_lines(watched: Watched) -> Iterator[str]:
         memory = "" if use.mem_peak_mib is None else f", {use.mem_peak_mib:.0f} MiB"
         yield f"  {use.device.label}: {util}{memory}"
     idle = [use.device.name for use in watched.uses if not use.worked]
-    if 0 < len(idle) < len(watched.uses):  # where none worked, that is not known
+    if 0 < len(idle) < len(watched.uses):  # where all seem idle, it is not known which worked
         yield f"  {', '.join(idle)} did nothing and is left out; does the command start enough ranks?"
 
 
@@ -131,8 +131,8 @@ def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:
         made = with_launches({"launch": launches, "trainer": {"name": "command", "options": options}})
     except ValueError as error:
         raise StudyError(str(error)) from error
-    is_changed = list(made["trainer"]["options"]["command"]) != list(draft.template.words)
-    if is_changed and (script := script_without_flags(draft.command.words)):
+    adds_flags = list(made["trainer"]["options"]["command"]) != list(draft.template.words)
+    if adds_flags and (script := script_without_flags(draft.command.words)):
         raise StudyError(
             f"{script} reads no flags, so a launch could not vary them; name the command that it starts, or pass "
             '"$@" on in the script'

@@ -103,7 +103,7 @@ def _same_robot(case: Case, second: Case) -> bool:
 
 
 def _share_in_common(case: Case, second: Case) -> float:
-    """Return the share of the words of robot and task that two cases have in common, from 0 to 1."""
+    """Return the Jaccard index of the words of two robots and tasks: common words over all words, from 0 to 1."""
     words, second_words = set(case.robot), set(second.robot)
     return len(words & second_words) / max(len(words | second_words), 1)
 

@@ -46,8 +46,8 @@ class Expression:
     def __init__(self, text: str) -> None:
         """Read an expression of up to 200 characters.
 
-        Raises ValueError where it is longer or none. Its message has no subject, because the caller puts the name of
-        a field before it: `is no arithmetic; write numbers, …`.
+        Raises ValueError for a longer text, and for one that is no expression. Its message has no subject, because the
+        caller puts the name of a field before it: `is no arithmetic; write numbers, …`.
         """
         if len(text) > _MOST_CHARACTERS:
             raise ValueError(f"has {len(text)} characters, {_MOST_CHARACTERS} at most")

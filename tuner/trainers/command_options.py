@@ -166,9 +166,9 @@ class CommandOptions(Strict):
 
     @property
     def command_parameters(self) -> frozenset[str]:
-        """The parameters of the command, its environment, its files and its arithmetic.
+        """The parameters that the command, its environment and its files need from a config.
 
-        A computed value is no parameter itself.
+        A value in `computed` is no parameter itself, but the parameters in its arithmetic are.
         """
         operands = frozenset(name for text in self.computed.values() for name in _operands(text))
         in_files = frozenset(name for values in self.files.values() for name in values)

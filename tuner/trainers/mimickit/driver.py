@@ -172,7 +172,7 @@ class SharedEnd:
         """The number of updates that have been made or begun."""
         self._began_s = time.monotonic()
         self._interval = sys.maxsize
-        """The number of updates between two exchanges inside an iteration."""
+        """The number of updates between two exchanges inside an iteration; at first none takes place."""
 
     def after_iteration(self) -> bool:
         """Return whether to end the run now, and set the updates between exchanges to those of about a second."""
@@ -301,7 +301,11 @@ class DriverRank:
         self._mp_util.reduce_max(x=0)
 
     def _train(self, request: dict[str, Any]) -> None:
-        """Train an agent as a request says, until its iterations are over or the tuner ends the run."""
+        """Train an agent as a request says, until its iterations are over or the tuner ends the run.
+
+        MimicKit's own loop trains it, with some methods of the agent replaced. The loop ends where the number of
+        samples exceeds its limit, so the method that counts samples returns a huge number at the end of the run.
+        """
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
         agent = self._builder.build_agent(agent_file=request["agent_config"], env=self._env, device=self._device)
@@ -320,7 +324,7 @@ class DriverRank:
             return info
 
         def count_samples_or_end() -> int:
-            """Return the samples so far, or more than MimicKit's limit where the run is to end."""
+            """Return the samples so far, or as many as MimicKit's limit where the run is to end."""
             samples = count_samples()
             thin.take(self._from_rank_0(thin.parts_needed))
             return sys.maxsize if ending.after_iteration() or agent._iter + 1 >= request["iterations"] else samples
