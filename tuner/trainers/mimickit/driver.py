@@ -304,7 +304,7 @@ class DriverRank:
         """Train an agent as a request says, until its iterations are over or the tuner ends the run.
 
         MimicKit's own loop trains it, with some methods of the agent replaced. The loop ends where the number of
-        samples exceeds its limit, so the method that counts samples returns a huge number at the end of the run.
+        samples reaches its limit, so the method that counts samples returns a huge number at the end of the run.
         """
         if self._on_gpu:
             self._cuda.reset_accumulated_memory_stats(self._device)
