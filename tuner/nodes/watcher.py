@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 from tuner.errors import DeviceError
 from tuner.nodes.messages import Part, Request, packed
-from tuner.probe import Clock, plain, record
+from tuner.probe import Clock, json_object, printable
 from tuner.probe.output import USUAL_BOUNDS
 
 MOST_DRIFT = 1e-3
@@ -54,7 +54,7 @@ def on_our_clock(text: str, behind_s: float) -> str:
 
     A text without a time is returned as it is.
     """
-    message = record(text)
+    message = json_object(text)
     node_times = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
     our_times = {name: at_s + behind_s for name, at_s in node_times.items() if isinstance(at_s, int | float)}
     return json.dumps(message | our_times) if our_times else text
@@ -182,14 +182,14 @@ class Watcher:
     def _hear(self, text: str) -> None:
         """Take a line of the watcher, or of `srun`, into account, and put it into the inbox as a message."""
         self.heard_s = self._now()
-        message = record(text)
+        message = json_object(text)
         is_from_watcher = {"kind", "at_s"} <= message.keys()
         if is_from_watcher:
             self.clock.hear(message["at_s"], self.heard_s)
             self.oom_kills = message.get("oom_kills", self.oom_kills)
             self.left = message.get("left", self.left)
         else:
-            message = {"kind": "srun", "text": plain(text)}
+            message = {"kind": "srun", "text": printable(text)}
         if message["kind"] != "beat":
             self._inbox.put(Message(self, self.heard_s, message))
 

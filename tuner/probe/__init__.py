@@ -15,14 +15,14 @@ from tuner.probe.metrics import (
     check_metrics,
     edge_error,
     error,
-    full,
+    largest_value,
     measured,
     mfu_pct,
     target_error,
     value,
     with_sure_speed,
 )
-from tuner.probe.output import LineSplitter, folder_of, make_private, plain, record, reserved_out_dir
+from tuner.probe.output import LineSplitter, folder_of, json_object, make_private, printable, reserved_out_dir
 from tuner.probe.probe_plan import (
     AMD,
     HEAD,
@@ -74,7 +74,7 @@ from tuner.probe.steady import (
     error_of_mean,
     joint_error,
     known_well_enough,
-    over,
+    of_known,
     standard_error,
     student_tail,
 )

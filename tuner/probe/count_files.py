@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.count import Merger, ProcessCounts, TrainingCounts
-from tuner.probe.output import USUAL_BOUNDS, Tail, record
+from tuner.probe.output import USUAL_BOUNDS, Tail, json_object
 
 TRAINING = "training"
 """The type of the message about the training: its counts, its beginning, a pause, or why nothing is counted."""
@@ -81,7 +81,7 @@ class MergedCounts:
         if self._last_why == NOT_OURS:
             return []
         try:
-            records = [(name, message) for name, text in self._new_lines() if (message := record(text))]
+            records = [(name, message) for name, text in self._new_lines() if (message := json_object(text))]
             for name, message in records:
                 self._merger.feed(name, message)
             is_paused = any(message.get("type") == "pause" for _, message in records)

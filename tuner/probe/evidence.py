@@ -13,7 +13,7 @@ from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 from tuner.probe.kinds import BREACH, KILLED, RULES, SESSION, FailureKind
-from tuner.probe.output import MAX_LINE_BYTES, plain
+from tuner.probe.output import MAX_LINE_BYTES, printable
 from tuner.probe.result import Failure
 from tuner.probe.units import BYTES_PER_MIB, MIB_PER_GIB
 
@@ -247,7 +247,7 @@ class Evidence:
             message: The message, which a script may have written: its fields may be anything.
             t_s: When it came.
         """
-        lines = map(plain, str(message.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
+        lines = map(printable, str(message.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
         rank = message.get("rank")
         if type(rank) is not int or not 0 <= rank < 1_000_000:

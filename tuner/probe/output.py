@@ -84,7 +84,7 @@ class Mask:
             for line in filter(_is_long_enough, (value, *value.splitlines())):
                 for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1]):
                     # as `LineSplitter` would decode it
-                    as_printed = plain(spelling.encode(errors="surrogateescape").decode(errors="replace"))
+                    as_printed = printable(spelling.encode(errors="surrogateescape").decode(errors="replace"))
                     self._references[as_printed] = f"${{{name}}}"
         longest_first = sorted(self._references, key=len, reverse=True)  # a value may contain another one
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
@@ -109,7 +109,7 @@ NO_MASK = Mask({})
 """Hides only what has the form of a key."""
 
 
-def record(text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any]:
     """Return the JSON object on a line of a trainer's messages, or an empty dictionary when there is none."""
     try:
         message = json.loads(text)
@@ -161,15 +161,15 @@ class LineSplitter:
         """
         if len(line) <= MAX_LINE_BYTES:
             return line
-        line = self._mask.text(plain(line.decode(errors="surrogateescape"))).encode(errors="surrogateescape")
+        line = self._mask.text(printable(line.decode(errors="surrogateescape"))).encode(errors="surrogateescape")
         return line if len(line) <= MAX_LINE_BYTES else line[: MAX_LINE_BYTES // 2] + line[-MAX_LINE_BYTES // 2 :]
 
     def _text(self, line: bytes) -> str:
         """Return a line as a text without control sequences and hidden values."""
-        return self._mask.text(plain(self._shortened(line).decode(errors="replace")))
+        return self._mask.text(printable(self._shortened(line).decode(errors="replace")))
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text without control sequences of a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
     return text if text.isprintable() else _CONTROL.sub("", text)
 

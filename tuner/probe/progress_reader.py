@@ -16,7 +16,7 @@ from tuner.probe import counting
 from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import MOST, EpochCounter, number
 from tuner.probe.evidence import quoted
-from tuner.probe.output import record
+from tuner.probe.output import json_object
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
@@ -106,7 +106,7 @@ class ProgressReader:
         A line is a message of the trainer or of what counts inside it, or else a printed line that patterns may match.
         """
         if line.stream == "progress":
-            message = record(line.text)
+            message = json_object(line.text)
             self._note_score(line.t_s, None if message.get("rank") else message.get("score"))
             return self._feed_message(message, line)
         score_match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tuner.count import TrainingCounts
 from tuner.probe.kinds import FailureKind
-from tuner.probe.steady import over
+from tuner.probe.steady import of_known
 from tuner.study import Config
 
 BUSY_PCT = 10.0
@@ -253,7 +253,7 @@ class ProbeNumbers:
     @property
     def others_pct(self) -> float | None:
         """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
-        return over(max, (device.others_mean_pct for device in self.devices))
+        return of_known(max, (device.others_mean_pct for device in self.devices))
 
     @property
     def is_disturbed(self) -> bool:

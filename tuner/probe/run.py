@@ -18,7 +18,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
-from tuner.probe.steady import Quantity, over
+from tuner.probe.steady import Quantity, of_known
 from tuner.probe.units import HOUR_S
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
@@ -227,7 +227,7 @@ class _Probe:
             samples_per_price=per_price and per_price.value,
             samples_per_price_se=per_price and per_price.error,
             step_share=summaries.step_share(window),
-            busy_spread_pct=over(spread, [share and share.value for share in shares]),
+            busy_spread_pct=of_known(spread, [share and share.value for share in shares]),
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tuner.errors import OutputError
 from tuner.probe.kinds import BREACH
-from tuner.probe.output import Log, record
+from tuner.probe.output import Log, json_object
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process, prepare
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
@@ -215,7 +215,7 @@ class SessionRun:
         """
         if line.stream == "console":
             return line
-        match record(line.text).get("type"):
+        match json_object(line.text).get("type"):
             case "ready":
                 self._session.ready = True
                 if self.ready_s is None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import BUSY_PCT, DeviceSample, DeviceSummary, Pause, Progress
-from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Quantity, Usual, over
+from tuner.probe.steady import FULL_PCT, USUAL_VARIATION, Block, Quantity, Variation, of_known
 from tuner.probe.window import Mark, Piece, Window
 
 NVML_PAST_S = 0.4
@@ -78,7 +78,11 @@ def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]
     mean = sum(part_s * reading.value for part_s, reading in zip(parts_s, inside, strict=True)) / seconds
     edges_s = min(seconds, middles[0] - piece.begin_s + piece.end_s - middles[-1])
-    scatter = stdev(reading.value for reading in inside) if len(inside) > 1 else steady.lone_error(mean, full=FULL_PCT)
+    scatter = (
+        stdev(reading.value for reading in inside)
+        if len(inside) > 1
+        else steady.error_of_single_block(mean, largest=FULL_PCT)
+    )
     return Quantity(mean, edge_error=scatter * edges_s / seconds)
 
 
@@ -115,20 +119,20 @@ def summarise(
         """
         return _value(_window_mean(samples, window, attrgetter(field), past_s))
 
-    def share(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Quantity | None:
+    def share(field: str, past_s: float | None = None, variation: Variation = USUAL_VARIATION) -> Quantity | None:
         """Return the mean of a field in percent, with its error; None if nothing measured it.
 
-        `past_s` is that of `mean`. `varies` says how much the field usually varies from iteration to iteration.
+        `past_s` is that of `mean`. `variation` says how much the field usually varies from iteration to iteration.
         """
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return None
         mean_of = partial(_window_mean, samples, read=read, past_s=past_s)
-        return _with_error(mean_of, window, _error(mean_of, spans, full=FULL_PCT, varies=varies))
+        return _with_error(mean_of, window, _error(mean_of, spans, largest=FULL_PCT, variation=variation))
 
     util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
-    sm = share("sm_pct", varies=steady.OF_SM)
-    util_max_pct = over(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
+    sm = share("sm_pct", variation=steady.SM_VARIATION)
+    util_max_pct = of_known(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
     memory = memory_parts(samples, from_s, window.last.t_s if until_s is None else until_s)
 
     # energy is power over time: by the device's counter, or else by sampled power
@@ -150,15 +154,15 @@ def summarise(
         occupancy_mean_pct=mean("occupancy_pct"),
         tensor_mean_pct=mean("tensor_pct"),
         dram_mean_pct=mean("dram_pct"),
-        mem_peak_mib=over(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
-        mem_total_mib=over(max, (sample.mem_total_mib for sample in samples)),
+        mem_peak_mib=of_known(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
+        mem_total_mib=of_known(max, (sample.mem_total_mib for sample in samples)),
         mem_rises=memory_rises(samples, from_s),
         mem_floors=tuple(map(min, memory)),  # the least of each part of the run: a leak raises it
         mem_tops=tuple(map(max, memory)),
         power_mean_w=mean("power_w", NVML_PAST_S),
         others_mean_pct=mean("others_pct"),
         delayed_mean_pct=mean("delayed_pct"),
-        power_max_w=over(max, (sample.power_w for sample in samples)),
+        power_max_w=of_known(max, (sample.power_w for sample in samples)),
         energy_j=power and power.value * window.trained_s,
         energy_se_j=power and power.error and power.error * window.trained_s,
         energy_source=power and (counter if counted_w else SAMPLED),
@@ -278,7 +282,7 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
             return None
         return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _with_error(busy_pct, rank_window, _error(busy_pct, rank_window.spans(), full=FULL_PCT))
+    share = _with_error(busy_pct, rank_window, _error(busy_pct, rank_window.spans(), largest=FULL_PCT))
     if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return None
     return replace(share, value=min(share.value, FULL_PCT))
@@ -322,8 +326,8 @@ def _speed(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], 
         blocks: The number in each span of the window, which shows how much it scatters.
         mean_of: Returns the number over a part of the window; None if it is unknown.
     """
-    varies = steady.OF_BURSTS if window.round > 1 else OF_UTILISATION
-    return _with_error(lambda part: _known(mean_of(part)), window, steady.standard_error(blocks, varies=varies))
+    variation = steady.BURSTS_VARIATION if window.round > 1 else USUAL_VARIATION
+    return _with_error(lambda part: _known(mean_of(part)), window, steady.standard_error(blocks, variation=variation))
 
 
 MeanOf = Callable[[Window], Quantity | None]
@@ -331,12 +335,12 @@ MeanOf = Callable[[Window], Quantity | None]
 
 
 def _error(
-    mean_of: MeanOf, spans: Sequence[Window], *, full: float = math.inf, varies: Usual = OF_UTILISATION
+    mean_of: MeanOf, spans: Sequence[Window], *, largest: float = math.inf, variation: Variation = USUAL_VARIATION
 ) -> float | None:
     """Return the error that the means of a quantity over spans show; see `steady.standard_error`."""
     means = [(span.trained_s, mean_of(span)) for span in spans]
     blocks = [Block(span_s, mean.value) for span_s, mean in means if mean]
-    return steady.standard_error(blocks, full=full, varies=varies)
+    return steady.standard_error(blocks, largest=largest, variation=variation)
 
 
 def _with_error(mean_of: MeanOf, window: Window, error: float | None) -> Quantity | None:
@@ -379,7 +383,7 @@ def _window_mean(
     """
     pieces = window.pieces
     if len(pieces) == 1:
-        return _known(over(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
+        return _known(of_known(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
     readings = mean_readings(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
     trained_s = mean_sum = edge_error_sum = 0.0
     for piece in pieces:
@@ -441,7 +445,7 @@ def notes(
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
         yield "energy is integrated from sampled power, because a card has no counter of its own"
-    others_pct = over(max, (device.others_mean_pct for device in devices)) or 0.0
+    others_pct = of_known(max, (device.others_mean_pct for device in devices)) or 0.0
     if others_pct >= BUSY_PCT:
         yield f"{LOADED} {min(others_pct, 100):.0f} % of the processors, so another run may give another value"
 
@@ -542,4 +546,4 @@ def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], 
     if not speed or not speed.value or not joules or any(device.energy_j is None for device in devices):
         return None
     error_j = sum(device.energy_se_j or 0.0 for device in devices)  # all cards err alike
-    return speed.times(trained_s).over(Quantity(joules, error_j))
+    return speed.times(trained_s).divided_by(Quantity(joules, error_j))

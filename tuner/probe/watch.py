@@ -16,7 +16,7 @@ from tuner.count import TrainingCounts
 from tuner.probe.count_files import counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.kinds import KILLED, FailureKind
-from tuner.probe.output import record
+from tuner.probe.output import json_object
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
@@ -115,7 +115,7 @@ class Watch:
                 if self._has_no_progress:
                     self._unmatched.feed(line.text)
             else:
-                self._feed_message(record(line.text), line.t_s)
+                self._feed_message(json_object(line.text), line.t_s)
         if len(self.marks) > max(marks_before, 1):
             self.evidence.forget(before_s=self.marks[-2].t_s)
         return len(self.marks) > marks_before

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from tuner.errors import TrainerError, installs
-from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, number_of, record
+from tuner.probe import HEAD, NODE_RANK, Device, ProbePlan, Slot, json_object, number_of
 from tuner.study import LADDER, VARIANT, Case, Config, Strict, TrainerSpec, Value, complaints, escaped, parts, referring
 
 
@@ -71,7 +71,7 @@ def import_all(dependencies: Dependencies, variables: Mapping[str, str] = Mappin
     except subprocess.TimeoutExpired as error:
         problem = f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s"
         raise TrainerError(f"{problem}; import them by hand") from error
-    answers = map(record, done.stdout.splitlines())
+    answers = map(json_object, done.stdout.splitlines())
     imported = [Imported(**answer) for answer in answers if answer.get("module") in modules]
     if len(imported) < len(modules):
         died = f"{python} ended with exit code {done.returncode} while it was imported"
