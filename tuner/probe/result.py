@@ -51,7 +51,7 @@ class Thin(NamedTuple):
 
     from_s: float
     """When this part began, on the clock of `Progress.t_s`."""
-    by: float
+    trained_per_s: float
     """How many seconds of training each second of this part stands for; more than 1."""
 
 

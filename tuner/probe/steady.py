@@ -117,11 +117,11 @@ class Variation(NamedTuple):
 
 
 USUAL_VARIATION = Variation(0.015, 0.3)
-"""Of utilisation and samples/s. Long recordings on two H200s show correlations of 0.15 to 0.4."""
+"""The variation of utilisation and samples/s. Long recordings on two H200s show correlations of 0.15 to 0.4."""
 BURSTS_VARIATION = Variation(0.08, 0.5)
-"""Of samples/s in whole rounds of a loader's workers, which come in bursts and are slow at times."""
+"""The variation of samples/s in whole rounds of a loader's workers, which come in bursts and are slow at times."""
 SM_VARIATION = Variation(0.042, 0.45)
-"""Of the share of multiprocessors with work.
+"""The variation of the share of multiprocessors with work.
 
 In a run of 210 s on two H200s, windows of one, four and eight iterations had standard deviations of 4.2, 3.2 and 2.3 %
 of the mean. A first-order autoregression with a correlation of 0.55 gives 4.2, 3.1 and 2.5 %. Of windows cut from such
