@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Answer, Next
-from tuner.probe.result import Change, DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import Change, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer

@@ -5,7 +5,6 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 
 from tuner.probe.counting import MOST
 from tuner.probe.evidence import OUT_OF_MEMORY, REPORTED, Evidence, quoted
-from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
     METRICS,
@@ -54,10 +53,12 @@ from tuner.probe.protocols import (
 from tuner.probe.result import (
     BUSY_PCT,
     STOPPED,
+    Blame,
     Change,
     DeviceSample,
     DeviceSummary,
     Failure,
+    FailureKind,
     ProbeNumbers,
     ProbeResult,
     Progress,

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tuner.errors import OutputError
-from tuner.probe.kinds import BREACH
 from tuner.probe.output import Log, json_object
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process, prepare
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
+from tuner.probe.result import BREACH
 from tuner.progress import PROGRESS, REQUESTS
 from tuner.study import escaped, open_at_once
 

@@ -15,12 +15,11 @@ from typing import Any
 from tuner.count import TrainingCounts
 from tuner.probe.count_files import counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
-from tuner.probe.kinds import KILLED, FailureKind
 from tuner.probe.output import json_object
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
+from tuner.probe.result import KILLED, STOPPED, Failure, FailureKind, ProbeResult, Progress, unreadable
 from tuner.probe.window import Mark, Marks, first_mark
 from tuner.study import ProbeSpec
 
