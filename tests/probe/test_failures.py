@@ -89,7 +89,7 @@ def over_s(*lines: tuple[float, str], progress: bool) -> tuple[ProbeEnd, float]:
         due = [line for line in waiting if line.t_s <= now_s]
         waiting = waiting[len(due) :]
         watch.feed(due)
-        if end := watch.end(now_s):
+        if end := watch.reason_to_end(now_s):
             return end, now_s
     raise AssertionError("it never ended")
 

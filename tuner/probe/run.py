@@ -76,7 +76,7 @@ class _Ending(NamedTuple):
 
     end: ProbeEnd
     why: str | None = None
-    """Why it was given up; None if it was not."""
+    """Why `stop` has given the probe up; None if it has not."""
 
 
 class _Probe:
@@ -141,7 +141,10 @@ class _Probe:
         return replace(self._failed(result, failure) if failure else result, stopped=why)
 
     def _failed(self, result: ProbeResult, failure: Failure) -> ProbeResult:
-        """Return a failed probe's result without its window: utilisation after a rank has died means nothing."""
+        """Return a failed probe's result without its window: utilisation after a rank has died means nothing.
+
+        The peaks of memory and power stay, because they belong to the whole probe.
+        """
         peaks = tuple(
             DeviceSummary(
                 device=device.device,
@@ -160,8 +163,11 @@ class _Probe:
         return self._clock.now() - self._origin_s
 
     def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
-        """Read the lines of the trainer until the probe is over; return how it ended, and why if it was given up."""
-        next_result_s = 0.0  # the seconds of training at which an iteration gives the next result
+        """Read the lines of the trainer until the probe is over, and return how it ended.
+
+        After some iterations, `stop` gets the result so far; otherwise it gets None. Its answer may end the probe.
+        """
+        next_result_s = 0.0  # the seconds of training from which on an iteration gives the next result
         wants_more = False
         while True:
             # news of the trainer
@@ -184,11 +190,11 @@ class _Probe:
                 return _Ending(end, answer.why)
             if advanced and self._watch.has_enough and not wants_more:
                 return _Ending(ProbeEnd.ENOUGH)
-            if end := self._watch.end(now_s):
+            if end := self._watch.reason_to_end(now_s):
                 return _Ending(end)
             if self._recorder.lost is not None:
                 return _Ending(ProbeEnd.LOST)
-            if is_last or (advanced and self._watch.next_is_last(more=wants_more)):
+            if is_last or (advanced and self._watch.is_last_iteration(needs_more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
                 return _Ending(ProbeEnd.EXITED)

@@ -1,4 +1,8 @@
-"""The options of click and typer, of absl, of tyro, and of Hydra and OmegaConf, whose settings are words `name=value`."""
+"""The options of click and typer, of absl, of tyro, and of Hydra and OmegaConf.
+
+For each library, `listen_to_…` wraps the function that parses the command line. What comes before and after it tells
+the tuner the options: see `command_line.option`.
+"""
 
 import sys
 
@@ -16,10 +20,7 @@ def listen_to_click(module):
 
 
 def _before_click(command, ctx, args, *_, **__):
-    """Return the command and its context if the command, or the group that it is in, parses the command line.
-
-    Return None otherwise.
-    """
+    """Return the command and its context if it, or the group that it is in, parses the command line; else None."""
     root = ctx.find_root()
     if ctx is root and not ctx.resilient_parsing and is_argv(args):  # the shell's completion parses resiliently
         _click_contexts[:] = [root]
@@ -83,7 +84,7 @@ def listen_to_tyro(module):
 def _before_tyro_values(_, spec, __, values, field_name_prefix=""):
     """Tell the options, before tyro makes the script's values of the words that it has parsed.
 
-    tyro reads `--batch_size` as `--batch-size`, so both spellings are compared and marked.
+    tyro reads `--batch_size` as `--batch-size`. So words are compared with hyphens, and both spellings count as typed.
     """
     caller = next(callers())
     if field_name_prefix or caller.f_code.co_name != "_cli_impl":  # the value of a part: the whole was told before
@@ -143,7 +144,7 @@ def _off_spelling(name):
 
 
 _with_words = []
-"""The configuration that has the command line's words in it, with these words; empty before there is one."""
+"""A pair of the configuration that has the command line's words in it, and these words; empty before there is one."""
 
 
 def listen_to_hydra(module):
@@ -163,7 +164,7 @@ def _on_hydra_composed(_, cfg, **__):
 
 
 def _before_read(words):
-    """Return words as texts if they are the command line; None otherwise."""
+    """Return the words of which OmegaConf makes a configuration if they are the command line; None otherwise."""
     return [str(word) for word in words] if is_argv(words) else None
 
 
