@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from tuner.count import TrainingCounts
-from tuner.probe.count_files import counts
+from tuner.probe.count_files import training_counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
 from tuner.probe.output import json_object
 from tuner.probe.probe_plan import Device
@@ -132,7 +132,7 @@ class Watch:
             case "unread":  # the trainer's reports cannot be read
                 self._unread = str(message.get("detail"))
             case "training":  # from what counts steps inside the training
-                self.training = counts(message.get("counts")) or self.training
+                self.training = training_counts(message.get("counts")) or self.training
                 if message.get("paused"):
                     self._pause_told_s = t_s
 
