@@ -37,17 +37,17 @@ class Metric:
 def _of_devices(
     combine: Callable[[Sequence[float]], float], value: Callable[[DeviceSummary], float | None]
 ) -> Callable[[ProbeResult], float | None]:
-    """Return a function that returns `combine` of the `value`s of a result's devices; None if none is known."""
+    """Return a function that combines a `value` of each device of a result; it returns None if none is known."""
     return lambda result: of_known(combine, map(value, result.devices))
 
 
 def spread(numbers: Sequence[float]) -> float:
-    """Return how far the largest number lies above the smallest."""
+    """Return the range of some numbers: the largest less the smallest."""
     return max(numbers) - min(numbers)
 
 
 def _of_idlest(quantity: str) -> Metric:
-    """Return the metric of a busy share, `util` or `sm`, on the idlest device: that with the smallest share."""
+    """Return the metric of a busy share on the device with the smallest share; `quantity` is `util` or `sm`."""
     mean = attrgetter(f"{quantity}_mean_pct")
 
     def read(what: str, unknown: float | None, result: ProbeResult) -> Any:
