@@ -9,12 +9,8 @@ from typing import TypeVar
 from tests_database import empty_database
 from tests_devices import RecordedProbe, ReplayedSource
 
-from tuner.export.case_view import CaseView
-from tuner.export.reader import StudyReader, connect
-from tuner.probe.kinds import FailureKind
-from tuner.probe.probe_plan import Device, ProbePlan, Slot
-from tuner.probe.protocols import Next, Stop
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.export import CaseView, StudyReader, connect
+from tuner.probe import Device, DeviceSummary, Failure, FailureKind, Next, ProbePlan, ProbeResult, Slot, Stop
 from tuner.running.events import (
     AutoFixed,
     AutoStarted,
@@ -26,9 +22,7 @@ from tuner.running.events import (
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.store.database import Database
-from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.study.spec import StudySpec
+from tuner.study import Case, Config, StudySpec
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.command import CommandTrainer
 

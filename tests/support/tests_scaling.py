@@ -1,10 +1,9 @@
 """Results of `tuner scale` that never ran, and a prober that knows every rate in advance."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
-from tuner.probe.result import Failure, ProbeResult
+from tuner.probe import Failure, ProbePlan, ProbeResult, Stop
 from tuner.study import ProbeSpec
 from tuner.tools.scaling.campaign import Scaled, links_plan
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
@@ -81,13 +80,11 @@ class KnownProber:
         found = self._rate(plan)
         blank = ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0)
         if isinstance(found, Failure):
-            return ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0, failure=found)
+            return replace(blank, failure=found)
         if found is None:
             return blank
-        return ProbeResult(
-            config=plan.config,
-            plan_digest=plan.digest,
-            started_at="",
+        return replace(
+            blank,
             total_s=5.0,
             window_s=4.0,
             trained_s=4.0,

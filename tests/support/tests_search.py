@@ -7,7 +7,7 @@ from optuna.trial import Trial
 from tuner.records.schema import ORIGIN
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, one_start
 from tuner.search.trials import running
-from tuner.study.space import Config, Space
+from tuner.study import Config, Space
 
 
 def given(study: Study, space: Space, config: Config) -> Trial:
