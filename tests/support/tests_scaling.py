@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tuner.probe import Failure, ProbePlan, ProbeResult, Stop
 from tuner.study import ProbeSpec
-from tuner.tools.scaling.campaign import Scaled, links_plan
+from tuner.tools.scaling.campaign import MeasuredSubject, links_plan
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
 
 FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
@@ -52,14 +52,13 @@ def results(
     )
 
 
-def scaled(name: str, *sizes: int | None, only_links: bool = False) -> Scaled:
+def scaled(name: str, *sizes: int | None, only_links: bool = False) -> MeasuredSubject:
     """Return a subject that is planned and never launched."""
-    return Scaled(
+    return MeasuredSubject(
         subject=Subject(name=name, text="", unit=""),
         sizes=sizes,
-        plan=links_plan,
+        plan=lambda size, slot: links_plan(size or 1, slot),
         limits=ProbeSpec(),
-        config=lambda size: {"bytes": size or 1},
         only_links=only_links,
     )
 
