@@ -35,10 +35,4 @@ from tuner.export.wording import (
     unit,
     with_error,
 )
-from tuner.export.write import (
-    export_study,
-    prepare_folder,
-    prepare_results,
-    prepare_study,
-    write_files,
-)
+from tuner.export.write import export_study, prepare_folder, prepare_results, prepare_study, write_files

@@ -146,10 +146,7 @@ def choices(case: CaseFacts) -> Picture | None:
     )
     if any(point.is_warm and point.value > star.value for point in points for star in stars):
         caption += " Configs above the best were measured in sessions alone, which may read too high."
-    layout = {
-        "xaxis": axis("samples per second", rangemode="tozero"),
-        "yaxis": axis(of_objective(objective)),
-    }
+    layout = {"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(of_objective(objective))}
     filled = [series for series in data if series["x"]]
     return Picture(name="choices", title="What else could be chosen", caption=caption, data=filled, layout=layout)
 

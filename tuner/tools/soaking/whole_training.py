@@ -50,7 +50,7 @@ class WholeTraining:
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "WholeTraining":
-        """Return the training that a study means.
+        """Return the whole training for which a study searches.
 
         Args:
             bench: the study; its `soak` says how a soak provokes what needs most memory, and with which command.
@@ -94,7 +94,7 @@ class WholeTraining:
 
     @property
     def _prior(self) -> RecordPrior:
-        """What is expected of the training's memory before a soak has shown any."""
+        """The prior for new records of memory use: what is expected before a soak has shown any."""
         if not self.provoked:
             return USUAL
         return PILING_UP if self.keeper else PROVOKED
