@@ -61,7 +61,7 @@ def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: 
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
-        doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
+        doubt = [f"  not sure: {view.loaded_text}"] if view.loaded_text else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config may replace it: both speeds, what changes, one doubt, and the line to copy
     gained = export.gain(view, own) if own else None
@@ -69,9 +69,9 @@ def _outcome_without_failures(bench: Workbench, view: export.CaseView, command: 
     same = _compared_trainings(own, best) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_of_peak(best)}{_gain_in_words(gained)}"
-    incomparable = view.unlike_best(own) or view.failed_again
+    incomparable = view.unlike_best(own) or view.failed_again_text
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    most = 2 if view.loaded else 1  # a busy machine must not hide another doubt
+    most = 2 if view.loaded_text else 1  # a busy machine must not hide another doubt
     doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), most)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)

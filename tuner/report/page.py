@@ -73,7 +73,7 @@ def _templates(in_markdown: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {**_FILTERS, "drawn": _drawn, "parallel": _parallel}
+    environment.filters |= {**_FILTERS, "drawn": _plotly_data, "parallel": _parallel_data}
     return environment
 
 
@@ -82,18 +82,18 @@ def _in_markdown(value: object) -> object:
     return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _drawn(picture: Picture) -> Markup:
+def _plotly_data(picture: Picture) -> Markup:
     """Return what plotly needs of a picture."""
-    return _data({"data": picture.data, "layout": picture.layout})
+    return _json_markup({"data": picture.data, "layout": picture.layout})
 
 
-def _parallel(case: CaseFacts) -> Markup | None:
+def _parallel_data(case: CaseFacts) -> Markup | None:
     """Return the data of the parallel coordinates of a case; None where there are none."""
     coordinates = parallel(case)
-    return _data(asdict(coordinates)) if coordinates else None
+    return _json_markup(asdict(coordinates)) if coordinates else None
 
 
-def _data(document: dict[str, object]) -> Markup:
+def _json_markup(document: dict[str, object]) -> Markup:
     """Return a document as JSON that cannot end the script element that holds it."""
     return _trusted(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))
 
