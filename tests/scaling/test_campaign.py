@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests_nodes import FakeCluster
-from tests_scaling import FUSION, KnownProber, point, results
+from tests_scaling import FUSION, point, results
 
 from tuner.devices.cpu import CpuSource, usable_cores
 from tuner.devices.found import part_of
@@ -34,6 +34,41 @@ from tuner.tools.scaling.results import Results, read, write
 
 SPEC = {"name": "demo", "trainer": {"name": "command"}, "space": {"num_envs": {"ladder": [2]}}}
 Rate = Callable[[ProbePlan], float | Failure | None]
+
+
+class KnownProber:
+    """A `Prober` whose probes take no time: `rate` knows the samples per second of a plan, or the failure."""
+
+    open_session = None
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self.closed = False
+
+    def utilisation(self) -> tuple[float | None, ...]:
+        return ()
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        found = self._rate(plan)
+        blank = ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0)
+        if isinstance(found, Failure):
+            return replace(blank, failure=found)
+        if found is None:
+            return blank
+        return replace(
+            blank,
+            total_s=5.0,
+            window_s=4.0,
+            trained_s=4.0,
+            iterations=8,
+            iterations_per_s=40.0,  # it reports every 20th step
+            samples_per_s=found,
+            samples_per_s_se=found / 100,
+        )
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
 
 
 class Campaign:

@@ -1,9 +1,5 @@
-"""Results of `tuner scale` that never ran, and a prober that knows every rate in advance."""
+"""Results of `tuner scale` that never ran, and subjects that are never launched."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
-from tuner.probe import Failure, ProbePlan, ProbeResult, Stop
 from tuner.study import ProbeSpec
 from tuner.tools.scaling.campaign import MeasuredSubject, links_plan
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
@@ -61,38 +57,3 @@ def scaled(name: str, *sizes: int | None, only_links: bool = False) -> MeasuredS
         limits=ProbeSpec(),
         only_links=only_links,
     )
-
-
-class KnownProber:
-    """A `Prober` whose probes take no time: `rate` knows the samples per second of a plan, or the failure."""
-
-    open_session = None
-
-    def __init__(self, rate: Callable[[ProbePlan], float | Failure | None]) -> None:
-        self._rate = rate
-        self.closed = False
-
-    def utilisation(self) -> tuple[float | None, ...]:
-        return ()
-
-    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        found = self._rate(plan)
-        blank = ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0)
-        if isinstance(found, Failure):
-            return replace(blank, failure=found)
-        if found is None:
-            return blank
-        return replace(
-            blank,
-            total_s=5.0,
-            window_s=4.0,
-            trained_s=4.0,
-            iterations=8,
-            iterations_per_s=40.0,  # it reports every 20th step
-            samples_per_s=found,
-            samples_per_s_se=found / 100,
-        )
-
-    def close(self) -> None:
-        """Remember it."""
-        self.closed = True
