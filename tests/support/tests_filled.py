@@ -25,6 +25,7 @@ FACTS = {
     "devices": ["cuda:0", "cuda:1"],
     "objective": "min_avg_util",
 }
+OTHER_METRICS = {"min_avg_sm": 21.456, "util_spread": None, "energy_j": 2000.8}
 
 
 def frame(sheet: Sheet) -> pd.DataFrame:
@@ -69,12 +70,6 @@ class FilledDatabase:
         `probe` replaces parts of its record. A second objective is samples/s.
         """
         number = next(self._added)
-        metrics = {
-            "min_avg_util": min(utils, default=None),
-            "min_avg_sm": 21.456,
-            "util_spread": None,
-            "energy_j": 2000.8,
-        }
         failure = {"kind": status, "rule": "a rule", "detail": detail, "rank": 1, "overshoot_mib": None}
         record = {
             "config": config or {},
@@ -91,7 +86,7 @@ class FilledDatabase:
             "iterations": 8,
             "samples": 524288,
             "samples_per_s": 15000.126,
-            "metrics": metrics if utils else {},
+            "metrics": {"min_avg_util": min(utils), **OTHER_METRICS} if utils else {},
             "devices": [_device(rank, util) for rank, util in enumerate(utils)],
             "agent_config": "out/agent.yaml",
             "base_agent": "data/agents/ppo.yaml",

@@ -1,5 +1,6 @@
 """A study with scripted probes, for tests of the loop."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -185,7 +186,4 @@ def best(folder: Path, case: str = "walk", study: str = "demo") -> Standing:
 
 
 def states(folder: Path) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for trial in reader(folder).trials():
-        counts[trial.state] = counts.get(trial.state, 0) + 1
-    return counts
+    return dict(Counter(trial.state for trial in reader(folder).trials()))

@@ -172,7 +172,7 @@ class CaseView:
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
-    def comparable_pair(self, standing: Standing, best: Standing | None = None) -> "BesideBest | None":
+    def comparable_pair(self, standing: Standing, best: Standing | None = None) -> "ComparablePair | None":
         """Return a config and the best, both measured in the same way: by the plain command, or in sessions.
 
         The two ways may measure other values of the same config, so values of both ways cannot be compared. `best`: the
@@ -182,10 +182,10 @@ class CaseView:
         if best is None:
             return None
         if standing.is_warm == best.is_warm:
-            return BesideBest(standing, best)
+            return ComparablePair(standing, best)
         # the plain command has measured only one of them; sessions may have measured both
         warm, warm_best = self._warm_standings.get(standing.launch), self._warm_standings.get(best.launch)
-        return BesideBest(warm, warm_best) if warm and warm_best else None
+        return ComparablePair(warm, warm_best) if warm and warm_best else None
 
     @cached_property
     def _warm_standings(self) -> Standings:
@@ -264,7 +264,7 @@ class CaseView:
             pair = self.comparable_pair(measured, standing)
             if pair is None or unlike(measured.trials, standing.trials):
                 return None
-            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]
+            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]  # `pair.best`: the config itself
         else:  # no probe of the default has run to its end
             of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
             pruned = [trial for trial in of_default if trial.status == PRUNED]
@@ -284,11 +284,6 @@ class CaseView:
     def counts(self) -> Counter[str]:
         """Status → how many trials ended with it. A trial that ran but may not be the best is `ineligible`."""
         return Counter(end_of(trial) for trial in ended(self.trials))
-
-    @property
-    def finished(self) -> int:
-        """How many trials have ended."""
-        return self.counts.total()
 
     @cached_property
     def failures(self) -> tuple[TrialRecord, ...]:
@@ -341,8 +336,8 @@ class CaseView:
         )
 
 
-class BesideBest(NamedTuple):
-    """A config and the best, both measured in the same way."""
+class ComparablePair(NamedTuple):
+    """A config and the one to compare it with, mostly the best, both measured in the same way."""
 
     config: Standing
     best: Standing

@@ -167,7 +167,7 @@ def best_by_case(study: StudyReader) -> Sheet:
         row = {"case": case.name, "method": case.method, "status": case.status}
         if case.best:
             row = best_row(case, case.best)
-        rows.append(row | {"trials": case.finished, "replay_of": case.replay_of} | race_row(case))
+        rows.append(row | {"trials": case.counts.total(), "replay_of": case.replay_of} | race_row(case))
     return Sheet(_best_columns(study), rows)
 
 
@@ -291,7 +291,7 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
         f"largest_{ladder}": max((rung for rung in rungs if rung is not None), default=None),
         f"safe_{ladder}": safe_rung(cases),
         "commonest_failure": all_cases.commonest_failure,
-        "trials": all_cases.finished,
+        "trials": all_cases.counts.total(),
         "probe_s": rounded("probe_s", all_cases.probe_s),
     }
 

@@ -128,7 +128,9 @@ class Race:
         self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)
 
     def run(self) -> list[Place]:
-        """Make the runs that are missing, and return how the configs stand, the best first.
+        """Make the runs that are missing, and return how the configs stand.
+
+        Those that trained longest come first, and of these the best score.
 
         A race that is interrupted, or whose time is over, returns how it stands then; another call continues it. Raises
         TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
@@ -143,10 +145,6 @@ class Race:
             entrants = [entrants[place] for place in order]
             if len(entrants) < 2:  # the others have failed
                 break
-        return self.standing()
-
-    def standing(self) -> list[Place]:
-        """Return how the configs stand after the runs so far: those that trained longest first, then by score."""
         return standings(self._runs_of(self._entrants))
 
     def _past_runs(self) -> list[RunRecord]:

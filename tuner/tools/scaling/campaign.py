@@ -102,7 +102,8 @@ def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> 
         return ("nccl",)
     if any(link.p2p is False for link in links):
         return ("host",)
-    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")  # without links, none is known
+    # where the links are unknown, PCIe is assumed
+    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
 
 
 def scaling_runs(

@@ -360,15 +360,17 @@ class SoakChooser:
             rungs: the rungs to judge.
             history: the probes so far.
         """
-        nearest = sorted(shares, key=lambda rung: abs(shares[rung] - 1.0))[:2]  # to using all usable memory
+        # the rungs of the two soaks that come nearest to using all usable memory
+        nearest = sorted(shares, key=lambda rung: abs(shares[rung] - 1.0))[:2]
         low, high = min(nearest), max(nearest)
         if high >= FAR_RATIO * low and shares[high] > shares[low]:  # 1
             expected = np.polyval(np.polyfit(nearest, [shares[rung] for rung in nearest], 1), rungs)
         else:  # 2
+            # a model of the memory of probes over the space, if any probe has shown its memory
             amounts = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
             of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)  # as `search.resource_model` fits it
             soaked = nearest[0]
-            probed = np.zeros(len(rungs) + 1)  # the shares of probes on the soaked rung, and on those to judge
+            probed = np.zeros(len(rungs) + 1)  # the shares that probes need on the soaked rung, and on those to judge
             if of_probes:
                 probed = of_probes.expect([{**config, str(self._ladder): rung} for rung in (soaked, *rungs)])[0]
             beyond_probe = shares[soaked] - probed[0]
