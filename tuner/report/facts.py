@@ -19,6 +19,11 @@ from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, open_regular, rung_of, without_keys
 
 
+def paragraph(texts: Iterable[str]) -> str:
+    """Return texts as the sentences of a paragraph, each with a capital and a full stop."""
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
+
+
 class Failed(NamedTuple):
     """The failures of one kind in a case."""
 
@@ -244,15 +249,15 @@ def result(case: CaseFacts) -> Headline:
     name = default_name(case)
     value = f"{objective} {export.figure(best.value)}"
     if default is None:
-        return Headline(value, export.sentences([f"{name} was not measured", *of_best]))
+        return Headline(value, paragraph([f"{name} was not measured", *of_best]))
     if default.launch == best.launch:  # the same config
-        return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
+        return Headline(f"{name.capitalize()} is the best so far", paragraph(of_best))
     sessions = export.measured_otherwise(case.summary)  # a sentence where they have measured best or default alone
     if case.summary.gain is None:
         why = sessions or "; ".join(export.doubts(case.view, default, name))
-        return Headline(value, export.sentences([why, *of_best] if why else of_best))
+        return Headline(value, paragraph([why, *of_best] if why else of_best))
     text, below = _gain_headline(objective, case.summary.gain, name)
-    return Headline(text, export.sentences(filter(None, [below, sessions, *of_best])))
+    return Headline(text, paragraph(filter(None, [below, sessions, *of_best])))
 
 
 def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline:
@@ -331,7 +336,7 @@ def verdict(case: CaseFacts) -> str:
     if best and default and row.gain:
         texts += export.whole_training(row.gain, default, best, name)
         texts += export.doubts(case.view, default, name)
-    return export.sentences(dict.fromkeys(texts))  # each once: the result is among the findings, too
+    return paragraph(dict.fromkeys(texts))  # each once: the result is among the findings, too
 
 
 def cost(case: CaseFacts) -> str:
@@ -365,7 +370,7 @@ def when_found(case: CaseFacts) -> str:
     if share_pct < 99.5:  # otherwise it is rounded to all, and there is no rest
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
     if why_ended:
-        text += f" {export.sentences([export.at_its_end(why_ended)])}"
+        text += f" {paragraph([export.at_its_end(why_ended)])}"
     return text
 
 

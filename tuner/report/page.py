@@ -1,6 +1,7 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,11 +14,25 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.errors import TunerError
-from tuner.export import StudyReader, fenced, gain_text, in_words, markdown, trials, with_error
+from tuner.export import StudyReader, gain_text, in_words, printable, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.parallel import parallel
+
+
+def markdown(text: str) -> str:
+    """Return the Markdown that shows a text as it is, on one line: as no HTML, link, code or cell of a table."""
+    line = " ".join(re.split(r"[\r\n\u2028\u2029]+", text)).replace("&", "&amp;")
+    entities = {"<": "&lt;", ">": "&gt;"}  # every other mark gets a backslash before it
+    return re.sub(r"[\\`<>\[\]|]", lambda match: entities.get(match[0], f"\\{match[0]}"), printable(line))
+
+
+def fenced(text: str) -> str:
+    """Return a text as a block of code in Markdown, whose fence is longer than any run of backticks in it."""
+    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
+    return f"{fence}\n{printable(text)}\n{fence}"
+
 
 _FILTERS = {
     "winner": winner,
