@@ -102,10 +102,10 @@ def seconds(at: datetime | None) -> float | None:
 
 
 def loader_workers(connection: Connection, studies: Sequence[int]) -> study_times.KnownFact[float] | None:
-    """Return how many workers a data loader has, by a parameter such as `num_workers` in the trials of some studies.
+    """Return the mean number of workers of a data loader over the trials of some studies; None where no trial shows it.
 
-    `studies`: the ids of the studies. A negative number, with which some trainers ask for a number of their own, tells
-    nothing.
+    It is the value of a parameter such as `num_workers`. A negative value, with which some trainers ask for a number of
+    their own, is left out. `studies`: the ids of the studies.
     """
     of_studies = PARAMETERS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies)))
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))  # few rows for the pattern
@@ -121,7 +121,7 @@ def _number(row: sqlalchemy.Row[Any]) -> float | None:
         choices = distribution["attributes"].get("choices")
         if choices is None:
             return float(row.param_value)
-        return float(choices[int(row.param_value)])  # of a choice, Optuna stores the place
+        return float(choices[int(row.param_value)])  # of a categorical parameter, Optuna stores the index of the choice
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
 

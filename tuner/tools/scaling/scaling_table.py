@@ -113,7 +113,7 @@ def table(results: Results) -> list[ScalingRow]:
             ranks = len(point.gpus)
             programs = [program for program in points if program.mode == "beside" and program.beside == ranks]
             beside = [_step_ms(program) for program in programs if program.size == point.size]
-            for baseline, scaling in _baselines(singles, point):
+            for scaling, baseline in _baselines(singles, point).items():
                 losses_ms = _losses(point, baseline, singles.get(point.size), beside)
                 several.append(_row(subject, point, baseline, scaling, losses_ms))
         # in reverse order of the letters, "weak" precedes "strong"; otherwise the rows stay in the order of measurement
@@ -121,16 +121,16 @@ def table(results: Results) -> list[ScalingRow]:
     return rows
 
 
-def _baselines(singles: Mapping[int | None, Measurement], point: Measurement) -> Iterator[tuple[Measurement, Scaling]]:
-    """Yield what a point of several GPUs is compared with, as far as it was measured, and the kind of scaling.
+def _baselines(singles: Mapping[int | None, Measurement], point: Measurement) -> dict[Scaling, Measurement]:
+    """Return what a point of several GPUs is compared with, as far as it was measured: kind of scaling → one GPU.
 
     For weak scaling it is one GPU with the batch of one rank, for strong scaling one GPU with the batch of all ranks.
-    `singles`: size, which is the batch of one rank, or None where the trainer has none → the measurement of one GPU.
+    `singles`: size → the measurement of one GPU. A size is the batch of one rank; None where the trainer has none.
     """
-    if weak := singles.get(point.size):
-        yield weak, "weak"
-    if point.size is not None and (strong := singles.get(point.size * len(point.gpus))):
-        yield strong, "strong"
+    baselines: dict[Scaling, Measurement | None] = {"weak": singles.get(point.size)}
+    if point.size is not None:
+        baselines["strong"] = singles.get(point.size * len(point.gpus))
+    return {scaling: baseline for scaling, baseline in baselines.items() if baseline}
 
 
 def _row(
