@@ -75,9 +75,9 @@ class CaseView:
 
     @property
     def stopped(self) -> str | None:
-        """How the search stopped before it had ended, and how it goes on; None while it goes on, and where unknown.
+        """How the search stopped before its end, and how to go on with it, as text; None if it did not, or is unknown.
 
-        A process that was killed stores nothing, but its trial counts as interrupted.
+        A process that was killed stores no such text, but its newest trial counts as interrupted.
         """
         if self.facts.ended or any(trial.state == RUNNING for trial in self.trials):
             return None

@@ -188,11 +188,11 @@ def _case_facts(view: export.CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
     trials, best = view.trials, view.best
     devices = max(1, len(view.record.devices))
-    newest = best.trials[-1] if best else None
+    newest_of_best = best.trials[-1] if best else None
     measured = tuple(sorted(view.configs, key=lambda point: -point.value))
     all_steps = search_steps(trials, devices)
     too_large = {view.rung(trial.config) for trial in trials if trial.status == FailureKind.GPU_OOM}
-    probe_folder = folder_of(folder, newest.probe.out_dir) if newest else None
+    probe_folder = folder_of(folder, newest_of_best.probe.out_dir) if newest_of_best else None
     series = read_series(probe_folder) if probe_folder else None
     failed = tuple(failures(trials, folder))
     return CaseFacts(
@@ -206,7 +206,7 @@ def _case_facts(view: export.CaseView, folder: Path) -> CaseFacts:
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
-        missing=tuple(_missing_parts(newest, series, failed, measured)),
+        missing=tuple(_missing_parts(newest_of_best, series, failed, measured)),
     )
 
 

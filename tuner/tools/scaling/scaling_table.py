@@ -108,16 +108,17 @@ def table(results: Results) -> list[ScalingRow]:
         # a single rank on the first GPU is the baseline of its size
         singles = {point.size: point for point in points if point.mode == "single" and point.gpus == (0,)}
         rows += [_row(subject, point, point, "single", {}) for point in singles.values()]
-        several: list[ScalingRow] = []
-        for point in (point for point in points if point.mode == "joined"):
+        of_several: list[ScalingRow] = []  # the rows of several GPUs
+        joined = [point for point in points if point.mode == "joined"]
+        for point in joined:
             ranks = len(point.gpus)
             programs = [program for program in points if program.mode == "beside" and program.beside == ranks]
             beside = [_step_ms(program) for program in programs if program.size == point.size]
             for scaling, baseline in _baselines(singles, point).items():
                 losses_ms = _losses(point, baseline, singles.get(point.size), beside)
-                several.append(_row(subject, point, baseline, scaling, losses_ms))
+                of_several.append(_row(subject, point, baseline, scaling, losses_ms))
         # in reverse order of the letters, "weak" precedes "strong"; otherwise the rows stay in the order of measurement
-        rows += sorted(several, key=lambda row: row.scaling, reverse=True)
+        rows += sorted(of_several, key=lambda row: row.scaling, reverse=True)
     return rows
 
 
