@@ -72,5 +72,5 @@ def journal_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
     """Return a private server that all tests of this process share."""
-    with private_server() as url:
-        yield url
+    with private_server() as server:
+        yield server.url

@@ -151,7 +151,7 @@ def raced(view: CaseView) -> list[list[Entrant]]:
 def agrees_with_the_race(
     racing: list[Entrant], best: ConfigRow, default: ConfigRow | None, rival: ConfigRow | None
 ) -> None:
-    by_kind = {kind: one for one in racing for kind in one.kinds}
+    by_kind = {kind: one for one in racing for kind in one.why.split(", ")}
     assert by_kind["best of the search"].config == best.config
     assert by_kind["best of the search"].measured["min_avg_util"] == best.value
     assert by_kind["default"].config == {"num_envs": best.config["num_envs"], "batch": 1}

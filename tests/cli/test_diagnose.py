@@ -34,7 +34,7 @@ from tuner.export.reader import connect
 from tuner.probe.result import DeviceSummary
 from tuner.search.verdict import Verdict
 from tuner.tools.diagnosis.diagnosing import diagnose
-from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd, spread
+from tuner.tools.diagnosis.study_times import KnownFact, Setup, TrialEnd, mean_as_fact
 from tuner.tools.diagnosis.waits import Kind
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def test_our_trials_say_their_loader_workers_and_an_interruption_is_no_failure(t
         "interrupted": 1,
     }
     assert found.facts.failures == {"crash": 1}
-    assert found.facts.setup.loader_workers == spread(workers, "database")
+    assert found.facts.setup.loader_workers == mean_as_fact(workers, "database")
     assert found.facts.setup.duty_pct
     assert found.facts.setup.duty_pct.value < 19
     assert found.facts.setup.data_wait == KnownFact(value=pytest.approx(0.2), source="database")

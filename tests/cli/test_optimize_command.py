@@ -9,13 +9,38 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests_cli import TRAINED_COMMAND, Tuner, shorten
+from tests_cli import Tuner
 
 from tuner import optimize, progress
 from tuner.drafting.writing import origin_line
 from tuner.study.study_file import load
 
 pytestmark = pytest.mark.early
+TRAINED_COMMAND = """
+import argparse, time
+from progress import report
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch-size", type=int, default=8)
+parser.add_argument("-j", "--workers", type=int, default=0)
+parser.add_argument("--grad-accum", type=int, default=1)
+parser.add_argument("--rounds", type=int, default=24)
+parser.add_argument("--max_steps", type=int)
+parser.add_argument("--output_dir")
+args = parser.parse_args()
+total = args.batch_size * args.grad_accum
+for step in range(args.max_steps or args.rounds):
+    sum(range(20_000))
+    time.sleep(0.02 + 0.06 * (args.grad_accum - 1))
+    print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
+    report(iteration=step, samples=total * (step + 1))
+"""
+"""A script that trains for a moment and reports its samples; `progress.py` is beside it."""
+
+
+def shorten(study: Path) -> None:
+    """Let the study of a test have short probes."""
+    text = study.read_text()
+    study.write_text(text.replace("{iterations: 8, max_seconds: 420}", "{iterations: 4, window_seconds: 0.2}"))
 
 
 @pytest.fixture

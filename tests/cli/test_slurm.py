@@ -282,7 +282,7 @@ def test_without_a_number_of_gpus_no_job_is_planned(
 @pytest.mark.slurm
 def test_jobs_share_a_study_and_a_cancelled_one_is_taken_back(tuner: Tuner, tmp_path: Path, slurm: Path) -> None:
     with private_server() as server, pytest.MonkeyPatch.context() as here:
-        here.setenv("TUNER_STORAGE", url := server.replace("tuner@", f"tuner:{PASSWORD}@"))
+        here.setenv("TUNER_STORAGE", url := server.url.replace("tuner@", f"tuner:{PASSWORD}@"))
         study = study_file(
             tmp_path,
             devices="cpu:1",
@@ -353,7 +353,7 @@ def test_one_job_of_two_nodes_serves_all_probes_of_a_study_and_goes_on_after_its
     with private_slurm(nodes=2) as config, private_server() as server:
         monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
         monkeypatch.setenv("SLURM_CONF", str(config))
-        monkeypatch.setenv("TUNER_STORAGE", server)
+        monkeypatch.setenv("TUNER_STORAGE", server.url)
         command = f"{{python}} {tmp_path}/two.py {{num_envs}} {{node_rank}}"
         rungs = list(range(2, 22, 2))
         study = study_file(

@@ -1,10 +1,13 @@
 """AMD cards, on answers in the form that AMD documents: no such card was at hand."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import pytest
-from tests_devices import FakeAmdGpu, FakeAmdsmi, FakeGpu, FakeNvml, check_device_source
+from tests_devices import FakeGpu, FakeNvml, check_device_source
 
 from tuner.devices.amd import Amd, AmdSource, visible_names
 from tuner.devices.card_driver import NoDriverError
@@ -12,6 +15,75 @@ from tuner.devices.cards import Cards
 from tuner.devices.found import device_variables, links, open_devices
 from tuner.devices.nvml import Nvml
 from tuner.errors import DeviceError
+
+
+class FakeAmdError(Exception):
+    """A call that failed with the AMD SMI status `code`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"AMD SMI error {code}")
+        self._code = code
+
+    def get_error_code(self) -> int:
+        return self._code
+
+
+@dataclass(eq=False, kw_only=True)
+class FakeAmdGpu:
+    """One AMD card: what each call answers, in the form that AMD documents for an MI300X."""
+
+    asic: dict[str, Any] = field(
+        default_factory=lambda: {"market_name": "AMD Instinct MI300X", "asic_serial": "0x4B2C1A9F8D3E6F7A"}
+    )
+    activity: dict[str, Any] = field(
+        default_factory=lambda: {"gfx_activity": 72, "umc_activity": 11, "mm_activity": "N/A"}
+    )
+    vram: dict[str, Any] = field(default_factory=lambda: {"vram_total": 196_592, "vram_used": 285})
+    power: dict[str, Any] = field(
+        default_factory=lambda: {"current_socket_power": 140, "average_socket_power": "N/A", "power_limit": 750}
+    )
+    energy: dict[str, Any] = field(
+        default_factory=lambda: {"energy_accumulator": 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
+    )
+    errors: dict[str, int] = field(default_factory=dict)
+    """Call → the status with which it fails on this card."""
+
+
+class FakeAmdsmi(ModuleType):
+    """A fake AMD SMI with the cards `gpus`."""
+
+    AmdSmiException = FakeAmdError
+
+    def __init__(self, *gpus: FakeAmdGpu, init_error: int | None = None, handles_error: int | None = None) -> None:
+        super().__init__("amdsmi")
+        self._gpus, self._init_error, self._handles_error = gpus, init_error, handles_error
+        for name, part in {
+            "amdsmi_get_gpu_asic_info": "asic",
+            "amdsmi_get_gpu_activity": "activity",
+            "amdsmi_get_gpu_vram_usage": "vram",
+            "amdsmi_get_power_info": "power",
+            "amdsmi_get_energy_count": "energy",
+        }.items():
+            setattr(self, name, self._answering(name, part))
+
+    def amdsmi_init(self) -> None:
+        if self._init_error is not None:
+            raise FakeAmdError(self._init_error)
+
+    def amdsmi_get_processor_handles(self) -> list[FakeAmdGpu]:
+        if self._handles_error is not None:
+            raise FakeAmdError(self._handles_error)
+        return list(self._gpus)
+
+    def _answering(self, name: str, part: str) -> Callable[[FakeAmdGpu], dict[str, Any]]:
+        def call(gpu: FakeAmdGpu) -> dict[str, Any]:
+            if name in gpu.errors:
+                raise FakeAmdError(gpu.errors[name])
+            return getattr(gpu, part)
+
+        call.__name__ = name
+        return call
+
 
 NO_DRIVER = 9
 """NVML_ERROR_DRIVER_NOT_LOADED."""

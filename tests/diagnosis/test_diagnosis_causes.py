@@ -14,7 +14,7 @@ from tuner.tools.diagnosis.study_times import (
     TrialEnd,
     TrialTimes,
     gather,
-    spread,
+    mean_as_fact,
     with_n_jobs_by_starts,
 )
 from tuner.tools.diagnosis.waits import IdleCause, Kind, causes
@@ -82,7 +82,7 @@ def test_numbers_of_workers_are_told_as_a_range_and_with_the_right_plural() -> N
     times = tuple(TrialTimes(end=TrialEnd.COMPLETE, began_s=at_s, ended_s=at_s + 9.0) for at_s in (0.0, 9.0))
 
     def of(numbers: list[float], cores: int) -> IdleCause:
-        setup = Setup(loader_workers=spread(numbers, "database"), cores=KnownFact(value=cores, source="told"))
+        setup = Setup(loader_workers=mean_as_fact(numbers, "database"), cores=KnownFact(value=cores, source="told"))
         return causes(gather(StudyRecord(study="mine", trials=times, setup=setup)))[0]
 
     assert of([0.0, 0.0, 2.0], 2).why == "A trial has 0 to 2 loader workers, 0.7 in the mean, on 2 cores."

@@ -10,7 +10,7 @@ from tuner.tools.diagnosis.study_times import (
     StudyRecord,
     TrialEnd,
     TrialTimes,
-    estimate,
+    estimated_startup,
     with_estimated_startups,
 )
 
@@ -30,10 +30,12 @@ def study(*trials: TrialTimes, startup_s: float | None = None, is_ours: bool = F
 def test_the_start_up_is_where_the_line_of_the_durations_begins(startup_s: float, step_s: float, seed: int) -> None:
     drawn = random.Random(seed)
     counts = [drawn.randint(1, 6) for _ in range(60)] + [20] * 5 + [1, 2, 3]
-    found = estimate([trial(startup_s * drawn.uniform(0.9, 1.1) + step_s * reports, reports) for reports in counts])
+    found = estimated_startup(
+        [trial(startup_s * drawn.uniform(0.9, 1.1) + step_s * reports, reports) for reports in counts]
+    )
     assert found is not None
-    assert found.trials == len(counts)
-    assert found.startup_s == pytest.approx(startup_s, rel=0.2)
+    assert found.source.startswith(f"estimated from {len(counts)} trials")
+    assert found.value == pytest.approx(startup_s, rel=0.2)
 
 
 def test_durations_that_do_not_show_it_give_no_start_up() -> None:
@@ -44,13 +46,13 @@ def test_durations_that_do_not_show_it_give_no_start_up() -> None:
         [trial(50.0 - 5 * reports, reports) for reports in (1, 2, 3, 4, 5) * 4],  # more reports take less time
         [trial(45.0 + 100 * (place * 7 % 11), 1 + place % 4) for place in range(20)],  # no line
     ]:
-        assert estimate(trials) is None
+        assert estimated_startup(trials) is None
 
 
 def test_trials_without_a_start_up() -> None:
-    found = estimate([trial(10.0 * reports, reports) for reports in (1, 2, 3, 4, 5) * 4])
+    found = estimated_startup([trial(10.0 * reports, reports) for reports in (1, 2, 3, 4, 5) * 4])
     assert found is not None
-    assert found.startup_s == pytest.approx(0.0, abs=1e-6)
+    assert found.value == pytest.approx(0.0, abs=1e-6)
 
 
 def test_an_option_goes_before_the_durations_and_a_record_before_an_option() -> None:

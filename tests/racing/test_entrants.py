@@ -15,7 +15,7 @@ from tuner.tools.racing.entrants import entrants
 def test_the_configs_of_a_race_differ_in_kind(tmp_path: Path) -> None:
     found = searched(tmp_path, rungs=[64, 32, 16], variants=["hiutil", "default"])
     (case,) = found.cases
-    by_kind = {one.kind: (one.config["agent_variant"], one.config["num_envs"]) for one in entrants(case)}
+    by_kind = {one.why: (one.config["agent_variant"], one.config["num_envs"]) for one in entrants(case)}
     assert by_kind == {
         "best of the search": ("hiutil", 64),
         "most samples/s": ("default", 32),

@@ -67,7 +67,7 @@ def trains(plan: ProbePlan, stop: Stop) -> ProbeResult:
 
 def field() -> list[Entrant]:
     return [
-        Entrant(config={"num_envs": rung, "agent_variant": "default"}, kinds=(str(rung),), measured={"util": rung})
+        Entrant(config={"num_envs": rung, "agent_variant": "default"}, why=str(rung), measured={"util": rung})
         for rung in LEARNT
     ]
 

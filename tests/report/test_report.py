@@ -12,7 +12,6 @@ from tests_filled import FilledDatabase
 
 from tuner.errors import EmptyStoreError
 from tuner.export.reader import StudyReader, connect
-from tuner.export.wording import markdown
 from tuner.records.case_record import RunRecord, StudyAttributes
 from tuner.report.charts import pictures
 from tuner.report.facts import (
@@ -25,7 +24,7 @@ from tuner.report.facts import (
     verdict,
     when_found,
 )
-from tuner.report.page import render
+from tuner.report.page import markdown, render
 from tuner.report.parallel import parallel
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from tuner.records.trial import ProbeRecord, TrialRecord
-from tuner.report.facts import steps
+from tuner.report.facts import search_steps
 from tuner.study.space import Config
 
 NOON = datetime(2026, 11, 21, 12)
@@ -25,4 +25,4 @@ def trial(number: int, rung: int, value: float, took_s: float = 60.0) -> TrialRe
 
 def test_the_seconds_of_all_devices_pass_trial_by_trial() -> None:
     trials = [trial(0, 64, 50.0), trial(1, 128, 90.0), trial(2, 64, 51.0), trial(3, 128, 89.0)]
-    assert [step.ended_s for step in steps(trials, 2)] == [120.0, 240.0, 360.0, 480.0]
+    assert [step.ended_s for step in search_steps(trials, 2)] == [120.0, 240.0, 360.0, 480.0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests_nodes import FakeCluster
-from tests_scaling import FUSION, KnownProber, point, results
+from tests_scaling import FUSION, point, results
 
 from tuner.devices.cpu import CpuSource, usable_cores
 from tuner.devices.found import part_of
@@ -35,18 +35,53 @@ SPEC = {"name": "demo", "trainer": {"name": "command"}, "space": {"num_envs": {"
 Rate = Callable[[ProbePlan], float | Failure | None]
 
 
+class KnownProber:
+    """A `Prober` whose probes take no time: `rate` knows the samples per second of a plan, or the failure."""
+
+    open_session = None
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self.closed = False
+
+    def utilisation(self) -> tuple[float | None, ...]:
+        return ()
+
+    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
+        found = self._rate(plan)
+        blank = ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0)
+        if isinstance(found, Failure):
+            return replace(blank, failure=found)
+        if found is None:
+            return blank
+        return replace(
+            blank,
+            total_s=5.0,
+            window_s=4.0,
+            trained_s=4.0,
+            iterations=8,
+            iterations_per_s=40.0,  # it reports every 20th step
+            samples_per_s=found,
+            samples_per_s_se=found / 100,
+        )
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+
 class Campaign:
     """All runs of one workload on two devices."""
 
     def __init__(self, folder: Path, name: str = "ppo") -> None:
         self._folder = folder
-        self._scaled = built_in_subject(name, gpu=False, window_s=1.0, sizes=(16, 32))
+        scaled = built_in_subject(name, gpu=False, window_s=1.0, sizes=(16, 32))
         self.probers: list[KnownProber] = []
         self.plans: list[ProbePlan] = []
         self.path = folder / "results.json"
         self.kept: list[int] = []
         """The number of points in the file after each run."""
-        self.runs = list(scaling_runs([self._scaled], (1, 2), ("host",)))
+        self.runs = list(scaling_runs([scaled], (1, 2), ("host",)))
 
     def measure(self, rate: Rate, known: Results | None = None) -> Results:
         def noted(plan: ProbePlan) -> float | Failure | None:
@@ -62,7 +97,6 @@ class Campaign:
             return measure_all(
                 measuring,
                 self.runs,
-                {self._scaled.subject.name: self._scaled},
                 known or results(on_gpu=False),
                 path=self.path,
                 show=lambda points: self.kept.append(len(read(self.path).points)),
@@ -121,7 +155,7 @@ def test_a_measurement_goes_on_while_its_speed_is_not_steady(
     scaled = built_in_subject("ppo", gpu=False, window_s=1.0, sizes=(16,))
     prober = GrowingProber(errors_pct)
     with closing(Measuring(partial(part_of, CpuSource(1)), open_prober=lambda _: prober, folder=tmp_path)) as measuring:
-        measuring.measure(next(scaling_runs([scaled], (1,), ("gloo",))), scaled)
+        measuring.measure(next(scaling_runs([scaled], (1,), ("gloo",))))
     assert prober.seconds == seconds
 
 
@@ -155,7 +189,7 @@ def test_over_nodes_one_program_after_another_has_the_first_devices(tmp_path: Pa
     with closing(Nodes(spec, ("a", "b"), cluster.clock, connect=cluster)) as nodes:
         measuring = Measuring(nodes.part, open_prober=opened, folder=tmp_path, per_node=2)
         for run in runs:
-            measuring.measure(run, scaled)
+            measuring.measure(run)
     placed = {(len(plan.slot.devices), plan.slot.nodes) for plan in plans}
     assert placed == {(1, 1), (2, 1), (4, 2)}
     assert {run.mode for run in runs} == {"single", "joined"}

@@ -19,7 +19,7 @@ def test_both_ranks_make_the_same_all_reduces(tmp_path: Path) -> None:
     sessions = Sessions(MonotonicClock())
     with reserved_port() as port:
         for size in (1, 4096):
-            plan = links_plan({"bytes": size}, make_slot(tmp_path / str(size), port=port))
+            plan = links_plan(size, make_slot(tmp_path / str(size), port=port))
             run = sessions(replace(plan, request={**(plan.request or {}), "iterations": 1}))
             follow(run)
             assert run.release() == 0

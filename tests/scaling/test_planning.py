@@ -18,7 +18,7 @@ def link(*, p2p: bool | None = True, nvlink: bool | None = True) -> Link:
 
 
 def of(runs: list[Run], subject: str, mode: str) -> list[Run]:
-    return [run for run in runs if (run.subject, run.mode) == (subject, mode)]
+    return [run for run in runs if (run.subject.name, run.mode) == (subject, mode)]
 
 
 def test_one_gpu_is_always_the_baseline() -> None:
@@ -62,8 +62,8 @@ def test_the_largest_batch_is_divided_for_strong_scaling() -> None:
 
 def test_each_subject_has_only_the_modes_that_it_can_run() -> None:
     runs = list(scaling_runs(ALL, (1, 2), ("nvlink", "host")))
-    assert {run.mode for run in runs if run.subject == "allreduce"} == {"joined"}
-    assert {run.mode for run in runs if run.subject == "ppo"} == {"single", "beside", "joined"}
+    assert {run.mode for run in runs if run.subject.name == "allreduce"} == {"joined"}
+    assert {run.mode for run in runs if run.subject.name == "ppo"} == {"single", "beside", "joined"}
     assert {run.teams[0].route for run in of(runs, "fusion", "joined")} == {"nvlink", "host"}
 
 

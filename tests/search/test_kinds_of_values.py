@@ -9,7 +9,6 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from tests_search import Searched, given
-from tests_values import every_kind
 
 from tuner.errors import StudyError
 from tuner.records.schema import ERROR
@@ -21,9 +20,17 @@ from tuner.search.gain.pool import Pool
 from tuner.search.strategies import by_drawing, in_order
 from tuner.search.trials import distribution, suggest
 from tuner.study.space import Config, Space
-from tuner.study.spec import SearchSpec
+from tuner.study.spec import SearchSpec, StudySpec
 
-SPACE = every_kind()
+EVERY_KIND = {
+    "env.num_envs": {"range": [64, 512], "log": True},
+    "headless": {"choices": [False, True]},
+    "agent.lr": {"range": [0.0001, 0.01], "log": True, "step": 10},
+    "dropout": {"range": [0.1, 0.3], "step": 0.1, "when": {"headless": True}},
+    "clip": {"choices": [0.2, 1]},
+}
+"""4 rungs, 3 learning rates, 2 clips, and 1 or 3 dropouts: 96 configs."""
+SPACE = StudySpec.model_validate({"name": "kinds", "trainer": {"name": "command"}, "space": EVERY_KIND}).build_space()
 BEST: Config = {"env.num_envs": 512, "headless": True, "agent.lr": 0.001, "dropout": 0.2, "clip": 1}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
-from tests_postgresql import Server, stoppable_server
+from tests_postgresql import Server, private_server
 from tests_store import RETRY, ask, case_study, ok, states, tell
 
 from tuner.errors import StoreError
@@ -46,7 +46,7 @@ def unwanted(seconds: float) -> None:
 
 @pytest.fixture(scope="module")
 def stoppable() -> Iterator[Server]:
-    with stoppable_server() as server:
+    with private_server() as server:
         yield server
 
 

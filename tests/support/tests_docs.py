@@ -1,7 +1,6 @@
 """The fenced blocks and the inline code of README and docs, with their places."""
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,7 +29,7 @@ class Shown:
 
 def shown(*languages: str) -> list[Shown]:
     """Return all pieces in one of these languages, or in any, page by page."""
-    return [piece for page in PAGES for piece in _all_pieces(page) if not languages or piece.language in languages]
+    return [piece for page in PAGES for piece in _pieces(page) if not languages or piece.language in languages]
 
 
 def of(page: str, language: str) -> list[Shown]:
@@ -51,21 +50,19 @@ def commands(program: str) -> list[Shown]:
 
 
 @cache
-def _all_pieces(page: Path) -> tuple[Shown, ...]:
+def _pieces(page: Path) -> tuple[Shown, ...]:
     """Parse a page once: both test files of the pages ask several times, in each test process."""
-    return tuple(_pieces(page))
-
-
-def _pieces(page: Path) -> Iterator[Shown]:
+    pieces: list[Shown] = []
     tokens = MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))
     line = 0
     for token in tokens:
         line = token.map[0] + 1 if token.map else line
         if token.type == "fence":
-            yield Shown(page=page.name, line=line, language=token.info.strip(), text=token.content)
+            pieces.append(Shown(page=page.name, line=line, language=token.info.strip(), text=token.content))
         for child in token.children or ():
             if child.type == "code_inline":
-                yield Shown(page=page.name, line=line, language="inline", text=child.content)
+                pieces.append(Shown(page=page.name, line=line, language="inline", text=child.content))
             target = str(child.attrs.get("href") or child.attrs.get("src") or "")
             if target and not target.startswith("http"):
-                yield Shown(page=page.name, line=line, language="link", text=target)
+                pieces.append(Shown(page=page.name, line=line, language="link", text=target))
+    return tuple(pieces)

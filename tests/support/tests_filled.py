@@ -12,7 +12,7 @@ from optuna.trial import TrialState, create_trial
 
 from tuner.export.tables import Sheet
 from tuner.records.schema import CASE, ERROR, LEASE, PROBE, RETRY
-from tuner.study.space import launch_digest
+from tuner.study import launch_digest
 
 STATES = {"ok": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "gpu_oom": TrialState.PRUNED}
 FACTS = {
@@ -25,6 +25,7 @@ FACTS = {
     "devices": ["cuda:0", "cuda:1"],
     "objective": "min_avg_util",
 }
+OTHER_METRICS = {"min_avg_sm": 21.456, "util_spread": None, "energy_j": 2000.8}
 
 
 def frame(sheet: Sheet) -> pd.DataFrame:
@@ -85,7 +86,7 @@ class FilledDatabase:
             "iterations": 8,
             "samples": 524288,
             "samples_per_s": 15000.126,
-            "metrics": _metrics(utils) if utils else {},
+            "metrics": {"min_avg_util": min(utils), **OTHER_METRICS} if utils else {},
             "devices": [_device(rank, util) for rank, util in enumerate(utils)],
             "agent_config": "out/agent.yaml",
             "base_agent": "data/agents/ppo.yaml",
@@ -109,10 +110,6 @@ def _device(rank: int, util_pct: float) -> dict[str, Any]:
         "mem_peak_mib": 6097.25,
         "power_max_w": 312.345,
     }
-
-
-def _metrics(utils: tuple[float, ...]) -> dict[str, float | None]:
-    return {"min_avg_util": min(utils), "min_avg_sm": 21.456, "util_spread": None, "energy_j": 2000.8}
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A study with scripted probes, for tests of the loop."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,25 +10,13 @@ from typing import TypeVar
 from tests_database import empty_database
 from tests_devices import RecordedProbe, ReplayedSource
 
-from tuner.export.case_view import CaseView
-from tuner.export.reader import StudyReader, connect
-from tuner.probe.probe_plan import Device, ProbePlan, Slot
-from tuner.probe.protocols import Next, Stop
-from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
-from tuner.running.events import (
-    AutoFixed,
-    AutoStarted,
-    CaseStarted,
-    Event,
-    ProbeEnded,
-    ProbeStarted,
-)
+from tuner.export import CaseView, StudyReader, connect
+from tuner.probe import Device, DeviceSummary, Failure, FailureKind, Next, ProbePlan, ProbeResult, Slot, Stop
+from tuner.running.events import AutoFixed, AutoStarted, CaseStarted, Event, ProbeEnded, ProbeStarted
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.store.database import Database
-from tuner.study.cases import Case
-from tuner.study.space import Config
-from tuner.study.spec import StudySpec
+from tuner.study import Case, Config, StudySpec
 from tuner.trainers.base import LadderEnd
 from tuner.trainers.command import CommandTrainer
 
@@ -197,7 +186,4 @@ def best(folder: Path, case: str = "walk", study: str = "demo") -> Standing:
 
 
 def states(folder: Path) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for trial in reader(folder).trials():
-        counts[trial.state] = counts.get(trial.state, 0) + 1
-    return counts
+    return dict(Counter(trial.state for trial in reader(folder).trials()))

@@ -44,14 +44,7 @@ class Server:
 
 
 @contextmanager
-def private_server() -> Iterator[str]:
-    """Start a server, yield the URL of its database, and stop the server. Skip the test if there is no PostgreSQL."""
-    with stoppable_server() as server:
-        yield server.url
-
-
-@contextmanager
-def stoppable_server() -> Iterator[Server]:
+def private_server() -> Iterator[Server]:
     """Start a server, yield it, and stop it. Skip the test if there is no PostgreSQL."""
     pytest.importorskip("psycopg")
     initdb, pg_ctl = _binary("initdb"), _binary("pg_ctl")

@@ -8,12 +8,10 @@ from pathlib import Path
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 
-from tuner.probe.probe_plan import Device, LinePatterns
-from tuner.probe.protocols import OutputLine, Stop
-from tuner.probe.result import DeviceSample, ProbeResult, Progress
+from tuner.probe import Device, DeviceSample, LinePatterns, OutputLine, ProbeResult, Progress, Stop
 from tuner.probe.run import run
 from tuner.probe.window import Mark, Marks
-from tuner.study.spec import ProbeSpec
+from tuner.study import ProbeSpec
 
 DEVICES = tuple(Device(name=f"cuda:{index}", model="x", uuid=f"GPU-0000000{index}-1111") for index in range(2))
 CPU_RANKS = tuple(Device(name=f"cpu:{rank}", model="x") for rank in range(2))

@@ -4,13 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.tests_loop import Quiet, bench, measured, opened, reader, spec
-from tuner.export.reader import StudyReader
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
-from tuner.probe.result import ProbeResult
+from tuner.export import StudyReader
+from tuner.probe import ProbePlan, ProbeResult, Stop
 from tuner.running.job import Job
 from tuner.running.loop import optimize
-from tuner.study.cases import Case
+from tuner.study import Case
 
 WALK = Case(name="walk")
 MEASURED = {

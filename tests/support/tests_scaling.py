@@ -1,12 +1,7 @@
-"""Results of `tuner scale` that never ran, and a prober that knows every rate in advance."""
+"""Results of `tuner scale` that never ran, and subjects that are never launched."""
 
-from collections.abc import Callable
-
-from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.protocols import Stop
-from tuner.probe.result import Failure, ProbeResult
 from tuner.study import ProbeSpec
-from tuner.tools.scaling.campaign import Scaled, links_plan
+from tuner.tools.scaling.campaign import MeasuredSubject, links_plan
 from tuner.tools.scaling.results import Measurement, Mode, Results, Route, Subject
 
 FUSION = Subject(name="fusion", text="trains a network", unit="samples per GPU and step")
@@ -53,50 +48,12 @@ def results(
     )
 
 
-def scaled(name: str, *sizes: int | None, only_links: bool = False) -> Scaled:
+def scaled(name: str, *sizes: int | None, only_links: bool = False) -> MeasuredSubject:
     """Return a subject that is planned and never launched."""
-    return Scaled(
+    return MeasuredSubject(
         subject=Subject(name=name, text="", unit=""),
         sizes=sizes,
-        plan=links_plan,
+        plan=lambda size, slot: links_plan(size or 1, slot),
         limits=ProbeSpec(),
-        config=lambda size: {"bytes": size or 1},
         only_links=only_links,
     )
-
-
-class KnownProber:
-    """A `Prober` whose probes take no time: `rate` knows the samples per second of a plan, or the failure."""
-
-    open_session = None
-
-    def __init__(self, rate: Callable[[ProbePlan], float | Failure | None]) -> None:
-        self._rate = rate
-        self.closed = False
-
-    def utilisation(self) -> tuple[float | None, ...]:
-        return ()
-
-    def __call__(self, plan: ProbePlan, stop: Stop) -> ProbeResult:
-        found = self._rate(plan)
-        blank = ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0)
-        if isinstance(found, Failure):
-            return ProbeResult(config=plan.config, plan_digest=plan.digest, started_at="", total_s=1.0, failure=found)
-        if found is None:
-            return blank
-        return ProbeResult(
-            config=plan.config,
-            plan_digest=plan.digest,
-            started_at="",
-            total_s=5.0,
-            window_s=4.0,
-            trained_s=4.0,
-            iterations=8,
-            iterations_per_s=40.0,  # it reports every 20th step
-            samples_per_s=found,
-            samples_per_s_se=found / 100,
-        )
-
-    def close(self) -> None:
-        """Remember it."""
-        self.closed = True

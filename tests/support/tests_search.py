@@ -5,9 +5,9 @@ from optuna.study import Study
 from optuna.trial import Trial
 
 from tuner.records.schema import ORIGIN
-from tuner.search.choosing import Choice, Done, History, Price, Strategy, one_start
+from tuner.search.choosing import Choice, Done, History, Strategy, one_start
 from tuner.search.trials import running
-from tuner.study.space import Config, Space
+from tuner.study import Config, Space
 
 
 def given(study: Study, space: Space, config: Config) -> Trial:
@@ -21,11 +21,10 @@ def given(study: Study, space: Space, config: Config) -> Trial:
 class Searched:
     """A study in memory, with its strategy."""
 
-    def __init__(self, space: Space, strategy: Strategy, *, price: Price = one_start) -> None:
+    def __init__(self, space: Space, strategy: Strategy) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.space = space
         self.strategy = strategy
-        self.price = price
         self.study = optuna.create_study(direction="maximize")
 
     @property
@@ -35,7 +34,7 @@ class Searched:
     @property
     def answer(self) -> Choice | Done:
         """Return what the strategy chooses now."""
-        return self.strategy.choose(self.history, self.price)
+        return self.strategy.choose(self.history, one_start)
 
     @property
     def ended(self) -> str | None:
@@ -44,7 +43,7 @@ class Searched:
 
     @property
     def unconfirmed(self) -> Config | None:
-        choice = self.strategy.confirm(self.history, self.price)
+        choice = self.strategy.confirm(self.history, one_start)
         return choice.config if choice else None
 
     def begin(self) -> tuple[Trial, Config] | None:

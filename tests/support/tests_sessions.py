@@ -8,11 +8,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tuner.probe.process import reserved_port
+from tuner.probe import Sessions, reserved_port
 from tuner.probe.protocols import MonotonicClock, RunningTrainer
-from tuner.probe.session import Sessions
-from tuner.study.cases import Case
-from tuner.study.space import Config
+from tuner.study import Case, Config
 from tuner.trainers.base import Trainer
 from tuner.trainers.trainer_check import make_slot
 

@@ -31,8 +31,7 @@ from tuner.search.strategies import by_drawing
 from tuner.search.verdict import Verdict
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
-from tuner.study.space import Config, Space, described, launch_digest
-from tuner.study.spec import SearchSpec
+from tuner.study import Config, SearchSpec, Space, described, launch_digest
 
 NAME = "demo/amp_walk"
 CASE = CaseRecord(case="amp_walk", method="amp", mode="train", trainer={"name": "command"}, devices=("cuda:0",))

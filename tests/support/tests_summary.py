@@ -1,7 +1,6 @@
 """The summary of a case, for tests of the closing messages."""
 
-from tuner.export.speed_gain import BestGain
-from tuner.export.summary import CaseSummary, ConfigRow
+from tuner.export import BestGain, CaseSummary, ConfigRow
 
 BEST = ConfigRow(
     trial=3,

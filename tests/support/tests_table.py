@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests_loop import CASE, Quiet, bench, opened, spec
 
-from tuner.export.recorded_table import Table, export_tables
+from tuner.export.recorded_table import export_tables
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop, ending_after_last
 from tuner.probe.result import STOPPED, DeviceSummary, Failure, FailureKind, ProbeResult
@@ -16,8 +16,7 @@ from tuner.running.events import CaseOutcome
 from tuner.running.job import Job
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Workbench
-from tuner.study.space import Config
-from tuner.study.spec import StudySpec
+from tuner.study import Config, StudySpec
 from tuner.trainers.command import CommandTrainer
 
 READY_S, COMMAND_S, ITERATION_S, AFTER_S = 30.0, 40.0, 2.0, 0.5
@@ -189,9 +188,3 @@ def recorded(
         assert outcome is not None
     export_tables(f"sqlite:///{folder / 'study.db'}", "demo", folder)
     return outcome, watcher
-
-
-def made_up_table(folder: Path) -> Table:
-    """Record the whole space and read the table."""
-    recorded(folder, MadeUp())
-    return Table.load(folder / "walk.parquet")

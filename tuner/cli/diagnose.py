@@ -16,7 +16,7 @@ from tuner.probe import number_of
 from tuner.tools.diagnosis.diagnosing import DATABASE, diagnose_journal, diagnose_record
 from tuner.tools.diagnosis.diagnosing import diagnose as diagnosed
 from tuner.tools.diagnosis.saying import OPTIONS, rows, sentences, unknown
-from tuner.tools.diagnosis.study_times import GUESS, Setup, known
+from tuner.tools.diagnosis.study_times import GUESS, Setup, as_fact
 
 Name = Annotated[
     str | None,
@@ -58,14 +58,14 @@ def diagnose(
     given = locals()  # the options; each fact that a person may know has one of its name
     console = options.open_console(stderr=as_json)
     name, url = _study_of_options(console, study, study_name, storage, runs)
-    setup = Setup(**{field: known(given[field], option) for field, option in OPTIONS.items()})
+    setup = Setup(**{field: as_fact(given[field], option) for field, option in OPTIONS.items()})
     if "://" not in url and Path(url).is_file():
         diagnosis = diagnose_journal(Path(url), name, setup)
     else:
         engine = connect(url, filled_by="tuner optimize" if study else "optuna.create_study")
         diagnosis = diagnosed(engine, name, setup)
     if diagnosis.facts.setup.cores is None:
-        diagnosis = diagnose_record(diagnosis.facts, Setup(cores=known(usable_cores(), GUESS)))
+        diagnosis = diagnose_record(diagnosis.facts, Setup(cores=as_fact(usable_cores(), GUESS)))
     facts = diagnosis.facts
     if as_json:
         document = {name: fact for name, fact in options.plain(facts).items() if name != "trials"}

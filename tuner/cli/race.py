@@ -76,7 +76,7 @@ def _introduction(configs: Sequence[Entrant], rounds: Sequence[Round]) -> Iterat
     """Yield which configs take part, what all of them have in common, and how long each trains in each round."""
     for entrant in configs:
         measured = "".join(f", {name} {figure(value)}" for name, value in entrant.measured.items())
-        yield f"{entrant.words}: {entrant.kind}{measured}"
+        yield f"{entrant.differing}: {entrant.why}{measured}"
     if shared := {name: value for name, value in configs[0].config.items() if name in configs[0].shared}:
         yield f"each config has {in_words(shared)}"
     for number, turn in enumerate(rounds, start=1):
@@ -90,5 +90,5 @@ def _table(places: Sequence[Place]) -> Table:
     for place in places:
         mean = place.mean  # None before its first run
         score, runs = (score_text(mean.value, mean.error), str(mean.runs)) if mean else ("", "0")
-        table.add_row(place.entrant.kind, score, runs, f"{place.seconds:.0f}", place.entrant.words)
+        table.add_row(place.entrant.why, score, runs, f"{place.seconds:.0f}", place.entrant.differing)
     return table

@@ -207,10 +207,9 @@ def scale(
             folder=(runs / "scale" / path.stem).resolve(),
             interrupted=interrupted.is_set,
         )
-        by_name = {scaled.subject.name: scaled for scaled in subjects}
         show = partial(show_run, console)
         with closing(measuring):
-            results = campaign.measure_all(measuring, left, by_name, results, path=path, show=show)
+            results = campaign.measure_all(measuring, left, results, path=path, show=show)
     show_scaling(console, results)
     if results.points:
         console.print(f"wrote {path}")
@@ -247,7 +246,7 @@ def _open_devices(bench: Workbench | None, devices: str | None) -> tuple[DeviceS
 
 def _built_in(
     names: Sequence[str], sizes: tuple[int, ...] | None, source: DeviceSource, seconds: float
-) -> list[campaign.Scaled]:
+) -> list[campaign.MeasuredSubject]:
     """Return the named workloads, each once, with `sizes` or with their usual ones; a measurement takes `seconds`.
 
     Raises StudyError for an unknown name, and for sizes where there are several workloads.
@@ -258,7 +257,7 @@ def _built_in(
     return [built_in_subject(name, gpu=gpu, window_s=seconds, sizes=sizes) for name in dict.fromkeys(names)]
 
 
-def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *, over_nodes: bool) -> Results:
+def _empty_results(source: DeviceSource, subjects: Sequence[campaign.MeasuredSubject], *, over_nodes: bool) -> Results:
     """Return the results of a new call, which say what is measured on which machine, without a measurement yet."""
     return Results(
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -267,7 +266,7 @@ def _empty_results(source: DeviceSource, subjects: Sequence[campaign.Scaled], *,
         devices=tuple(device.model for device in source.devices),
         on_gpu=source.devices[0].is_gpu,
         links=() if over_nodes else links(source.devices),
-        subjects=tuple(scaled.subject for scaled in subjects),
+        subjects=tuple(measured.subject for measured in subjects),
     )
 
 

@@ -62,7 +62,7 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     has_speeds = view.objective in export.SPEEDS or bool(own and own.samples_per_s and best.samples_per_s)
     if is_own_best or not has_speeds:
         times = _time_shares(own) if own else ()
-        doubt = [f"  not sure: {view.loaded}"] if view.loaded else []
+        doubt = [f"  not sure: {view.loaded_text}"] if view.loaded_text else []
         return CommandOutcome((own_line, _why_it_stays(own, best, view), *times, *doubt))
     # another config is better: both speeds, the changed values, doubts, and the line to copy
     gained = export.gain(view, own) if own else None
@@ -70,9 +70,9 @@ def _outcome_of_measured(bench: Workbench, view: export.CaseView, command: Seque
     same = _learning_compared(own, best) if own else ()
     to_copy = _make_line_to_copy(bench, view, command)
     best_line = f"the best:     {_speed(best, view)}{_share_of_peak_in_words(best)}{_gain_in_words(gained)}"
-    incomparable = view.unlike_best(own) or view.failed_again
+    incomparable = view.unlike_best(own) or view.failed_again_text
     unknown = [f"the gain is unknown: {incomparable}"] if incomparable else []
-    most = 2 if view.loaded else 1  # a busy machine must not hide another doubt
+    most = 2 if view.loaded_text else 1  # a busy machine must not hide another doubt
     doubt = [] if unknown else [f"  not sure: {why}" for why in islice(export.doubts(view, own), most)]
     lines = (*unknown, own_line, best_line, *changes, *same, *_time_shares(best), *doubt, *to_copy.lines)
     return CommandOutcome(lines, to_copy.command)

@@ -20,25 +20,16 @@ from tuner.export.wording import (
     SPEEDS,
     at_its_end,
     beside_here,
-    fenced,
     figure,
     in_use,
     in_words,
-    markdown,
     merged_lines,
     no_best,
     printable,
     remedy,
     score_text,
-    sentences,
     trials,
     unit,
     with_error,
 )
-from tuner.export.write import (
-    export_study,
-    prepare_folder,
-    prepare_results,
-    prepare_study,
-    write_files,
-)
+from tuner.export.write import export_study, prepare_folder, prepare_results, prepare_study, write_files

@@ -91,12 +91,12 @@ def advice(kind: Bound, profile: Profile) -> str:
                 return "the cards are near their limit; the tensor cores are idle, so bf16 or TF32 may still gain"
             return "the cards are near their limit; only less work per sample or more cards gain much"
         case Bound.HOST:
-            return _while_waiting(profile)
+            return _advice_for_waiting(profile)
         case Bound.BALANCED:
             return "no part is near its limit; larger batches gain while memory lasts, and torch.compile may gain"
 
 
-def _while_waiting(profile: Profile) -> str:
+def _advice_for_waiting(profile: Profile) -> str:
     """Return what to do where devices wait: how to give them more work."""
     if (profile.data_pct or 0.0) >= 50.0:  # the wait for data is what limits the training
         return f"{profile.data_pct:.0f} % of the time waits for data: more data workers or a faster loader gain most"

@@ -75,9 +75,9 @@ class CaseView:
 
     @property
     def stopped(self) -> str | None:
-        """How the search stopped before it had ended, and how it goes on; None while it goes on, and where unknown.
+        """How the search stopped before its end, and how to go on with it, as text; None if it did not, or is unknown.
 
-        A process that was killed stores nothing, but its trial counts as interrupted.
+        A process that was killed stores no such text, but its newest trial counts as interrupted.
         """
         if self.facts.ended or any(trial.state == RUNNING for trial in self.trials):
             return None
@@ -123,9 +123,9 @@ class CaseView:
 
     @cached_property
     def rival(self) -> Standing | None:
-        """The fastest config, if it makes far more samples/s than the best; None in a study that maximises them.
+        """The fastest config, if it makes far more samples/s than the best; else None.
 
-        The two are compared as the plain command measured both, or as sessions did.
+        It is None in a study that maximises samples/s. The two are compared as measured in the same way.
         """
         if self.fastest is None or SAMPLES_PER_S in self.objectives:
             return None
@@ -172,22 +172,23 @@ class CaseView:
         texts = (f"{mean.value:.3g}{f' ± {mean.error:.2g}' if mean.error else ''}" for mean in (faster, busier))
         return f"after {duration(seconds)} of a race {which}: scores {' against '.join(texts)}"
 
-    def comparable_pair(self, standing: Standing, best: Standing | None = None) -> "BesideBest | None":
-        """Return a config and the `best`, by default the case's, as the command measured both, or as sessions did.
+    def comparable_pair(self, standing: Standing, best: Standing | None = None) -> "ComparablePair | None":
+        """Return a config and the best, both measured in the same way: by the plain command, or in sessions.
 
-        The two ways may read differently, so a value of each cannot be compared. None where there is no such pair.
+        The two ways may measure other values of the same config, so values of both ways cannot be compared. `best`: the
+        config to compare with; by default the best of the case. None where no way has measured both.
         """
         best = best or self.best
         if best is None:
             return None
         if standing.is_warm == best.is_warm:
-            return BesideBest(standing, best)
+            return ComparablePair(standing, best)
         # the plain command has measured only one of them; sessions may have measured both
-        warm, warm_best = self._in_sessions.get(standing.launch), self._in_sessions.get(best.launch)
-        return BesideBest(warm, warm_best) if warm and warm_best else None
+        warm, warm_best = self._warm_standings.get(standing.launch), self._warm_standings.get(best.launch)
+        return ComparablePair(warm, warm_best) if warm and warm_best else None
 
     @cached_property
-    def _in_sessions(self) -> Standings:
+    def _warm_standings(self) -> Standings:
         """The configs as sessions measured them."""
         return ways(self.trials).warm
 
@@ -215,8 +216,8 @@ class CaseView:
         return unlike(standing.trials, self.best.trials) if standing and self.best else None
 
     @cached_property
-    def failed_again(self) -> str | None:
-        """A sentence, if the default config ran, and failed when it was measured again; otherwise None."""
+    def failed_again_text(self) -> str | None:
+        """A sentence, if the default config ran once, and failed when it was measured again; otherwise None."""
         if self.default is None:
             return None
         of_default = [trial for trial in ended(self.trials) if trial.launch == self.default.launch]
@@ -226,7 +227,7 @@ class CaseView:
         return f"#{newest.number} failed with the config of #{of_default[0].number}: {newest.probe.failure.detail}"
 
     @cached_property
-    def loaded(self) -> str | None:
+    def loaded_text(self) -> str | None:
         """A sentence, if other processes worked beside the best or the default: their speeds may be wrong."""
         trials = [trial for standing in (self.default, self.best) if standing for trial in standing.trials]
         notes = {trial.number: note for trial in trials for note in trial.probe.notes if LOADED in note}
@@ -236,7 +237,7 @@ class CaseView:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why some measurements cannot be compared, or may be wrong, as sentences."""
-        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again, self.loaded]))
+        return tuple(filter(None, [self.unlike_best(self.default), self.failed_again_text, self.loaded_text]))
 
     def rung(self, config: Mapping[str, Any]) -> int | None:
         """Return the rung of a config; None where there is no ladder."""
@@ -248,7 +249,7 @@ class CaseView:
         return next((default for default in self.record.defaults if self.rung(default) == rung), {})
 
     def changes_learning(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the parameters that change what is learnt and whose values differ from the default of the rung."""
+        """Return the parameters that change what is learnt, as far as they differ from the default of the rung."""
         default = self.default_for(config)
         return tuple(name for name in config if name in self.record.learning and config[name] != default.get(name))
 
@@ -263,12 +264,12 @@ class CaseView:
             pair = self.comparable_pair(measured, standing)
             if pair is None or unlike(measured.trials, standing.trials):
                 return None
-            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]
+            config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]  # `pair.best`: the config itself
         else:  # no probe of the default has run to its end
             of_default = (trial for trial in ended(self.trials) if launched(trial.config) == default)
             pruned = [trial for trial in of_default if trial.status == PRUNED]
             is_warm = bool(pruned) and pruned[-1].warm  # the way of the newest decides, for the config, too
-            config = standing if standing.is_warm == is_warm else self._in_sessions.get(standing.launch)
+            config = standing if standing.is_warm == is_warm else self._warm_standings.get(standing.launch)
             default_speeds = [trial.samples_per_s or 0.0 for trial in pruned if trial.warm == is_warm]
         speed = config.samples_per_s if config else None
         return speed / fmean(default_speeds) if speed and any(default_speeds) else None
@@ -281,13 +282,8 @@ class CaseView:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How many trials ended how: status → number. A trial that ran but may not be the best is `ineligible`."""
+        """Status → how many trials ended with it. A trial that ran but may not be the best is `ineligible`."""
         return Counter(end_of(trial) for trial in ended(self.trials))
-
-    @property
-    def finished(self) -> int:
-        """How many trials have ended."""
-        return self.counts.total()
 
     @cached_property
     def failures(self) -> tuple[TrialRecord, ...]:
@@ -340,8 +336,8 @@ class CaseView:
         )
 
 
-class BesideBest(NamedTuple):
-    """A config and the best, both measured in the same way."""
+class ComparablePair(NamedTuple):
+    """A config and the one to compare it with, mostly the best, both measured in the same way."""
 
     config: Standing
     best: Standing

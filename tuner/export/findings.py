@@ -67,8 +67,8 @@ def findings(row: CaseSummary) -> list[CaseFinding]:
         *([CaseFinding(topic=Topic.REPLAY, text=replay)] if row.replay_of else []),
         result(row),
         *([CaseFinding(topic=Topic.STOPPED, text=row.stopped)] if row.stopped else []),
-        *_choice(row),
-        *_faster(row),
+        *_findings_on_choice(row),
+        *_findings_on_faster(row),
         *([CaseFinding(topic=Topic.LIMIT, text=limit)] if limit else []),
         *(CaseFinding(topic=Topic.DOUBT, text=doubt, sureness=Sureness.DOUBTFUL) for doubt in row.doubts),
         *_devices_and_left_out(row),
@@ -91,8 +91,9 @@ def result(row: CaseSummary) -> CaseFinding:
     best = row.best
     if best is None:
         what = "no config that ran is eligible as best" if row.ok else "no config has run"
-        return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_way_out(row)))
-    text = f"the best reaches {with_error(best.value, best.error)} {unit(row.objective)}{_beside_default(row, best)}"
+        return CaseFinding(topic=Topic.RESULT, text=f"{what} ({row.status})", action="; ".join(_remedies(row)))
+    value = f"{with_error(best.value, best.error)} {unit(row.objective)}"
+    text = f"the best reaches {value}{_compared_with_default(row, best)}"
     if names := best.changes_learning:
         text += f"; {', '.join(names)} {'change' if len(names) > 1 else 'changes'} what is learnt"
     return CaseFinding(topic=Topic.RESULT, text=text)
@@ -121,8 +122,8 @@ def failed_lines(views: Iterable[CaseView], folder: Path) -> list[str]:
     return merged_lines((case, text) for case, text in texts if text)
 
 
-def _way_out(row: CaseSummary) -> Iterator[str]:
-    """Yield what to do about a case without a best; nothing where no trial has failed or been pruned yet."""
+def _remedies(row: CaseSummary) -> Iterator[str]:
+    """Yield what to do about a case of which all trials so far have failed or were pruned; else nothing."""
     if not row.without_success:
         return
     kind = next((kind for kind in FailureKind if kind == row.status), None)  # None where all were pruned
@@ -132,7 +133,7 @@ def _way_out(row: CaseSummary) -> Iterator[str]:
         yield "`tuner recover` searches for a config that runs"
 
 
-def _beside_default(row: CaseSummary, best: ConfigRow) -> str:
+def _compared_with_default(row: CaseSummary, best: ConfigRow) -> str:
     """Return by how much the best is better than the default, or why that is not known, as the end of a sentence."""
     default = row.default
     if default is None:
@@ -160,7 +161,7 @@ def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
 
     Points come with the samples/s in multiples of those of the default at the best's rung: see `times_default`.
     """
-    where = f", as sessions have measured both: {_both(gain)}" if gain.in_sessions else ""
+    where = f", as sessions have measured both: {_values_of_both(gain)}" if gain.in_sessions else ""
     if row.objective in SPEEDS:
         over = " over a whole training" if gain.overall else ""
         times = gain.times and with_error(gain.times, gain.error, 2)
@@ -173,19 +174,19 @@ def _gain_over(name: str, row: CaseSummary, gain: BestGain) -> str:
     return f"{text}{where}"
 
 
-def _both(gain: BestGain) -> str:
+def _values_of_both(gain: BestGain) -> str:
     """Return the values of the default and of the best, with their errors."""
     return f"{with_error(gain.before, gain.before_error)} → {with_error(gain.after, gain.after_error)}"
 
 
 def measured_otherwise(row: CaseSummary) -> str:
-    """Return a sentence, if the plain command has measured only one of best and default, or sessions; otherwise empty.
+    """Return a sentence where the plain command has not measured both the best and the default; otherwise empty.
 
-    Values of the two ways cannot be compared. Where sessions have measured both, their values give the gain.
+    Its values and those of sessions cannot be compared. Where sessions have measured both, their values give the gain.
     """
     best, default = row.best, row.default
     if best and row.gain and row.gain.in_sessions:
-        return f"the gain is that of sessions, which measured both: {_both(row.gain)} {unit(row.objective)}"
+        return f"the gain is that of sessions, which measured both: {_values_of_both(row.gain)} {unit(row.objective)}"
     if best and default and row.gain is None and default.measured != best.measured:
         ways = {"warm": "sessions alone have", "cold": "the plain command alone has"}
         return f"the gain is unknown: {ways[default.measured]} measured the default, and not the best"
@@ -207,55 +208,55 @@ def gain_text(row: CaseSummary) -> str:
     return f"{points}, {row.times_default:.2g} times as fast" if row.times_default else points
 
 
-def _choice(row: CaseSummary) -> Iterator[CaseFinding]:
-    """Yield which higher value the best was preferred to, and why; and what must be measured before the best is sure.
+def _findings_on_choice(row: CaseSummary) -> Iterator[CaseFinding]:
+    """Yield why the best was preferred to a config with a higher value, and whether the best is still unconfirmed.
 
-    A best is confirmed once the plain command has measured it: sessions alone may measure otherwise.
+    A best is confirmed once the plain command has measured it: in sessions alone, other values may be measured.
     """
     if row.best and (highest := row.instead_of):
         advantage = "less memory, or values nearer to the default's"
         if highest.times is not None and highest.times < 1.0:  # the best makes more samples/s than the highest
             advantage = f"{1.0 / highest.times:.2g} times the samples/s"
         text = (
-            f"#{highest.trial} measured more, {_precise(highest)} against {_precise(row.best)}, "
+            f"#{highest.trial} measured more, {_value_text(highest)} against {_value_text(row.best)}, "
             f"but within the standard error; the best is preferred for {advantage}"
         )
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.WITHIN_ERROR)
     if row.best and (unconfirmed := row.unconfirmed):
-        measured = f"#{unconfirmed.trial} measured {_precise(unconfirmed)} in sessions"
+        measured = f"#{unconfirmed.trial} measured {_value_text(unconfirmed)} in sessions"
         text = f"the best is unconfirmed: {measured}, and the plain command has not measured it"
         yield CaseFinding(topic=Topic.CHOICE, text=text, sureness=Sureness.UNCONFIRMED)
 
 
-def _precise(row: ConfigRow) -> str:
-    """Return a value with two decimals, because close values are compared."""
+def _value_text(row: ConfigRow) -> str:
+    """Return the value of a config with its error, with two decimals because close values are compared."""
     return with_error(row.value, row.error, 2)
 
 
-def _makes(row: ConfigRow) -> str:
-    """Return how many times the best's samples/s a config makes, or how many it makes where the best's are unknown."""
+def _speed_beside_best(row: ConfigRow) -> str:
+    """Return a clause: a config's samples/s in multiples of the best's, or in numbers where the best's are unknown."""
     speed = f"{row.times:.1f} times the best's" if row.times else with_error(row.samples_per_s or 0.0, None)
     return f"#{row.trial} makes {speed} samples/s"
 
 
-def _faster(row: CaseSummary) -> Iterator[CaseFinding]:
+def _findings_on_faster(row: CaseSummary) -> Iterator[CaseFinding]:
     """Yield which configs make more samples/s than the best, and which of them a race has seen learning more.
 
-    There are two at most: the fastest that learns what the default does, and the rival, which may learn something else
-    and makes far more samples/s. They may be the same config, which is then told once.
+    There are two at most: the fastest that learns what the default does, and the rival, which makes far more samples/s
+    and may learn something else. They may be the same config, which then has one finding.
     """
     fastest, rival = row.fastest, row.faster
     are_same = fastest is not None and rival is not None and rival.trial == fastest.trial
     race = row.race or "no race has shown which of the two learns more in an hour"
     if fastest and not are_same:
-        text = f"{_makes(fastest)}, and learns the same as the default; {race}"
+        text = f"{_speed_beside_best(fastest)}, and learns the same as the default; {race}"
         yield CaseFinding(topic=Topic.FASTER, text=text)
     if rival:
         value = f"{with_error(rival.value, rival.error)} {unit(row.objective)}"
         if rival.beside_best and row.best and rival.measured != row.best.measured:  # two ways: only sessions had both
             of_rival, of_best = (with_error(number, None) for number in rival.beside_best)
             value = f"{of_rival} {unit(row.objective)}, in sessions, where the best has {of_best}"
-        text = f"{_makes(rival)}, at {value}, with {in_words(rival.config)}"
+        text = f"{_speed_beside_best(rival)}, at {value}, with {in_words(rival.config)}"
         if are_same:
             text += f"; it learns the same as the default; {race}"
         action = (

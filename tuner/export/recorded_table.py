@@ -96,7 +96,7 @@ def export_tables(url: str, study: str, folder: Path) -> list[Path]:
     for case in reader.cases:
         ended = [trial for trial in case.trials if trial.state in FINISHED and trial.status != INTERRUPTED]
         if case.record.recording and ended:
-            files |= _files(reader, case, ended)
+            files |= _table_and_header(reader, case, ended)
     return write_files(folder, files)
 
 
@@ -114,25 +114,25 @@ def columns(space: Mapping[str, ParameterSpec]) -> "pa.Schema":
 
 
 def _column_type(name: str, parameter: ParameterSpec) -> str:
-    """Return the name of the type of a parameter's column. Whole numbers and fractions together are fractions.
+    """Return the type of a parameter's column as pyarrow names it; integers and floats together are `float64`.
 
     Raises StudyError where its values are of several kinds.
     """
-    names = {bool: "bool", int: "int64", float: "float64", str: "string"}  # fractions come after whole numbers
+    names = {bool: "bool", int: "int64", float: "float64", str: "string"}  # `float` after `int`: see `max` below
     kinds = {type(value) for value in parameter.values}
-    if kinds > {str} or kinds > {bool}:  # `>`: there are words, or true and false, and something else
+    if kinds > {str} or kinds > {bool}:  # a proper superset: another kind beside strings or booleans
         raise StudyError(
             f"{name}: a column of a table holds either words, or numbers, or true and false; use values of one kind"
         )
     return names[max(kinds, key=list(names).index)]
 
 
-def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
-    """Return the two files of a recorded case: name → content."""
+def _table_and_header(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> dict[str, bytes]:
+    """Return the files of a recorded case, the table of its trials and its header: name → content."""
     import pyarrow as pa  # noqa: PLC0415 - as in `columns`
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    rows = [_row(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
+    rows = [_row_of_trial(trial, reader.series.get((case.name, trial.number), [])) for trial in trials]
     facts = Header(
         **dict(Circumstances.model_validate(case.record.recording)),
         study=reader.study,
@@ -151,7 +151,7 @@ def _files(reader: StudyReader, case: CaseView, trials: list[TrialRecord]) -> di
     return {f"{case.name}.parquet": sink.getvalue().to_pybytes(), f"{case.name}.json": header}
 
 
-def _row(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
+def _row_of_trial(trial: TrialRecord, series: list[float | None]) -> dict[str, Any]:
     """Return the row of a trial; `series` is the objective after each iteration."""
     probe, failure = trial.probe, trial.probe.failure
     own_names = ("started_at", "ineligible", "ready_s", "total_s", "iterations", "samples")  # as the probe has them
@@ -225,7 +225,7 @@ class Table:
         import pyarrow as pa  # noqa: PLC0415 - as in `columns`
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        header = _header(path.with_suffix(".json"))
+        header = _read_header(path.with_suffix(".json"))
         wanted = columns(header.space)
         try:
             with pq.ParquetFile(path) as file:
@@ -240,7 +240,7 @@ class Table:
             if unlike := sorted(set(wanted.names) ^ set(content.column_names)):  # in one of the two, not in both
                 raise ValueError(f"it and its header differ in the column(s) {', '.join(unlike)}")
             values = content.select(wanted.names).cast(wanted).to_pylist()
-            table = cls(header, [_recorded(row, header.space) for row in values])
+            table = cls(header, [_recorded_of_row(row, header.space) for row in values])
         except FileNotFoundError as error:
             raise StudyError(f"there is no table {path}; give the .parquet file that `tuner record` wrote") from error
         # pyarrow raises any of these for a damaged file
@@ -285,7 +285,7 @@ class Table:
         return median(of_session or of_all or [0.0])
 
 
-def _header(path: Path) -> Header:
+def _read_header(path: Path) -> Header:
     """Return the header of a table. Raises StudyError where it cannot be used."""
     try:
         header = Header.model_validate_json(path.read_bytes())
@@ -301,8 +301,8 @@ def _header(path: Path) -> Header:
     return header
 
 
-def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
-    """Return a row of a file as a result; numbers that are not finite are unknown.
+def _recorded_of_row(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Recorded:
+    """Return the recorded probe of a row of a table's file; numbers that are not finite are unknown.
 
     Raises TypeError or ValueError for a damaged row.
     """
@@ -328,14 +328,14 @@ def _recorded(row: Mapping[str, Any], space: Mapping[str, ParameterSpec]) -> Rec
         plan_digest="",
         busy_spread_pct=row["busy_spread"],
         alloc_retries=None if row["alloc_retries"] is None else int(row["alloc_retries"]),
-        devices=tuple(DeviceSummary(**_tuples(device)) for device in storable(json.loads(row["devices"]))),
+        devices=tuple(DeviceSummary(**_with_tuples(device)) for device in storable(json.loads(row["devices"]))),
         failure=failure,
     )
     return Recorded(result=result, series=tuple(row["series"] or ()), session_key=row["session_key"])
 
 
-def _tuples(value: Any) -> Any:
+def _with_tuples(value: Any) -> Any:
     """Return a value of JSON with tuples for its lists, as the dataclasses have them."""
     if isinstance(value, dict):
-        return {name: _tuples(part) for name, part in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+        return {name: _with_tuples(part) for name, part in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

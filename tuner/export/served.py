@@ -50,7 +50,7 @@ def refusal(header: Callable[[str, str], str]) -> str | None:
     return None
 
 
-class _Quiet(WSGIRequestHandler):
+class _QuietHandler(WSGIRequestHandler):
     """Handles requests without a line for each."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
@@ -67,7 +67,7 @@ def main() -> None:
 def serve_forever(app: WSGIApplication, port: int) -> NoReturn:
     """Answer requests of this machine until Ctrl-C ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # wsgiref swallows a KeyboardInterrupt that falls into a request
-    with make_server(LOOPBACK, port, guarded(app), handler_class=_Quiet) as server:
+    with make_server(LOOPBACK, port, guarded(app), handler_class=_QuietHandler) as server:
         server.serve_forever()
     raise SystemExit
 

@@ -41,14 +41,14 @@ class BestGain:
 def gain(view: CaseView, own: Standing | None = None) -> BestGain | None:
     """Return what the best of a case gains over the config `own`; without `own`, over the default of the case.
 
-    None where the gain is unknown, and where the two are the same config. It is unknown where the two were not measured
-    alike, and where the default config failed when it was measured again: then the measurements cannot be relied on.
+    None where the two are the same config, and where the gain is unknown: the two were not measured in the same way, or
+    the default config failed when it was measured again, so that its measurements cannot be relied on.
     """
     best = view.best
     own = own or view.default
     if best is None or own is None or own.launch == best.launch:
         return None
-    if view.unlike_best(own) or view.failed_again:
+    if view.unlike_best(own) or view.failed_again_text:
         return None
     pair = view.comparable_pair(own)  # both by the plain command, or both in sessions
     if pair is None:
@@ -100,10 +100,10 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
 
     `name` says what a person calls that config.
     """
-    if why := view.unlike_best(own) or view.failed_again:  # each is a sentence, or None
+    if why := view.unlike_best(own) or view.failed_again_text:  # each is a sentence, or None
         yield f"the gain is unknown: {why}"
-    if view.loaded:
-        yield view.loaded
+    if view.loaded_text:
+        yield view.loaded_text
     if own is None or view.best is None:
         return
     pause_notes = _pause_notes(own, view.best)
@@ -112,7 +112,7 @@ def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> 
         yield f"the gain is that of training steps alone; with pauses it is unknown: {pause_notes[0]}"
     if own.readings == 1:
         yield f"{name} ran once: ± holds the scatter within a run, and other runs may differ by more"
-    yield from _start_ups(own, view.best, name)
+    yield from _later_start(own, view.best, name)
     if not pause_notes:
         yield "no evaluation or save was seen, so a whole training may gain more or less"
 
@@ -139,18 +139,21 @@ def _pause_notes(own: Standing, best: Standing) -> list[str]:
 
 
 def _step_share(config: Standing) -> float | None:
-    """Return the share of a whole training's time that its steps take; None where no probe of the config shows it."""
+    """Return the share of a training's time, from 0 to 1, that its steps take and pauses do not; None if unknown."""
     return of_known(fmean, (trial.probe.step_share for trial in config.trials))
 
 
-def _start_ups(own: Standing, best: Standing, name: str) -> Iterator[str]:
-    """Yield from which length of training on the best is ahead, although it starts later; nothing where it does not."""
+def _later_start(own: Standing, best: Standing, name: str) -> Iterator[str]:
+    """Yield after which time of training the best is ahead of `own` although it starts later.
+
+    Nothing is yielded where it starts less than 5 s later (chosen), or is not faster. `name` is that of `own` in words.
+    """
     own_start_s = of_known(fmean, [trial.probe.start_up_s for trial in own.trials])
     best_start_s = of_known(fmean, [trial.probe.start_up_s for trial in best.trials])
     before, after = own.samples_per_s, best.samples_per_s
     if own_start_s is None or best_start_s is None or not before or not after or after <= before:
         return
     later_s = best_start_s - own_start_s
-    if later_s >= 5.0:  # less does not matter
+    if later_s >= 5.0:
         pays_s = later_s * after / (after - before)  # both have then made as many samples: before·t = after·(t - later)
         yield f"the best starts {duration(later_s)} later: it pays where {name} trains for over {duration(pays_s)}"

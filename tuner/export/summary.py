@@ -75,7 +75,7 @@ class CaseSummary:
     race: str | None = None
     """What a race says of the best and the `fastest`, as a sentence; None where it has not run both."""
     stopped: str | None = None
-    """How the search stopped before it had ended, and how it goes on; None while it goes on, and where unknown."""
+    """How the search stopped before its end, and how to go on with it; None if it did not, or is unknown."""
     doubts: tuple[str, ...] = ()
     """Why some measurements cannot be compared, as sentences."""
     profile: Profile | None = None

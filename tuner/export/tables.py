@@ -89,13 +89,13 @@ def race_row(case: CaseView) -> Row:
 
 
 def front_row(case: CaseView, member: Standing) -> Row:
-    """Return the row of a front's member."""
-    return trial_row(case, _pooled(member)) | _beside_default(case, member) | {"readings": member.readings}
+    """Return the row of a member of the Pareto front in `pareto.tsv`."""
+    return trial_row(case, _mean_trial(member)) | _comparison_with_default(case, member) | {"readings": member.readings}
 
 
 def best_row(case: CaseView, best: Standing) -> Row:
-    """Return the row of a case's best config."""
-    trial = _pooled(best)
+    """Return the row of a case's best config in `best_by_case.tsv`, with columns for each of its devices."""
+    trial = _mean_trial(best)
     probe = trial.probe
     return {
         **trial_row(case, trial),
@@ -109,20 +109,20 @@ def best_row(case: CaseView, best: Standing) -> Row:
         "variant": trial.config.get(VARIANT),
         "elapsed_s": rounded("elapsed_s", probe.total_s),
         "iteration": probe.iterations,
-        **_beside_default(case, best),
+        **_comparison_with_default(case, best),
         "objective": case.objective,
         "source": case.record.source,
         "readings": best.readings,
     }
 
 
-def _pooled(standing: Standing) -> TrialRecord:
+def _mean_trial(standing: Standing) -> TrialRecord:
     """Return the newest trial of a config, with the means of all its trials in place of its own numbers."""
     return replace(pooled(standing.trials), values=standing.values)
 
 
 def trial_row(case: CaseView, trial: TrialRecord) -> Row:
-    """Return the row of any trial, with or without a result."""
+    """Return the cells of any trial: column → value; without a result, its metrics are missing."""
     probe, failure = trial.probe, trial.probe.failure
     metrics = {name: rounded(name, value) for name, value in trial.metrics.items()}
     own_names = (  # of the probe's record
@@ -147,7 +147,7 @@ def trial_row(case: CaseView, trial: TrialRecord) -> Row:
     }
 
 
-def _beside_default(case: CaseView, standing: Standing) -> Row:
+def _comparison_with_default(case: CaseView, standing: Standing) -> Row:
     """Return the cells that compare a config with the default of its rung."""
     return {
         "samples_per_s_vs_default": rounded("samples_per_s_vs_default", case.vs_default(standing)),
@@ -167,7 +167,7 @@ def best_by_case(study: StudyReader) -> Sheet:
         row = {"case": case.name, "method": case.method, "status": case.status}
         if case.best:
             row = best_row(case, case.best)
-        rows.append(row | {"trials": case.finished, "replay_of": case.replay_of} | race_row(case))
+        rows.append(row | {"trials": case.counts.total(), "replay_of": case.replay_of} | race_row(case))
     return Sheet(_best_columns(study), rows)
 
 
@@ -194,11 +194,11 @@ def _best_columns(study: StudyReader) -> list[str]:
     added += ["replay_of"] if any(case.replay_of for case in study.cases) else []
     if any(case.race for case in study.cases):
         added += ["race_winner", "race_score", "race_score_se", "race_s", "race_runs"]
-    measurements = [name for name in _measurements(study) if name not in {*fixed, *added}]
+    measurements = [name for name in _ordered_measurements(study) if name not in {*fixed, *added}]
     return [*fixed, *added, *measurements[: max(0, 20 - len(added))]]
 
 
-def _measurements(study: StudyReader) -> list[str]:
+def _ordered_measurements(study: StudyReader) -> list[str]:
     """Return the measurements of a study, the most important first: metrics whose constraints have barred a config."""
     metrics = study.fields.metrics
     # why a trial is not eligible is a text with the metrics of the constraints that it breaks
@@ -291,7 +291,7 @@ def _method_row(study: StudyReader, method: str) -> dict[str, Any]:
         f"largest_{ladder}": max((rung for rung in rungs if rung is not None), default=None),
         f"safe_{ladder}": safe_rung(cases),
         "commonest_failure": all_cases.commonest_failure,
-        "trials": all_cases.finished,
+        "trials": all_cases.counts.total(),
         "probe_s": rounded("probe_s", all_cases.probe_s),
     }
 

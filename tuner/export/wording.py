@@ -1,4 +1,4 @@
-"""How values, configs and texts are written, for a terminal and for Markdown, where foreign texts become harmless."""
+"""How values, configs and texts are written in words, and how foreign texts become harmless on a terminal."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,19 +19,6 @@ _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066
 def printable(text: str) -> str:
     """Return a text without control characters: it cannot move a terminal's cursor, colour it, or hide a part."""
     return _CONTROL.sub("", text)
-
-
-def markdown(text: str) -> str:
-    """Return the Markdown that shows a text as it is, on one line: as no HTML, link, code or cell of a table."""
-    line = " ".join(re.split(r"[\r\n\u2028\u2029]+", text)).replace("&", "&amp;")
-    entities = {"<": "&lt;", ">": "&gt;"}  # every other mark gets a backslash before it
-    return re.sub(r"[\\`<>\[\]|]", lambda match: entities.get(match[0], f"\\{match[0]}"), printable(line))
-
-
-def fenced(text: str) -> str:
-    """Return a text as a block of code in Markdown, whose fence is longer than any run of backticks in it."""
-    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
-    return f"{fence}\n{printable(text)}\n{fence}"
 
 
 EXHAUSTED = "no further probe pays"
@@ -128,8 +115,3 @@ def merged_lines(texts: Iterable[tuple[str, str]]) -> list[str]:
     """
     by_text = grouped(texts, itemgetter(1))
     return [f"{', '.join(dict.fromkeys(name for name, _ in pairs))}: {text}" for text, pairs in by_text.items()]
-
-
-def sentences(texts: Iterable[str]) -> str:
-    """Return texts as sentences of a paragraph."""
-    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)

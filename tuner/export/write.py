@@ -31,7 +31,7 @@ def export_study(url: str, study: str, folder: Path, selected: Sequence[Case] = 
 
 def prepare_folder(folder: Path) -> None:
     """Create `folder` if it is missing, and check that it is writable. Raises OutputError if it is not."""
-    with _errors_of(folder):
+    with _as_output_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()
 
@@ -43,7 +43,7 @@ IGNORE_ALL = "*\n"
 
 def prepare_results(runs: Path) -> None:
     """Make the folder of all results, which git ignores, unless it exists. Raises OutputError if that fails."""
-    with _errors_of(runs), suppress(FileExistsError):
+    with _as_output_error(runs), suppress(FileExistsError):
         runs.mkdir(parents=True)
         write_files(runs, {IGNORE_FILE: IGNORE_ALL.encode()})
 
@@ -67,7 +67,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
             for name, content in files.items()
         }
         for path, temporary in temporary_of.items():  # all are complete now
-            with _errors_of(path):
+            with _as_output_error(path):
                 temporary.replace(path)
     return list(temporary_of)
 
@@ -80,7 +80,7 @@ def _temporary_beside(path: Path, content: bytes) -> Iterator[Path]:
     """
     if path.exists() and not path.is_file():
         raise OutputError(f"cannot write {path}: it is no file; choose another name, then run the command again")
-    with _errors_of(path), ExitStack() as stack:
+    with _as_output_error(path), ExitStack() as stack:
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             stack.callback(Path(file.name).unlink, missing_ok=True)  # missing: the caller has moved it
             file.write(content)
@@ -90,8 +90,8 @@ def _temporary_beside(path: Path, content: bytes) -> Iterator[Path]:
 
 
 @contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
-    """Turn an error of the file system inside this context into OutputError, which says what to do."""
+def _as_output_error(path: Path) -> Iterator[None]:
+    """Turn an OSError inside this context into an OutputError that names `path` and says what to do."""
     try:
         yield
     except OSError as error:

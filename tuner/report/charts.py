@@ -38,12 +38,12 @@ class Picture(NamedTuple):
     height: int = 360
 
 
-def text(words: str) -> str:
+def escaped(words: str) -> str:
     """Return words as plotly's labels show them: plotly reads a few HTML tags there."""
     return html.escape(words, quote=False)
 
 
-def short(value: float | None) -> float | None:
+def shortened(value: float | None) -> float | None:
     """Return a number with five significant digits; None where it is unknown."""
     return None if value is None else float(f"{value:.5g}")
 
@@ -53,20 +53,20 @@ def trace(x: Iterable[Any], y: Iterable[Any], name: str, *, hover: str | None = 
 
     `hover` is what the pointer shows of a dot.
     """
-    xs = [short(value) if isinstance(value, float) else value for value in x]
-    ys = [short(value) if isinstance(value, float) else value for value in y]
+    xs = [shortened(value) if isinstance(value, float) else value for value in x]
+    ys = [shortened(value) if isinstance(value, float) else value for value in y]
     hovering = {} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}  # without the series' name
     return {"x": xs, "y": ys, "name": name, "mode": "markers", **hovering, **more}
 
 
-def dots(colour: str | list[str], *, size: int = 7, symbol: str | list[str]) -> Trace:
+def marker_style(colour: str | list[str], *, size: int = 7, symbol: str | list[str]) -> Trace:
     """Return how the dots of a series look; lists give the colour and the symbol of each dot."""
     return {"color": colour, "size": size, "symbol": symbol}
 
 
-def errors(known: Iterable[float | None]) -> dict[str, Any]:
+def error_bars(known: Iterable[float | None]) -> dict[str, Any]:
     """Return the error bars for the standard errors of some values; an unknown error has no bar."""
-    return {"type": "data", "array": [short(error) or 0.0 for error in known], "thickness": 1, "width": 3}
+    return {"type": "data", "array": [shortened(error) or 0.0 for error in known], "thickness": 1, "width": 3}
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, "zeroline": False, **more}
 
 
-def of_objective(name: str) -> str:
+def objective_title(name: str) -> str:
     """Return the title of an objective's axis, with its unit where that is percent."""
     return f"{name}, %" if any(metric.name == name and metric.unit == "%" for metric in METRICS) else name
 
@@ -97,7 +97,7 @@ def curves(case: CaseFacts) -> Picture | None:
                 trace(
                     (at for at, _ in run.curve),
                     (score for _, score in run.curve),
-                    text(in_words(run.config)),
+                    escaped(in_words(run.config)),
                     hover=f"seed {run.seed}: %{{y}} after %{{x}} s",
                     mode="lines",
                     line=line,
@@ -135,10 +135,10 @@ def choices(case: CaseFacts) -> Picture | None:
     barred = [point for point in points if not point.is_eligible]
     stars = [point for point in points if case.is_best(point)]
     data = [
-        _points(beaten, "measured", OTHER),
-        _points(barred, "may not be the best", OTHER, symbol="circle-open"),
-        _points(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
-        _points(stars, "the best", BEST, size=STAR, symbol="star"),
+        _config_series(beaten, "measured", OTHER),
+        _config_series(barred, "may not be the best", OTHER, symbol="circle-open"),
+        _config_series(front, "no other is better in both", FRONT, mode="lines+markers", symbol="square"),
+        _config_series(stars, "the best", BEST, size=STAR, symbol="star"),
     ]
     caption = (
         f"Each dot is a config. To the right it trains more samples per second, upwards its {objective} is higher. "
@@ -146,39 +146,36 @@ def choices(case: CaseFacts) -> Picture | None:
     )
     if any(point.is_warm and point.value > star.value for point in points for star in stars):
         caption += " Configs above the best were measured in sessions alone, which may read too high."
-    layout = {
-        "xaxis": axis("samples per second", rangemode="tozero"),
-        "yaxis": axis(of_objective(objective)),
-    }
+    layout = {"xaxis": axis("samples per second", rangemode="tozero"), "yaxis": axis(objective_title(objective))}
     filled = [series for series in data if series["x"]]
     return Picture(name="choices", title="What else could be chosen", caption=caption, data=filled, layout=layout)
 
 
-def _points(
+def _config_series(
     points: Sequence[Standing], name: str, colour: str, *, mode: str = "markers", size: int = 8, symbol: str = "circle"
 ) -> Trace:
     """Return a series of configs, by samples/s and objective."""
     return trace(
         *([point.samples_per_s for point in points], [point.value for point in points], name),
         hover="%{text}",
-        text=[_hover(point) for point in points],
-        error_y=errors(point.error for point in points),
+        text=[_hover_text(point) for point in points],
+        error_y=error_bars(point.error for point in points),
         mode=mode,
-        marker=dots(colour, size=size, symbol=symbol),
+        marker=marker_style(colour, size=size, symbol=symbol),
         line={"color": colour, "width": 1.5},
     )
 
 
-def _hover(point: Standing) -> str:
+def _hover_text(point: Standing) -> str:
     """Return what the pointer shows of a config."""
     of_several = f", mean of {point.readings}" if point.readings > 1 else ""
     of_several += ", in a session" if point.is_warm else ""
     speed = f", {point.samples_per_s:,.0f} samples/s" if point.samples_per_s is not None else ""
-    measured = text(f"#{point.trial} {with_error(point.value, point.error)}{of_several}{speed}")
-    return f"{measured}<br>{text(in_words(point.config))}"
+    measured = escaped(f"#{point.trial} {with_error(point.value, point.error)}{of_several}{speed}")
+    return f"{measured}<br>{escaped(in_words(point.config))}"
 
 
-def level(at: float, words: str) -> dict[str, Any]:
+def level_line(at: float, words: str) -> dict[str, Any]:
     """Return a level line over the whole picture, and the words on it, as parts of a layout."""
     line = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": at, "y1": at}
     place = {"x": 1, "y": at, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
@@ -201,23 +198,23 @@ def history(case: CaseFacts) -> Picture | None:
     # a dot for each trial
     values = [step.value for step in case.steps]
     trials = [step.trial for step in case.steps]
-    labels = [text(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
-    bars = errors(trial.error for trial in trials)
-    marker = dots(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
+    labels = [escaped(f"#{trial.number} {in_words(launched(trial.config))}") for trial in trials]
+    bars = error_bars(trial.error for trial in trials)
+    marker = marker_style(OTHER, symbol=["circle-open" if trial.warm else "circle" for trial in trials])
     data = [trace(times, values, "a trial", hover="%{text}<br>%{y}", text=labels, error_y=bars, marker=marker)]
     # the line of the highest value, the star of the best, and the level of the default
     line = {"color": FRONT, "shape": "hv"}
     data.append(trace(times, accumulate(values, max), "highest so far", mode="lines", line=line))
     if step := case.first_best:
-        star = dots(BEST, size=STAR, symbol="star")
+        star = marker_style(BEST, size=STAR, symbol="star")
         at = step.ended_s / devices / unit_s
         data.append(trace([at], [step.value], f"the best, #{step.trial.number}", marker=star))
     layout: dict[str, Any] = {
         "xaxis": axis(f"{unit} of probes", rangemode="tozero"),
-        "yaxis": axis(of_objective(case.summary.objective)),
+        "yaxis": axis(objective_title(case.summary.objective)),
     }
     if case.view.default:
-        layout |= level(case.view.default.value, default_name(case))
+        layout |= level_line(case.view.default.value, default_name(case))
     sessions = " Hollow dots were measured in sessions." if any(trial.warm for trial in trials) else ""
     caption = f"{when_found(case)}{sessions}"
     return Picture(name="history", title="The best so far", caption=caption, data=data, layout=layout)
@@ -243,7 +240,7 @@ def along_ladder(case: CaseFacts) -> Picture | None:
         top = 1.0 - place * share
         layout[f"yaxis{number}"] = axis(title, domain=[top - 0.88 * share, top], nticks=4)  # 12 % are between rows
         data += [{**line, "xaxis": "x", "yaxis": f"y{number}"} for line in lines]
-    ticks = _ticks({*rungs})
+    ticks = _ladder_ticks({*rungs})
     labels = [f"{rung:,}" for rung in ticks]
     layout["xaxis"] = axis(ladder, type="log", tickvals=ticks, ticktext=labels, anchor=f"y{number}")  # below the last
     caption = f"Each dot is a config. {memory_end(case)}".strip()
@@ -256,7 +253,7 @@ def _rows_along(rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing
 
     `rungs` are those of the `points`. The best has a star. A row without a value is left out.
     """
-    words = [text(in_words(point.config)) for point in points]
+    words = [escaped(in_words(point.config)) for point in points]
 
     def series(name: str, values: list[float | None], colour: str, symbol: str) -> list[Trace]:
         """Return the values of all `points` against their rungs as a list of one series; empty where none is known."""
@@ -264,25 +261,25 @@ def _rows_along(rungs: Sequence[int], case: CaseFacts, points: Sequence[Standing
             return []
         symbols = ["star" if case.is_best(point) else symbol for point in points]
         colours = [BEST if mark == "star" else colour for mark in symbols]
-        marker = {**dots(colours, symbol=symbols), "size": [STAR if mark == "star" else 7 for mark in symbols]}
+        marker = {**marker_style(colours, symbol=symbols), "size": [STAR if mark == "star" else 7 for mark in symbols]}
         return [trace(rungs, values, name, hover="%{text}<br>%{y}", text=words, marker=marker)]
 
     objective = case.summary.objective
     memory = [point.memory_share_pct for point in points]
     rows = {
-        of_objective(objective): series(objective, [point.value for point in points], FRONT, "square"),
+        objective_title(objective): series(objective, [point.value for point in points], FRONT, "square"),
         "SM active, %": series("SM active", [point.sm_pct for point in points], OTHER, "circle"),
         "samples/s": series("samples/s", [point.samples_per_s for point in points], THIRD, "diamond"),
         "memory, %": series("memory in use", memory, FRONT, "triangle-up"),
     }
     if too_large := case.out_of_memory:  # crosses at full memory
-        full, marker = [FULL_PCT] * len(too_large), dots(BEST, size=9, symbol="x")
+        full, marker = [FULL_PCT] * len(too_large), marker_style(BEST, size=9, symbol="x")
         hover = "%{x}: out of memory"
         rows["memory, %"].append(trace(too_large, full, "ran out of memory", hover=hover, marker=marker))
     return {title: lines for title, lines in rows.items() if lines}
 
 
-def _ticks(rungs: Collection[int]) -> list[int]:
+def _ladder_ticks(rungs: Collection[int]) -> list[int]:
     """Return the rungs to write below a logarithmic axis, the largest first, with room between neighbours.
 
     There are seven at most; more would not fit beside each other on a phone.

@@ -19,6 +19,11 @@ from tuner.search.standing import Standing, of_both
 from tuner.study import LADDER, open_regular, rung_of, without_keys
 
 
+def paragraph(texts: Iterable[str]) -> str:
+    """Return texts as the sentences of a paragraph, each with a capital and a full stop."""
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in texts)
+
+
 class Failed(NamedTuple):
     """The failures of one kind in a case."""
 
@@ -78,7 +83,7 @@ class SearchStep(NamedTuple):
     """The device-seconds that all trials up to this one took."""
 
 
-def steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
+def search_steps(trials: Sequence[TrialRecord], devices: int) -> tuple[SearchStep, ...]:
     """Return the trials that gave a number, in their order, with the device-seconds of all trials up to each."""
     passed_s = accumulate((trial.probe.total_s or 0.0) * devices for trial in trials)
     return tuple(
@@ -152,7 +157,7 @@ def gather(reader: export.StudyReader, folder: Path, trainable: Iterable[str] | 
     `trainable` are the trainable cases of the study, where the trainer is there to name them. Raises StoreError where
     there is no study.
     """
-    cases = tuple(sorted((_case(view, folder) for view in reader.cases), key=_gain, reverse=True))
+    cases = tuple(sorted((_case_facts(view, folder) for view in reader.cases), key=_rank, reverse=True))
     begun = {view.name for view in reader.cases}
     machine: dict[str, dict[str, None]] = {}  # what the trials say, without names and folders; dicts as ordered sets
     for trial in reader.trials():
@@ -171,7 +176,7 @@ def gather(reader: export.StudyReader, folder: Path, trainable: Iterable[str] | 
     )
 
 
-def _gain(case: CaseFacts) -> float:
+def _rank(case: CaseFacts) -> float:
     """Return what the best gains over the default, by which cases are ranked: 0 if unknown, -inf without a best."""
     if case.summary.best is None:
         return float("-inf")
@@ -179,15 +184,15 @@ def _gain(case: CaseFacts) -> float:
     return gain.after - gain.before if gain else 0.0
 
 
-def _case(view: export.CaseView, folder: Path) -> CaseFacts:
+def _case_facts(view: export.CaseView, folder: Path) -> CaseFacts:
     """Return the facts of one case; `folder` is the study's folder."""
     trials, best = view.trials, view.best
     devices = max(1, len(view.record.devices))
-    newest = best.trials[-1] if best else None
+    newest_of_best = best.trials[-1] if best else None
     measured = tuple(sorted(view.configs, key=lambda point: -point.value))
-    search_steps = steps(trials, devices)
+    all_steps = search_steps(trials, devices)
     too_large = {view.rung(trial.config) for trial in trials if trial.status == FailureKind.GPU_OOM}
-    probe_folder = folder_of(folder, newest.probe.out_dir) if newest else None
+    probe_folder = folder_of(folder, newest_of_best.probe.out_dir) if newest_of_best else None
     series = read_series(probe_folder) if probe_folder else None
     failed = tuple(failures(trials, folder))
     return CaseFacts(
@@ -195,17 +200,17 @@ def _case(view: export.CaseView, folder: Path) -> CaseFacts:
         summary=export.summary(view),
         points=measured,
         front=frozenset(point.launch for point in of_both(measured)),
-        steps=search_steps,
+        steps=all_steps,
         out_of_memory=tuple(sorted(rung for rung in too_large if rung is not None)),
-        first_best=next((step for step in search_steps if best and step.trial.launch == best.launch), None),
+        first_best=next((step for step in all_steps if best and step.trial.launch == best.launch), None),
         device_s=view.probe_s * devices,
         failures=failed,
         series=series,
-        missing=tuple(_not_shown(newest, series, failed, measured)),
+        missing=tuple(_missing_parts(newest_of_best, series, failed, measured)),
     )
 
 
-def _not_shown(
+def _missing_parts(
     best: TrialRecord | None, series: DeviceSeries | None, failed: Iterable[Failed], measured: Sequence[Standing]
 ) -> Iterable[str]:
     """Yield what the report cannot show of a case."""
@@ -244,18 +249,18 @@ def result(case: CaseFacts) -> Headline:
     name = default_name(case)
     value = f"{objective} {export.figure(best.value)}"
     if default is None:
-        return Headline(value, export.sentences([f"{name} was not measured", *of_best]))
+        return Headline(value, paragraph([f"{name} was not measured", *of_best]))
     if default.launch == best.launch:  # the same config
-        return Headline(f"{name.capitalize()} is the best so far", export.sentences(of_best))
+        return Headline(f"{name.capitalize()} is the best so far", paragraph(of_best))
     sessions = export.measured_otherwise(case.summary)  # a sentence where they have measured best or default alone
     if case.summary.gain is None:
         why = sessions or "; ".join(export.doubts(case.view, default, name))
-        return Headline(value, export.sentences([why, *of_best] if why else of_best))
-    text, below = _gained(objective, case.summary.gain, name)
-    return Headline(text, export.sentences(filter(None, [below, sessions, *of_best])))
+        return Headline(value, paragraph([why, *of_best] if why else of_best))
+    text, below = _gain_headline(objective, case.summary.gain, name)
+    return Headline(text, paragraph(filter(None, [below, sessions, *of_best])))
 
 
-def _gained(objective: str, gain: export.BestGain, name: str) -> Headline:
+def _gain_headline(objective: str, gain: export.BestGain, name: str) -> Headline:
     """Return a gain in large type, and the sentence below it, without capital; `name` is that of the default.
 
     A gain in speed is a factor. For another objective, both values are shown, or their difference where only sessions
@@ -331,7 +336,7 @@ def verdict(case: CaseFacts) -> str:
     if best and default and row.gain:
         texts += export.whole_training(row.gain, default, best, name)
         texts += export.doubts(case.view, default, name)
-    return export.sentences(dict.fromkeys(texts))  # each once: the result is among the findings, too
+    return paragraph(dict.fromkeys(texts))  # each once: the result is among the findings, too
 
 
 def cost(case: CaseFacts) -> str:
@@ -365,7 +370,7 @@ def when_found(case: CaseFacts) -> str:
     if share_pct < 99.5:  # otherwise it is rounded to all, and there is no rest
         text += f" The rest {'made sure that no other config is' if why_ended else 'found no config that is'} better."
     if why_ended:
-        text += f" {export.sentences([export.at_its_end(why_ended)])}"
+        text += f" {paragraph([export.at_its_end(why_ended)])}"
     return text
 
 

@@ -1,6 +1,7 @@
 """A report as one self-contained HTML page, or as Markdown. Nothing in it is fetched from a network."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,11 +14,25 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tuner.errors import TunerError
-from tuner.export import StudyReader, fenced, gain_text, in_words, markdown, trials, with_error
+from tuner.export import StudyReader, gain_text, in_words, printable, trials, with_error
 from tuner.report import facts
 from tuner.report.charts import Picture, pictures, winner
 from tuner.report.facts import CaseFacts, StudyFacts
 from tuner.report.parallel import parallel
+
+
+def markdown(text: str) -> str:
+    """Return the Markdown that shows a text as it is, on one line: as no HTML, link, code or cell of a table."""
+    line = " ".join(re.split(r"[\r\n\u2028\u2029]+", text)).replace("&", "&amp;")
+    entities = {"<": "&lt;", ">": "&gt;"}  # every other mark gets a backslash before it
+    return re.sub(r"[\\`<>\[\]|]", lambda match: entities.get(match[0], f"\\{match[0]}"), printable(line))
+
+
+def fenced(text: str) -> str:
+    """Return a text as a block of code in Markdown, whose fence is longer than any run of backticks in it."""
+    fence = max(["``", *re.findall("`+", text)], key=len) + "`"
+    return f"{fence}\n{printable(text)}\n{fence}"
+
 
 _FILTERS = {
     "winner": winner,
@@ -73,7 +88,7 @@ def _templates(in_markdown: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {**_FILTERS, "drawn": _drawn, "parallel": _parallel}
+    environment.filters |= {**_FILTERS, "drawn": _plotly_data, "parallel": _parallel_data}
     return environment
 
 
@@ -82,18 +97,18 @@ def _in_markdown(value: object) -> object:
     return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _drawn(picture: Picture) -> Markup:
+def _plotly_data(picture: Picture) -> Markup:
     """Return what plotly needs of a picture."""
-    return _data({"data": picture.data, "layout": picture.layout})
+    return _json_markup({"data": picture.data, "layout": picture.layout})
 
 
-def _parallel(case: CaseFacts) -> Markup | None:
+def _parallel_data(case: CaseFacts) -> Markup | None:
     """Return the data of the parallel coordinates of a case; None where there are none."""
     coordinates = parallel(case)
-    return _data(asdict(coordinates)) if coordinates else None
+    return _json_markup(asdict(coordinates)) if coordinates else None
 
 
-def _data(document: dict[str, object]) -> Markup:
+def _json_markup(document: dict[str, object]) -> Markup:
     """Return a document as JSON that cannot end the script element that holds it."""
     return _trusted(json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"))
 

@@ -38,10 +38,10 @@ def parallel(case: CaseFacts) -> Parallel | None:
         return None
     configs = [launched(trial.config) for trial in trials]
     names = dict.fromkeys(name for config in configs for name in config)
-    axes = [_of_parameter(name, [config.get(name) for config in configs]) for name in names]
-    axes.append(_of_result(case.summary.objective, [trial.value if trial.status == OK else None for trial in trials]))
+    axes = [_parameter_axis(name, [config.get(name) for config in configs]) for name in names]
+    axes.append(_result_axis(case.summary.objective, [trial.value if trial.status == OK else None for trial in trials]))
     if case.summary.objective != "samples_per_s":
-        axes.append(_of_result("samples/s", [trial.samples_per_s for trial in trials]))
+        axes.append(_result_axis("samples/s", [trial.samples_per_s for trial in trials]))
     kinds = ["ok" if trial.status == OK else "failed" for trial in trials]
     for place, trial in enumerate(trials):
         if case.view.best and trial.launch == case.view.best.launch:
@@ -50,7 +50,7 @@ def parallel(case: CaseFacts) -> Parallel | None:
     return Parallel(axes=with_several_values, kinds=kinds, words=list(map(_hover_text, trials)))
 
 
-def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
+def _parameter_axis(name: str, values: Sequence[Value | None]) -> Axis:
     """Return the axis of a parameter, whose values have equal distances, numbers in ascending order.
 
     `values` are those of the trials; None where the parameter does not count, which is the lowest place.
@@ -67,7 +67,7 @@ def _of_parameter(name: str, values: Sequence[Value | None]) -> Axis:
     return Axis(name=name, places=[place_of[value] for value in values], ticks=from_largest[::-1])
 
 
-def _of_result(name: str, values: Sequence[float | None]) -> Axis:
+def _result_axis(name: str, values: Sequence[float | None]) -> Axis:
     """Return the axis of a result, with five labels; without places and labels where all trials have one value."""
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tests.support.tests_faulty.rank import SAMPLES
-from tuner.probe.result import ProbeResult
-from tuner.study.spec import ProbeSpec
+from tuner.probe import ProbeResult
+from tuner.study import ProbeSpec
 
 OK = "ok"
 RANKS = 2
@@ -122,11 +122,7 @@ SCENARIOS: dict[str, Scenario] = {
     "deleted_logs": _HEALTHY,
     "full_disk": Scenario(expected="OutputError", says="No space left", full_disk=True),
     "slow_start": Scenario(expected=OK, limits=PATIENT.model_copy(update={"start_up_silence_seconds": 2})),
-    "slow_iteration": Scenario(
-        expected=OK,
-        limits=Hasty(),
-        iteration_s=0.1,
-    ),
+    "slow_iteration": Scenario(expected=OK, limits=Hasty(), iteration_s=0.1),
     "killed_guard": Scenario(expected="crash", says="exit code -1"),
     "stopped_guard": _HEALTHY,
     "stopped_rank": Scenario(expected="hang"),

@@ -13,13 +13,9 @@ from tests.support.tests_faulty.scenarios import OK, RANKS, SCENARIOS, Scenario
 from tests.support.tests_faulty.strikes import FLOOD_BYTES
 from tuner.devices.cpu import CpuSource
 from tuner.errors import TunerError
+from tuner.probe import MonotonicClock, ProbePlan, ProbeResult, Process, SamplingRecorder, Slot
 from tuner.probe.output import USUAL_BOUNDS, Bounds
-from tuner.probe.probe_plan import ProbePlan, Slot
-from tuner.probe.process import Process
-from tuner.probe.protocols import MonotonicClock
-from tuner.probe.result import ProbeResult
 from tuner.probe.run import run
-from tuner.probe.series import SamplingRecorder
 from tuner.probe.units import BYTES_PER_MIB
 from tuner.records.schema import record_of, storable_text
 from tuner.records.trial import ProbeRecord, encode

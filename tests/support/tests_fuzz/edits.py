@@ -20,42 +20,22 @@ DOCUMENT = (
     JSON.map(json.dumps) | st.text(max_size=20) | st.sampled_from(["NaN", "[" * 5000, '"\\ud800"', "", "9" * 5000])
 ).map(lambda text: text.encode(errors="replace").decode())
 PART = st.sampled_from(
-    [
-        "config",
-        "status",
-        "metrics",
-        "devices",
-        "failure",
-        "host",
-        "total_s",
-        "digest",
-        "samples",
-        "warm",
-        "out_dir",
-        "notes",
-        "case",
-        "method",
-        "mode",
-        "objective",
-        "space",
-        "trainer",
-        "pruner",
-        "objectives",
-        "constraints",
-        "files",
-        "pid",
-        "start",
-        "boot",
-        "seen_at",
-    ]
+    (
+        *("config", "status", "metrics", "devices", "failure", "host", "total_s", "digest", "samples", "warm"),
+        *("out_dir", "notes", "case", "method", "mode", "objective", "space", "trainer", "pruner", "objectives"),
+        *("constraints", "files", "pid", "start", "boot", "seen_at"),
+    )
 )
 ATTRIBUTE = st.sampled_from(
     [value for name, value in vars(schema).items() if name.isupper() and isinstance(value, str) and value.isprintable()]
 )
-ATTRIBUTE_TABLES = (
-    *(models.TrialUserAttributeModel, models.TrialSystemAttributeModel),
-    *(models.StudyUserAttributeModel, models.StudySystemAttributeModel),
+TABLE = st.sampled_from(
+    (
+        *(models.TrialUserAttributeModel.__table__, models.TrialSystemAttributeModel.__table__),
+        *(models.StudyUserAttributeModel.__table__, models.StudySystemAttributeModel.__table__),
+    )
 )
+"""The tables of attributes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,20 +74,8 @@ class Edit:
 
 
 EDITS = st.lists(
-    st.builds(
-        Edit,
-        table=st.sampled_from([model.__table__ for model in ATTRIBUTE_TABLES]),
-        row=st.integers(1, 14),
-        document=DOCUMENT,
-        part=st.none() | PART,
-    )
-    | st.builds(
-        Edit,
-        table=st.sampled_from([model.__table__ for model in ATTRIBUTE_TABLES]),
-        row=st.integers(1, 5),
-        document=DOCUMENT | st.none(),
-        key=ATTRIBUTE,
-    ),
+    st.builds(Edit, table=TABLE, row=st.integers(1, 14), document=DOCUMENT, part=st.none() | PART)
+    | st.builds(Edit, table=TABLE, row=st.integers(1, 5), document=DOCUMENT | st.none(), key=ATTRIBUTE),
     min_size=1,
     max_size=4,
 )

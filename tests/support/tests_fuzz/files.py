@@ -13,17 +13,13 @@ TEXTS = st.binary(max_size=60) | st.text("[]{}&*<-:?!|>'\"%@`, \n\tab1", max_siz
 _HEAD = {"trainer": {"name": "command", "options": {"command": "x {num_envs}"}}, "space": {"x": {"choices": [1, 2]}}}
 
 
-def _yaml(study: dict[str, Any]) -> bytes:
-    return _dumped({**_HEAD, **study})
-
-
 def _dumped(study: dict[str, Any]) -> bytes:
     file = BytesIO()
     YAML(typ="safe").dump(study, file)
     return file.getvalue()
 
 
-STUDIES = st.dictionaries(KEY, VALUE, max_size=6).map(lambda study: _yaml(_writable(study)))
+STUDIES = st.dictionaries(KEY, VALUE, max_size=6).map(lambda study: _dumped({**_HEAD, **_writable(study)}))
 
 
 def _writable(value: Any) -> Any:
@@ -41,21 +37,10 @@ def _writable(value: Any) -> Any:
 
 _SHIPPED = [path.read_bytes() for path in sorted(Path("studies").glob("*.yaml"))]
 _PIECE = st.binary(max_size=4) | st.sampled_from(
-    [
-        b"\n",
-        b": ",
-        b"- ",
-        b"&a ",
-        b"*a",
-        b"<<: *a",
-        b"[" * 40,
-        b"{",
-        b"'",
-        b"${B}",
-        b"1e999",
-        b"0x",
-        b"!!python/name:os",
-    ]
+    (
+        *(b"\n", b": ", b"- ", b"&a ", b"*a", b"<<: *a", b"[" * 40),
+        *(b"{", b"'", b"${B}", b"1e999", b"0x", b"!!python/name:os"),
+    )
 )
 
 

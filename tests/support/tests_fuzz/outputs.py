@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.tests_fuzz.edits import JSON
 from tests.support.tests_fuzz.values import BIG, SCALAR
-from tuner.probe.result import DeviceSample
+from tuner.probe import DeviceSample
 from tuner.trainers.presets import PRESETS
 
 
@@ -34,27 +34,17 @@ NUMERAL = (
     | BIG.map(str)
 )
 _LINES = (
-    *(
-        "|  Iteration | {} |",
-        "|  Samples | {} |",
-        "iterations | {}",
-        "total_timesteps | {}",
-        "global_step={}",
-        "SPS: {}",
-    ),
+    *("|  Iteration | {} |", "|  Samples | {} |", "iterations | {}", "total_timesteps | {}"),
+    *("global_step={}", "SPS: {}"),
     *("Learning iteration {}/500", "Total timesteps: {}", "Epoch {}: 1%|x| {}/100 [00:01<00:10, 8.2it/s]"),
     *("CUDA out of memory. Tried to allocate {} GiB. GPU {} has a total capacity", "of which {} MiB is free"),
     *("Failed to allocate {} bytes on device 'cuda:{}'", "[rank{}]: Traceback (most recent call last)"),
-    *(
-        "Process SpawnProcess-{}:",
-        "-- Process {} terminated with",
-        "ValueError: {}",
-        "[tuner] process {} was killed by",
-    ),
+    *("Process SpawnProcess-{}:", "-- Process {} terminated with"),
+    *("ValueError: {}", "[tuner] process {} was killed by"),
     *("RuntimeError: NCCL error {}", "[Errno 98] Address already in use: {}", "\x1b[{}m", "loss {} step {}"),
 )
 PRINTED = st.builds(
-    lambda form, one, two, end: (form.format(one, two) + end).encode(errors="surrogateescape"),
+    lambda form, first, second, end: (form.format(first, second) + end).encode(errors="surrogateescape"),
     st.sampled_from(_LINES),
     NUMERAL,
     NUMERAL,
@@ -101,7 +91,7 @@ def _outputs(draw: st.DrawFn) -> Output:
         reported = []
     return Output(
         patterns=draw(
-            st.just(PRESETS["rsl_rl"].progress) | st.sampled_from([one.progress for one in PRESETS.values()])
+            st.just(PRESETS["rsl_rl"].progress) | st.sampled_from([preset.progress for preset in PRESETS.values()])
         ),
         printed=sorted(printed, key=itemgetter(0)),
         reported=sorted(reported, key=itemgetter(0)),

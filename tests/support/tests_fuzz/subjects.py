@@ -16,20 +16,15 @@ from tests.support.tests_fuzz import edits, files, outputs
 from tests.support.tests_fuzz.edits import Edit
 from tests.support.tests_fuzz.outputs import Output
 from tuner.errors import TunerError
-from tuner.export.reader import StudyReader, connect
-from tuner.export.write import export_study
-from tuner.probe.output import LineSplitter
-from tuner.probe.probe_plan import Device, LinePatterns
-from tuner.probe.protocols import OutputLine
+from tuner.export import StudyReader, connect, export_study
+from tuner.probe import Device, LinePatterns, LineSplitter, OutputLine
 from tuner.probe.run import run
 from tuner.records.trial import ProbeRecord, encode
 from tuner.report.facts import gather
 from tuner.search.verdict import Verdict
 from tuner.store.case_study import Asked, CaseStudy
 from tuner.store.database import Database
-from tuner.study.space import launch_digest
-from tuner.study.spec import ProbeSpec
-from tuner.study.study_file import load
+from tuner.study import ProbeSpec, launch_digest, load
 from tuner.trainers.registry import open_trainer
 
 NAME = "bench/walk"

@@ -32,7 +32,7 @@ def check_storage(url: str) -> Finding:
     engine = engine_at(url)
     if engine.dialect.name == "sqlite":
         file = Path(engine.url.database or "")
-        for place in (_nearest(file.parent), file, Path(f"{file}.lock")):  # all that a search writes to
+        for place in (_nearest_existing(file.parent), file, Path(f"{file}.lock")):  # all that a search writes to
             if place.exists() and not os.access(place, os.W_OK):
                 return problem("storage", f"{place} is not writable; name another database with --storage")
         if not file.exists():
@@ -49,7 +49,7 @@ def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: flo
 
     Less than `needed_gib` is a problem, and less than `wished_gib` is a warning.
     """
-    existing = _nearest(folder)
+    existing = _nearest_existing(folder)
     free_gib = mib(shutil.disk_usage(existing).free) / MIB_PER_GIB
     text = f"{free_gib:,.1f} GiB free at {existing}"
     if free_gib < needed_gib:
@@ -59,7 +59,7 @@ def check_room(subject: str, folder: Path, *, wished_gib: float, needed_gib: flo
     return fine(subject, text)
 
 
-def _nearest(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     """Return the folder itself, or the nearest folder above it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 

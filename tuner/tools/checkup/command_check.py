@@ -32,7 +32,7 @@ def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Findi
     """
     script = typed.known_script if typed else None
     if typed:
-        if (started := _program(typed)) is None:
+        if (started := _program_path(typed)) is None:
             yield problem("command", f"there is no program {typed.words[0]!r}; install it, or write its path")
             return
         if missing := missing_script(typed.words, Path()):
@@ -44,7 +44,7 @@ def check_command(typed: TypedCommand | None, *, on_gpu: bool) -> Iterator[Findi
         return
     needed = imported_modules(script) if script else ()
     dependencies = Dependencies(python, tuple(dict.fromkeys(("torch", *needed))))
-    imported = import_all(dependencies, _variables_of(typed) if typed else {})
+    imported = import_all(dependencies, _start_variables(typed) if typed else {})
     optional = set(dependencies.modules)
     if "torch" in needed:
         optional.remove("torch")
@@ -79,7 +79,7 @@ def check_imports(
         yield problem("imports", f"{python}: {complaint}")
 
 
-def _program(typed: TypedCommand, word: str | None = None) -> str | None:
+def _program_path(typed: TypedCommand, word: str | None = None) -> str | None:
     """Return the path of the program that a shell would start for a command, or for another `word` of it.
 
     None where there is no such program.
@@ -101,22 +101,22 @@ def _python_of(typed: TypedCommand | None) -> str | None:
     if typed:
         pythons = (word for word in typed.starters if re.fullmatch(r"python[\d.]*", Path(word).name))
         if named := next(pythons, None):  # 1
-            return _program(typed, named)
+            return _program_path(typed, named)
         for word in filter(None, typed.starters):  # 2
-            path = _program(typed, word)
-            if path and _is_text(path) and (beside := Path(path).with_name("python")).is_file():
+            path = _program_path(typed, word)
+            if path and _is_script(path) and (beside := Path(path).with_name("python")).is_file():
                 return str(beside)
     return shutil.which("python") or shutil.which("python3")  # 3
 
 
-def _is_text(path: str) -> bool:
-    """Return whether a program is a script, as `torchrun` is, and not a binary such as `bash`."""
+def _is_script(path: str) -> bool:
+    """Return whether a program is a script, as `torchrun` is, and no binary such as `bash`; False if unreadable."""
     with suppress(OSError), Path(path).open("rb") as file:
         return file.read(2) == b"#!"
     return False  # such as sudo, which nobody may read
 
 
-def _variables_of(typed: TypedCommand) -> dict[str, str]:
+def _start_variables(typed: TypedCommand) -> dict[str, str]:
     """Return the variables with which a command's Python starts: those set before it, as in `nohup env A=1 python`.
 
     They let another process of this Python import what the command would. The folder of the script is the first in

@@ -134,10 +134,10 @@ def check_clocks(cards: Sequence[Clocks]) -> Iterator[Finding]:
 
 def check_links(links: Sequence[Link]) -> Iterator[Finding]:
     """Yield how each pair of cards is connected. Pairs with the same connection share one finding."""
-    pairs = grouped(links, _reach)
-    for reach, alike in pairs.items():
-        which = "every pair" if len(pairs) == 1 else _names(alike)
-        yield (warning if alike[0].p2p is False else fine)("links", f"{reach}: {which}")
+    pairs = grouped(links, _route_text)
+    for route, alike in pairs.items():
+        which = "every pair" if len(pairs) == 1 else _card_pairs(alike)
+        yield (warning if alike[0].p2p is False else fine)("links", f"{route}: {which}")
 
 
 def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: Mapping[str, str]) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: M
     chosen = nccl_variables(environment.nccl_p2p, links)
     settings = " ".join(f"{name}={value}" for name, value in chosen.items()) or "nothing set"
     if environment.nccl_p2p == "auto":
-        pairs = _names(link for link in links if link.p2p is False)
+        pairs = _card_pairs(link for link in links if link.p2p is False)
         why = f"{pairs} without P2P" if pairs else "no pair of cards is known to lack P2P"
         yield fine("NCCL", f"{settings}: {why}")
     else:
@@ -157,7 +157,7 @@ def check_nccl(links: Sequence[Link], environment: EnvironmentSpec, inherited: M
             yield warning("NCCL", f"{' '.join(nccl)} from {origin}")
 
 
-def _reach(link: Link) -> str:
+def _route_text(link: Link) -> str:
     """Return how data goes between two cards, in words."""
     if link.p2p is None:
         return "the driver does not report it"
@@ -166,6 +166,6 @@ def _reach(link: Link) -> str:
     return "P2P over NVLink" if link.nvlink else "P2P over PCIe"
 
 
-def _names(links: Iterable[Link]) -> str:
+def _card_pairs(links: Iterable[Link]) -> str:
     """Return the names of the linked cards."""
     return ", ".join(f"cuda:{link.first}-cuda:{link.second}" for link in links)

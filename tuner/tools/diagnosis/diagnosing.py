@@ -43,7 +43,7 @@ _WORKERS = re.compile(r"(^|\.)(num_|n_)?((data_?loader|loader|data)_)?(num_|n_)?
 """Names of parameters such as `num_workers` and `data.dataloader_num_workers`, and none such as `rollout_workers`."""
 
 
-def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Setup) -> study_times.StudyRecord:
+def _read_foreign(engine: Engine, study: str, study_id: int, setup: study_times.Setup) -> study_times.StudyRecord:
     """Return what the database says of a study of another program.
 
     Args:
@@ -63,7 +63,7 @@ def read_plain(engine: Engine, study: str, study_id: int, setup: study_times.Set
         StoredTrial(row.state, moment(row.datetime_start), moment(row.datetime_complete), reports.get(row.trial_id, 0))
         for row in rows
     ]
-    return _record(study, trials, setup)
+    return _record_of_trials(study, trials, setup)
 
 
 class StoredTrial(NamedTuple):
@@ -84,7 +84,7 @@ class StoredTrial(NamedTuple):
         return study_times.TrialTimes(end=ENDS[self.state], began_s=began_s, ended_s=ended_s, reports=self.reports)
 
 
-def _record(study: str, trials: Sequence[StoredTrial], setup: study_times.Setup) -> study_times.StudyRecord:
+def _record_of_trials(study: str, trials: Sequence[StoredTrial], setup: study_times.Setup) -> study_times.StudyRecord:
     """Return the record of a study of another program; `setup` is what is known of its machine and its options."""
     states = [trial.state for trial in trials]
     return study_times.StudyRecord(
@@ -97,36 +97,36 @@ def _record(study: str, trials: Sequence[StoredTrial], setup: study_times.Setup)
 
 
 def seconds(at: datetime | None) -> float | None:
-    """Return a date and time as the seconds since the year 1, by which all times can be compared; None for None."""
+    """Return a date and time as seconds since the year 1, so that differences are seconds; None for None."""
     return at and (at.replace(tzinfo=None) - datetime.min).total_seconds()
 
 
 def loader_workers(connection: Connection, studies: Sequence[int]) -> study_times.KnownFact[float] | None:
-    """Return how many workers a data loader has, by a parameter such as `num_workers` in the trials of some studies.
+    """Return the mean number of workers of a data loader over the trials of some studies; None where no trial shows it.
 
-    `studies`: the ids of the studies. A negative number, with which some trainers ask for a number of their own, tells
-    nothing.
+    It is the value of a parameter such as `num_workers`. A negative value, with which some trainers ask for a number of
+    their own, is left out. `studies`: the ids of the studies.
     """
     of_studies = PARAMETERS.c.trial_id.in_(select(TRIALS.c.trial_id).where(TRIALS.c.study_id.in_(studies)))
     query = select(PARAMETERS).where(of_studies, PARAMETERS.c.param_name.like("%workers%"))  # few rows for the pattern
     rows = [row for row in connection.execute(query) if _WORKERS.search(str(row.param_name).lower())]
-    values = [value for row in rows if (value := _value(row)) is not None and 0.0 <= value < math.inf]
-    return study_times.spread(values, DATABASE)
+    values = [value for row in rows if (value := _number(row)) is not None and 0.0 <= value < math.inf]
+    return study_times.mean_as_fact(values, DATABASE)
 
 
-def _value(row: sqlalchemy.Row[Any]) -> float | None:
-    """Return the number that a parameter has in a trial, by its row of `PARAMETERS`; None for other values."""
+def _number(row: sqlalchemy.Row[Any]) -> float | None:
+    """Return the number that a row of `PARAMETERS` gives a parameter in a trial; None for a value that is no number."""
     try:
         distribution = json.loads(row.distribution_json)
         choices = distribution["attributes"].get("choices")
         if choices is None:
             return float(row.param_value)
-        return float(choices[int(row.param_value)])  # of a choice, Optuna stores the place
+        return float(choices[int(row.param_value)])  # of a categorical parameter, Optuna stores the index of the choice
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
 
 
-def read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyRecord:
+def _read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyRecord:
     """Return what the database says of a study of `tuner`: of one case, or of all where `case` is None.
 
     Raises EmptyStoreError if there is none.
@@ -139,29 +139,31 @@ def read_own(engine: Engine, study: str, case: str | None) -> study_times.StudyR
     most_cards = max((sum(name.startswith("cuda") for name in case.record.devices) for case in cases), default=0)
     return study_times.StudyRecord(
         study=study if case is None else f"{study}/{case}",
-        trials=tuple(map(_times, ended)),
+        trials=tuple(map(_times_of_probe, ended)),
         running=sum(trial.state == RUNNING for trial in trials),
         setup=study_times.Setup(
-            duty_pct=_duty(ended),
+            duty_pct=_mean_utilisation(ended),
             cores=_cores(ended),
-            gpus_per_trial=study_times.known(most_cards or None, DATABASE),
+            gpus_per_trial=study_times.as_fact(most_cards or None, DATABASE),
             gpu_memory_gib=_largest_gib(device.mem_total_mib for device in cards),
             memory_used_gib=_largest_gib(device.mem_peak_mib for device in cards),
             data_wait=_data_wait(ended),
         ),
-        failures=Counter(str(trial.status) for trial in ended if _end(trial) is study_times.TrialEnd.FAILED),
+        failures=Counter(str(trial.status) for trial in ended if _end_of_probe(trial) is study_times.TrialEnd.FAILED),
         is_ours=True,
         has_sessions=any(trial.probe.warm for trial in ended),
     )
 
 
-def _times(trial: TrialRecord) -> study_times.TrialTimes:
+def _times_of_probe(trial: TrialRecord) -> study_times.TrialTimes:
     """Return how a probe ended, and when."""
     began_s, ended_s = seconds(trial.started), seconds(trial.completed)
-    return study_times.TrialTimes(end=_end(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s)
+    return study_times.TrialTimes(
+        end=_end_of_probe(trial), began_s=began_s, ended_s=ended_s, startup_s=trial.probe.start_up_s
+    )
 
 
-def _end(trial: TrialRecord) -> study_times.TrialEnd:
+def _end_of_probe(trial: TrialRecord) -> study_times.TrialEnd:
     """Return how a probe ended.
 
     The status of a failure decides, because Optuna's state of a probe that ran out of memory is `PRUNED`, too.
@@ -172,22 +174,26 @@ def _end(trial: TrialRecord) -> study_times.TrialEnd:
     return by_status.get(str(trial.status), study_times.TrialEnd.FAILED)
 
 
-def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
-    """Return the mean utilisation of the GPUs over all seconds of the trials; start-ups and failures count as idle."""
-    percent_s = all_s = 0.0
+def _mean_utilisation(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
+    """Return the mean utilisation of the GPUs in percent, over all seconds of the trials.
+
+    It was measured in the windows, and counts for all the time after the start-ups. Start-ups and failures count as
+    idle.
+    """
+    percent_s = all_s = 0.0  # percent times seconds, and seconds
     for trial in trials:
         probe, util_pct = trial.probe, of_known(fmean, (device.util_mean_pct for device in trial.devices))
         all_s += probe.total_s or 0.0
         if util_pct is not None and probe.total_s and probe.start_up_s is not None:
             percent_s += util_pct * (probe.total_s - probe.start_up_s)
     mean_pct = percent_s / all_s if percent_s else None
-    return study_times.known(mean_pct, f"{DATABASE}; start-ups and failures count as idle")
+    return study_times.as_fact(mean_pct, f"{DATABASE}; start-ups and failures count as idle")
 
 
 def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
-    """Return the mean share of training that waits for the next batch of a loader, where it was counted.
+    """Return the mean share of training, from 0 to 1, that waits for the next batch of a loader; None if not counted.
 
-    The share of a trial is that of its leading rank, and counts by the seconds for which it was measured.
+    Each trial has the share of its leading rank, weighted by the seconds of its window.
     """
     counted = [
         (trial.probe.training.shares.data, trial.probe.window_s)
@@ -195,19 +201,19 @@ def _data_wait(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | 
         if trial.probe.training and trial.probe.training.shares and trial.probe.window_s
     ]
     all_s = sum(window_s for _, window_s in counted)
-    return study_times.known(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
+    return study_times.as_fact(sum(data * window_s for data, window_s in counted) / all_s if all_s else None, DATABASE)
 
 
 def _cores(trials: Iterable[TrialRecord]) -> study_times.KnownFact[int] | None:
-    """Return the cores of the smallest machine that has measured: every trial had as many."""
+    """Return the cores of the smallest machine that has measured: every trial had at least as many."""
     texts = (trial.probe.host.get("cores", "") for trial in trials)
-    return study_times.known(min((int(text) for text in texts if text.isdecimal()), default=None), DATABASE)
+    return study_times.as_fact(min((int(text) for text in texts if text.isdecimal()), default=None), DATABASE)
 
 
 def _largest_gib(sizes_mib: Iterable[float | None]) -> study_times.KnownFact[float] | None:
     """Return the largest of the sizes that are known, in GiB; None where none is."""
     sizes_gib = (size / MIB_PER_GIB for size in sizes_mib if size is not None)
-    return study_times.known(max(sizes_gib, default=None), DATABASE)
+    return study_times.as_fact(max(sizes_gib, default=None), DATABASE)
 
 
 class Diagnosis(NamedTuple):
@@ -229,7 +235,7 @@ def diagnose(engine: Engine, study: str, given: study_times.Setup | None = None)
     Raises:
         EmptyStoreError: There is no such study, or none of its trials has ended.
     """
-    return diagnose_record(_read(engine, study), given)
+    return diagnose_record(_record_in_database(engine, study), given)
 
 
 def diagnose_journal(path: Path, study: str, given: study_times.Setup | None) -> Diagnosis:
@@ -238,14 +244,14 @@ def diagnose_journal(path: Path, study: str, given: study_times.Setup | None) ->
 
     journal = read_journal(path, study)
     if journal is None:
-        raise EmptyStoreError(f"{path} has no study {study!r}; {_named(studies_of(path))}")
-    return diagnose_record(of_journal(journal, study), given)
+        raise EmptyStoreError(f"{path} has no study {study!r}; {_names_to_choose_from(studies_of(path))}")
+    return diagnose_record(record_of_journal(journal, study), given)
 
 
-def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
-    """Return what a journal says of a study.
+def record_of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
+    """Return the record of a study in a journal.
 
-    The most trials that one process ran at the same time are the threads of its `optimize`: Optuna's `n_jobs`.
+    Its `n_jobs`, the threads of Optuna's `optimize`, is the most trials that one process ran at the same time.
     """
     workers = [
         float(value)
@@ -263,9 +269,9 @@ def of_journal(journal: "JournalStudy", study: str) -> study_times.StudyRecord:
             by_process.setdefault(process, []).append(trial.times.running)
     n_jobs = max((study_times.Timeline(intervals).most for intervals in by_process.values()), default=None)
     setup = study_times.Setup(
-        loader_workers=study_times.spread(workers, "journal"), n_jobs=study_times.known(n_jobs, "journal")
+        loader_workers=study_times.mean_as_fact(workers, "journal"), n_jobs=study_times.as_fact(n_jobs, "journal")
     )
-    return _record(study, trials, setup)
+    return _record_of_trials(study, trials, setup)
 
 
 def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | None) -> Diagnosis:
@@ -284,7 +290,7 @@ def diagnose_record(record: study_times.StudyRecord, given: study_times.Setup | 
     return Diagnosis(facts=facts, causes=tuple(causes(facts)))
 
 
-def _read(engine: Engine, study: str) -> study_times.StudyRecord:
+def _record_in_database(engine: Engine, study: str) -> study_times.StudyRecord:
     """Return what the database says of a study of any Optuna program. Raises EmptyStoreError if there is none.
 
     Each case of the tuner is a study of Optuna that has the attribute `CASE`. So `study` may name:
@@ -300,11 +306,11 @@ def _read(engine: Engine, study: str) -> study_times.StudyRecord:
         cases = [exact] if exact else connection.execute(with_key.where(of_study(study))).all()  # 3
         if not cases:
             names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
-            raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {_named(names)}")
+            raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {_names_to_choose_from(names)}")
         workers = loader_workers(connection, [row.study_id for row in cases])
     if exact and not exact.key:  # 1
-        return read_plain(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
-    record = read_own(engine, name, case if exact else None)
+        return _read_foreign(engine, study, exact.study_id, study_times.Setup(loader_workers=workers))
+    record = _read_own(engine, name, case if exact else None)
     ranks = record.setup.gpus_per_trial.value if record.setup.gpus_per_trial else 1
     all_workers = workers and replace(  # the parameter is that of a rank
         workers, **{name: getattr(workers, name) * ranks for name in ("value", "low", "high")}
@@ -312,7 +318,7 @@ def _read(engine: Engine, study: str) -> study_times.StudyRecord:
     return replace(record, setup=record.setup.or_else(study_times.Setup(loader_workers=all_workers)))
 
 
-def _named(names: Sequence[str]) -> str:
+def _names_to_choose_from(names: Sequence[str]) -> str:
     """Return the names of the first ten studies, and how to diagnose one of them."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     shown_names = f"{', '.join(names[:10])}{more}; name one with --study-name" if names else "none"

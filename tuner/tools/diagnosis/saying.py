@@ -5,6 +5,7 @@ training, with the change that ends it.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tuner.probe import duration
 from tuner.tools.diagnosis.diagnosing import DATABASE, Diagnosis
@@ -22,8 +23,16 @@ OPTIONS = {
     "memory_used_gib": "--memory-used",
 }
 """The field of `Setup` → the option that tells it."""
-Row = tuple[str, str, str]
-"""What a fact is about, the fact, and who says so."""
+
+
+class Row(NamedTuple):
+    """A fact of a study in words."""
+
+    label: str
+    """What the fact is about."""
+    fact: str
+    source: str
+    """Who says so."""
 
 
 def rows(facts: Facts) -> Iterator[Row]:
@@ -38,30 +47,30 @@ def _rows_of_trials(facts: Facts) -> Iterator[Row]:
     for end, ended in facts.ended.items():
         if ended.trials:
             took = f", {duration(ended.mean_s)} in the mean" if ended.mean_s is not None else ""
-            yield f"{end} trials", f"{ended.trials}, {ended.share:.0%}{took}", DATABASE
+            yield Row(f"{end} trials", f"{ended.trials}, {ended.share:.0%}{took}", DATABASE)
     if facts.running or facts.waiting:
-        yield "not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE
+        yield Row("not ended", f"{facts.running} running, {facts.waiting} waiting", DATABASE)
     gaps = f", and none for {duration(facts.empty_s)} between" if facts.empty_s >= 1.0 else ""
-    yield "time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE
+    yield Row("time with trials", f"{duration(facts.covered_s)}{gaps}", DATABASE)
     if facts.pauses:
-        yield "pauses", f"{facts.pauses}, {duration(facts.paused_s)}, far longer than the usual gap", DATABASE
+        yield Row("pauses", f"{facts.pauses}, {duration(facts.paused_s)}, far longer than the usual gap", DATABASE)
 
 
 def _rows_at_once(facts: Facts) -> Iterator[Row]:
     """Yield how many trials ran at once, and how many of these trained; others were still starting."""
     running, training, n_jobs = facts.running_at_once, facts.training_at_once, facts.setup.n_jobs
     if running and running.most == 1:
-        yield "trials at once", "1", DATABASE
+        yield Row("trials at once", "1", DATABASE)
     elif running:
-        yield "time of all trials", duration(facts.trial_s), DATABASE
-        yield "trials at once", _at_once(running), DATABASE
-        yield "  over time", " ".join(f"{mean:.1f}" for mean in running.tenths), DATABASE
+        yield Row("time of all trials", duration(facts.trial_s), DATABASE)
+        yield Row("trials at once", _at_once(running), DATABASE)
+        yield Row("  over time", " ".join(f"{mean:.1f}" for mean in running.tenths), DATABASE)
     if n_jobs:
         in_each = "one in each process" if n_jobs.value == 1 else f"{n_jobs.value} in threads of one process"
-        yield "  they run", f"{in_each}, n_jobs={n_jobs.value}", n_jobs.source
+        yield Row("  they run", f"{in_each}, n_jobs={n_jobs.value}", n_jobs.source)
     if running and running.most > 1 and training:
         none = f"; none for {training.none_share:.0%} of the time"
-        yield "of these, training", f"{_at_once(training)}{none}", DATABASE
+        yield Row("of these, training", f"{_at_once(training)}{none}", DATABASE)
 
 
 def _rows_of_setup(facts: Facts) -> Iterator[Row]:
@@ -69,7 +78,9 @@ def _rows_of_setup(facts: Facts) -> Iterator[Row]:
     startup = facts.setup.startup_s
     if facts.startup_share is not None:
         each = f"{startup.value:.1f} s, " if startup else ""  # else each trial's record has its own
-        yield "start-up", f"{each}{facts.startup_share:.0%} of all trial time", startup.source if startup else DATABASE
+        yield Row(
+            "start-up", f"{each}{facts.startup_share:.0%} of all trial time", startup.source if startup else DATABASE
+        )
     for name, label, form in (
         ("data_wait", "waiting for the next batch", "{:.0%} of the training"),
         ("duty_pct", "duty of the ranks" if facts.on_cpu else "duty of the GPUs", "{:.0f}%"),
@@ -81,9 +92,9 @@ def _rows_of_setup(facts: Facts) -> Iterator[Row]:
     ):
         fact: KnownFact[float] | None = getattr(facts.setup, name)
         if fact:
-            yield label, form.format(fact.value), fact.source
+            yield Row(label, form.format(fact.value), fact.source)
     if workers := facts.setup.loader_workers:
-        yield "loader workers of a trial", workers.span + workers.mean, workers.source
+        yield Row("loader workers of a trial", workers.range_text + workers.mean_text, workers.source)
 
 
 def _at_once(trials: AtOnce) -> str:

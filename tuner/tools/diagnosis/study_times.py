@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from statistics import fmean
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -41,13 +41,13 @@ class KnownFact(Generic[Fact]):
     """The largest of them."""
 
     @property
-    def span(self) -> str:
+    def range_text(self) -> str:
         """The number in words, or the smallest and the largest of several, as in `0 to 2`."""
         return f"{self.value:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
 
     @property
-    def mean(self) -> str:
-        """The mean of several numbers in words, to follow `span`: `, 0.7 in the mean`; empty for a single number."""
+    def mean_text(self) -> str:
+        """The mean of several numbers in words, to follow `range_text`: `, 0.7 in the mean`; empty for one number."""
         return "" if self.low == self.high else f", {self.value:.1f} in the mean"
 
 
@@ -55,13 +55,13 @@ GUESS = "a guess: those of this machine"
 """Who says the number of cores where neither the database nor the user does."""
 
 
-def known(value: Fact | None, source: str) -> KnownFact[Fact] | None:
-    """Return a value as a fact; None where there is none."""
+def as_fact(value: Fact | None, source: str) -> KnownFact[Fact] | None:
+    """Return a value with who says so; None where there is no value."""
     return None if value is None else KnownFact(value=value, source=source)
 
 
-def spread(numbers: Sequence[float], source: str) -> KnownFact[float] | None:
-    """Return the mean of several numbers as a fact, with the smallest and the largest; None where there are none."""
+def mean_as_fact(numbers: Sequence[float], source: str) -> KnownFact[float] | None:
+    """Return the mean of several numbers, with the smallest and the largest; None where there are none."""
     if not numbers:
         return None
     return KnownFact(value=fmean(numbers), source=source, low=min(numbers), high=max(numbers))
@@ -158,10 +158,10 @@ class StudyRecord:
 
 
 class Timeline:
-    """How many intervals overlapped, and for how long: such as the times at which trials ran."""
+    """How many intervals, such as the times of trials, overlap at each moment. Times are in seconds."""
 
     def __init__(self, intervals: Iterable[Interval]) -> None:
-        """Count the intervals at each time. Empty intervals count for nothing."""
+        """Count the intervals that cover each part of the time. Empty intervals count for nothing."""
         changes: Counter[float] = Counter()  # moment → by how much the number changes there
         for began_s, ended_s in intervals:
             if ended_s > began_s:
@@ -169,7 +169,7 @@ class Timeline:
                 changes[ended_s] -= 1
         moments_s = sorted(changes)
         self.seconds = np.diff(np.array(moments_s, dtype=float))
-        """The length of each part of the time, in order."""
+        """The length of each part of the time, in order. A part lasts as long as the same number of intervals does."""
         self.counts = np.cumsum([changes[at_s] for at_s in moments_s], dtype=int)[:-1]
         """The number of intervals in each part."""
         self.covered_s = float(self.seconds[self.counts > 0].sum())
@@ -184,9 +184,9 @@ class Timeline:
         return float(self.seconds @ self.counts) / span_s
 
     def quantile(self, share: float, span_s: float) -> int:
-        """Return the number of intervals at once that is exceeded for at most `1 - share` of `span_s` seconds.
+        """Return a quantile, over `span_s` seconds, of the number of intervals at once; `share` 0.5 is the median.
 
-        With 0.5, this is the median.
+        All intervals lie within these seconds.
         """
         seconds_by_number = np.bincount(self.counts, self.seconds, minlength=1)
         seconds_by_number[0] = span_s - self.covered_s  # with the time before and after all intervals
@@ -198,10 +198,11 @@ class Timeline:
         if not self.covered_s:
             return ()
         is_covered = self.counts > 0
-        ends_s = np.cumsum([0.0, *self.seconds[is_covered]])  # of the covered parts, without the gaps
-        trial_s = np.cumsum([0.0, *(self.seconds * self.counts)[is_covered]])  # of all trials together, until each end
-        trial_s_by_tenth = np.diff(np.interp(np.linspace(0.0, ends_s[-1], 11), ends_s, trial_s))
-        return tuple((trial_s_by_tenth * 10 / ends_s[-1]).tolist())
+        # at the end of each covered part: the covered seconds so far, and the seconds of all intervals together
+        ends_s = np.cumsum([0.0, *self.seconds[is_covered]])
+        interval_s = np.cumsum([0.0, *(self.seconds * self.counts)[is_covered]])
+        interval_s_by_tenth = np.diff(np.interp(np.linspace(0.0, ends_s[-1], 11), ends_s, interval_s))
+        return tuple((interval_s_by_tenth * 10 / ends_s[-1]).tolist())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,8 +268,8 @@ def gather(record: StudyRecord) -> Facts:
     running = Timeline(trial.running for trial in trials if trial.running)
     at_once = _at_once(running, running.covered_s) if running.covered_s else None
     # as if all trials that run at once began and ended together
-    turns = sum(trial.running is not None for trial in trials) / max(at_once.usual if at_once else 1, 1)
-    pauses_s = pauses(running.gaps_s, round(turns))
+    rounds = sum(trial.running is not None for trial in trials) / max(at_once.usual if at_once else 1, 1)
+    pauses_s = pauses(running.gaps_s, round(rounds))
     gaps_s = sorted(running.gaps_s)[: len(running.gaps_s) - len(pauses_s)]
     started = [trial for trial in trials if trial.took_s and trial.startup_s is not None]  # with a known start-up
     training = Timeline(trial.training for trial in started if trial.training)
@@ -289,30 +290,31 @@ def gather(record: StudyRecord) -> Facts:
     )
 
 
-def pauses(gaps_s: Sequence[float], turns: int) -> list[float]:
+def pauses(gaps_s: Sequence[float], rounds: int) -> list[float]:
     """Return the gaps that are pauses: they take more than a minute, and more than ten usual gaps (chosen).
 
     The usual gap is the longest of the shortest three quarters (chosen).
 
     Args:
-        gaps_s: The seconds of each gap. From a trial to the next there need not be a gap; it then takes 0 s.
-        turns: The number of trials over how many usually run at once: one more than how often trials changed.
+        gaps_s: The seconds of each gap.
+        rounds: The number of trials over how many usually run at once. Between two rounds, there may be no gap: then
+            it counts with 0 s.
     """
-    changes = max(len(gaps_s), turns - 1)
+    changes = max(len(gaps_s), rounds - 1)
     in_order_s = [0.0] * (changes - len(gaps_s)) + sorted(gaps_s)
     usual_s = in_order_s[int(0.75 * (changes - 1))] if changes > 1 else 0.0  # a single change has no usual gap
     return [gap_s for gap_s in gaps_s if gap_s > max(10.0 * usual_s, 60.0)]
 
 
-def _ended(trials: Sequence[TrialTimes], count: int) -> Ended:
-    """Sum up the `trials` that ended in the same way: how many of `count` ended trials they are, and their times."""
-    durations_s = [trial.took_s for trial in trials if trial.took_s]
+def _ended(alike: Sequence[TrialTimes], ended: int) -> Ended:
+    """Return the number and the times of the trials that ended alike; `ended` is the number of all ended trials."""
+    durations_s = [trial.took_s for trial in alike if trial.took_s]
     return Ended(
-        trials=len(trials),
-        share=len(trials) / count,
+        trials=len(alike),
+        share=len(alike) / ended,
         mean_s=fmean(durations_s) if durations_s else None,
         total_s=sum(durations_s),
-        startup_s=sum(trial.starting_s for trial in trials),
+        startup_s=sum(trial.starting_s for trial in alike),
     )
 
 
@@ -330,38 +332,33 @@ def _at_once(timeline: Timeline, span_s: float) -> AtOnce:
     )
 
 
-class StartEstimate(NamedTuple):
-    """A start-up in seconds, its standard error, and the number of trials behind it."""
-
-    startup_s: float
-    error_s: float
-    trials: int
-
-
-def estimate(trials: Iterable[TrialTimes]) -> StartEstimate | None:
-    """Return the start-up of a study's trials, where their durations show it clearly; else None.
+def estimated_startup(trials: Iterable[TrialTimes]) -> KnownFact[float] | None:
+    """Return the seconds of a start-up, where the durations of a study's trials show it clearly; else None.
 
     A trial takes a start-up, and then about the same time for each intermediate value that it reports. So durations lie
-    on a line over the number of values, and the start-up is the line's duration at 0 values. Long trials scatter more:
-    the variance of a trial counts as proportional to its number of values (weighted least squares).
+    on a line over the number of values, and the start-up is the line's intercept. Long trials scatter more: the
+    variance of a trial counts as proportional to its number of values (weighted least squares).
 
     It is clear from eight trials and three different numbers of values on, with a standard error of at most a fifth of
-    the start-up or 2 % of the trials' mean duration.
+    the start-up or 2 % of the trials' mean duration (chosen). The intercept may not be far below 0, nor above the
+    duration of the trials with the fewest values.
     """
     points = [(trial.reports, trial.took_s) for trial in trials if trial.reports and trial.took_s]
     if len(points) < 8 or len({reports for reports, _ in points}) < 3:
         return None
     reports, took_s = np.array(points, dtype=float).T
-    (step_s, start_s), covariance = np.polyfit(reports, took_s, 1, w=reports**-0.5, cov=True)
+    (per_value_s, start_s), covariance = np.polyfit(reports, took_s, 1, w=reports**-0.5, cov=True)
     error_s = float(np.sqrt(covariance[1, 1]))
     fewest_s = float(took_s[reports == reports.min()].mean())  # of the trials with the fewest values
-    is_line = step_s > 0.0 and -2.0 * error_s <= start_s <= fewest_s + 2.0 * error_s
+    is_line = per_value_s > 0.0 and -2.0 * error_s <= start_s <= fewest_s + 2.0 * error_s
     is_clear = error_s <= max(0.2 * start_s, 0.02 * float(took_s.mean()))
-    return StartEstimate(max(float(start_s), 0.0), error_s, len(points)) if is_line and is_clear else None
+    if not (is_line and is_clear):
+        return None
+    return KnownFact(value=max(float(start_s), 0.0), source=f"estimated from {len(points)} trials, ± {error_s:.1f} s")
 
 
 def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
-    """Return a record that says whether the trials run in threads or in processes, where their first starts show it.
+    """Return the record with `n_jobs`, whether trials run in threads or processes, where their first starts show it.
 
     The first trials count, as many as usually run at once. They began within:
     1. 0 s: this says nothing, because some databases keep whole seconds;
@@ -385,14 +382,13 @@ def with_n_jobs_by_starts(record: StudyRecord) -> StudyRecord:
 
 
 def with_estimated_startups(record: StudyRecord) -> StudyRecord:
-    """Return a record in which each trial has its start-up: of its own record, of an option, or by `estimate`.
+    """Return the record with the start-up of each trial: of its own record, of an option, or estimated.
 
     Unchanged where none of these says it. The trials of `tuner` have it in their records, so none is estimated.
     """
     setup = record.setup
-    if setup.startup_s is None and not record.is_ours and (line := estimate(record.trials)):
-        source = f"estimated from {line.trials} trials, ± {line.error_s:.1f} s"
-        setup = replace(setup, startup_s=KnownFact(value=line.startup_s, source=source))
+    if setup.startup_s is None and not record.is_ours:
+        setup = replace(setup, startup_s=estimated_startup(record.trials))
     if setup.startup_s is None:
         return record
     usual_s = setup.startup_s.value

@@ -79,15 +79,18 @@ LEAST_SHARE = 0.1
 
 
 def causes(facts: Facts) -> list[IdleCause]:
-    """Return the causes that the numbers show, the largest factor first; of equal ones, the safest change first."""
+    """Return why the GPUs did not train more, the cause with the largest factor first.
+
+    Of causes with equal factors, the one whose change is the safest comes first.
+    """
     candidates = [*_gaps(facts), *_failures(facts), *_loading(facts), *_pruning(facts), *_startup(facts)]
     candidates += [*_threads(facts), *_parallel(facts), *_all_gpus(facts)]
     explains_idle = {Kind.WORKERS, Kind.CROWDED, Kind.PARALLEL}  # each already says why GPUs are idle
     if explains_idle.isdisjoint(candidate.kind for candidate in candidates):
         candidates += _idle(facts)
     # a change that gains less than a tenth is not worth another study (chosen)
-    worth = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= 1.1]
-    return sorted(worth, key=lambda kept: (-(kept.factor or 0.0), list(Kind).index(kept.kind)))
+    worthwhile = [candidate for candidate in candidates if candidate.gain is None or candidate.gain >= 1.1]
+    return sorted(worthwhile, key=lambda cause: (-(cause.factor or 0.0), list(Kind).index(cause.kind)))
 
 
 def _gaps(facts: Facts) -> Iterator[IdleCause]:
@@ -253,11 +256,12 @@ def _workers(facts: Facts) -> Iterator[IdleCause]:
     is_crowded = each * at_once > cores.value and each > wanted
     if not is_crowded and each >= wanted:
         return
+    of_trial = number_of(workers.range_text, "loader worker") + workers.mean_text
     of_all = f": {each * at_once:.6g} for {at_once} trials" if at_once > 1 else ""
     yield _cause(
         Kind.CROWDED if is_crowded else Kind.WORKERS,
         facts,
-        why=f"A trial has {number_of(workers.span, 'loader worker')}{workers.mean}{of_all}, on {_cores_text(cores)}.",
+        why=f"A trial has {of_trial}{of_all}, on {_cores_text(cores)}.",
         change=f"let each trial have {number_of(wanted, 'loader worker')} in all"
         if facts.is_ours
         else f"give each DataLoader num_workers={wanted} and persistent_workers=True, which start once per trial",

@@ -52,7 +52,7 @@ class RunFollower:
         self._last_s = -1.0
         """The time of the newest score."""
         self._not_finite = self._longest_not_finite = 0
-        """How many scores in a row are not finite now, and were at most before."""
+        """How many of the last scores in a row are not finite; and the longest such row that a finite score ended."""
 
     def __call__(self, so_far: ProbeResult | None) -> Answer:
         """Keep the newest score, and return whether the run goes on. `so_far`: its result; None before the first."""
@@ -71,19 +71,19 @@ class RunFollower:
 
     @property
     def failure(self) -> str | None:
-        """Why the training has diverged, so that its config leaves the race; None where it has not.
+        """Why the training has diverged, so that its config leaves the race; None where it has not diverged.
 
-        It has if its last scores are not finite, and are more in a row than at any earlier time. Fewer are no failure:
-        a mean over episodes is not finite, either, while no episode ends.
+        It has if it ends with a row of scores that are not finite, longer than any such row before. A shorter row is no
+        failure: a mean over episodes is not finite while no episode ends.
         """
         if self._not_finite > self._longest_not_finite:
             return f"diverged: no finite number in the last {number_of(self._not_finite, 'return')} of the run"
         return None
 
     def note(self, result: ProbeResult) -> None:
-        """Keep the newest score of a result, if it is a new one; a score that is not finite is only counted."""
+        """Keep the score of a result in the curve, if it is new; a score that is not finite is only counted."""
         score = result.score
-        if score is None or score.t_s <= self._last_s or result.start_up_s is None:  # known, or before the training
+        if score is None or score.t_s <= self._last_s or result.start_up_s is None:  # none, kept, or before training
             return
         self._last_s = score.t_s
         if not isfinite(score.value):
@@ -128,7 +128,9 @@ class Race:
         self.rounds = rounds(len(configs), seeds=seeds, total_s=total_s)
 
     def run(self) -> list[Place]:
-        """Make the runs that are missing, and return how the configs stand, the best first.
+        """Make the runs that are missing, and return how the configs stand.
+
+        Those that trained longest come first, and of these the best score.
 
         A race that is interrupted, or whose time is over, returns how it stands then; another call continues it. Raises
         TrainerError where the machine or the set-up is at fault, and where the first run gives no score.
@@ -138,25 +140,21 @@ class Race:
             is_complete = self._run_round(turn, entrants)
             if not is_complete:
                 break
-            scores = means(self._made(entrants), turn.seconds)
+            scores = means(self._runs_of(entrants), turn.seconds)
             order = better_half([scores[entrant].value if entrant in scores else None for entrant in entrants])
             entrants = [entrants[place] for place in order]
-            if len(entrants) < 2:  # the rest has failed
+            if len(entrants) < 2:  # the others have failed
                 break
-        return self.standing()
+        return standings(self._runs_of(self._entrants))
 
-    def standing(self) -> list[Place]:
-        """Return how the configs stand after the runs so far: those that trained longest first, then by score."""
-        return standings(self._made(self._entrants))
-
-    def _past(self) -> list[RunRecord]:
-        """Return the runs so far, without those whose scores do not compare: the study named another source then."""
+    def _past_runs(self) -> list[RunRecord]:
+        """Return the runs so far whose scores compare: those before the study named another source are left out."""
         return scored_by(self._runs.read(), self._job.bench.trainer.score_source)
 
-    def _made(self, among: Sequence[Entrant]) -> dict[Entrant, list[RunRecord]]:
-        """Return the runs so far of each of these configs."""
-        runs = self._past()
-        return {entrant: [run for run in runs if same_launch(run.config, entrant.config)] for entrant in among}
+    def _runs_of(self, entrants: Sequence[Entrant]) -> dict[Entrant, list[RunRecord]]:
+        """Return the runs so far of each of some configs."""
+        runs = self._past_runs()
+        return {entrant: [run for run in runs if same_launch(run.config, entrant.config)] for entrant in entrants}
 
     def _run_round(self, turn: Round, entrants: Sequence[Entrant]) -> bool:
         """Make the missing runs of a round, and return whether the round is complete.
@@ -164,19 +162,21 @@ class Race:
         Wait for runs that other processes make, where the job can wait.
         """
         is_waiting = False
-        while (elsewhere := self._make_missing(turn, entrants)) != 0:
+        while True:
+            elsewhere = self._make_missing(turn, entrants)
+            if elsewhere == 0:
+                return True
             if elsewhere is None or self._job.wait is None:  # the race stops, or it cannot wait
                 return False
             if not is_waiting:
                 self._say("waiting for runs of this race that other processes make")
             is_waiting = True
             self._job.wait()
-        return True
 
     def _make_missing(self, turn: Round, entrants: Sequence[Entrant]) -> int | None:
-        """Make the missing runs of a round, and return how many runs other processes make now; None to stop the race.
+        """Make the missing runs of a round, and return the number of its runs that other processes make now.
 
-        The race stops where the user wants it, and where the time that is left is too short for a run.
+        None stops the race: the user wants it, or the time that is left is too short for a run.
         """
         elsewhere = 0
         for seed, entrant in itertools.product(turn.seeds, entrants[: turn.configs]):
@@ -192,10 +192,9 @@ class Race:
         return elsewhere
 
     def _is_made(self, entrant: Entrant, seed: int, seconds: float, runs: Sequence[RunRecord]) -> bool:
-        """Return whether a run of a config with this seed is not needed.
+        """Return whether a config needs no run with this seed any more.
 
-        That is so if such a run has trained for `seconds` or more, or if the config has left the race. `runs`: all runs
-        so far.
+        Such a run has then trained for `seconds` or more, or the config has left the race. `runs`: all runs so far.
         """
         return any(
             run.why_out or (run.seed == seed and run.seconds >= seconds)
@@ -235,7 +234,7 @@ class Race:
         """Raise TrainerError where no run so far has a score, or no score changes: further runs would be useless."""
         if run.failure:  # it says nothing about scores
             return
-        curves = [past.curve for past in (*self._past(), run) if past.failure is None]
+        curves = [past.curve for past in (*self._past_runs(), run) if past.failure is None]
         if not any(curves):
             problem = f"{in_words(run.config)} gave no return in {run.seconds:.0f} s of training"
         elif len(curves) > 1 and are_constant(curves):
@@ -313,15 +312,15 @@ def verdict(places: Sequence[Place]) -> Iterator[str]:
     )
     if len(finalists) > 1:
         second, second_mean = finalists[1]
-        yield _second(second.entrant, second_mean, winner=mean)
+        yield _distance_of_second(second.entrant, second_mean, winner=mean)
     devices = {run.host["devices"] for place in places for run in place.runs if run.host.get("devices")}
     if len(devices) > 1:
         names = "; ".join(sorted(devices))
         yield f"The runs had {len(devices)} sets of devices: {names}. This alone may change scores."
 
 
-def _second(second: Entrant, mean: Mean, *, winner: Mean) -> str:
-    """Return in words how far the second is behind the winner, and how often chance alone would do this.
+def _distance_of_second(second: Entrant, mean: Mean, *, winner: Mean) -> str:
+    """Return a sentence: how far the second is behind the winner, and the p-value: how often chance alone does this.
 
     `mean` and `winner` are the mean scores of the two.
     """

@@ -11,7 +11,7 @@ from tuner.errors import StoreError
 from tuner.export import CaseView, in_words, no_best
 from tuner.probe import SAMPLES_PER_S
 from tuner.search.standing import Standing, of_both
-from tuner.study import Config, launch_digest, launched
+from tuner.study import Config, grouped, launch_digest, launched
 
 
 class Round(NamedTuple):
@@ -58,8 +58,8 @@ class Entrant:
     """A config of a race: why it takes part, and what the search measured of it."""
 
     config: Config
-    kinds: tuple[str, ...]
-    """Why the config takes part, such as `best of the search`."""
+    why: str
+    """Why the config takes part, such as `best of the search`; several reasons are separated by commas."""
     measured: Mapping[str, float]
     """Metric → its mean over the config's probes: the study's first objective, and samples/s. Empty if not measured."""
     shared: frozenset[str] = frozenset()
@@ -69,24 +69,19 @@ class Entrant:
         return hash(launch_digest(self.config))
 
     @property
-    def kind(self) -> str:
-        """Why the config takes part, in a few words."""
-        return ", ".join(self.kinds)
-
-    @property
-    def words(self) -> str:
+    def differing(self) -> str:
         """The parameters in which the config differs from others of the race, as one line of NAME=VALUE."""
         return in_words({name: value for name, value in self.config.items() if name not in self.shared})
 
     def __str__(self) -> str:
-        return f"{self.words} ({self.kind})"
+        return f"{self.differing} ({self.why})"
 
 
 def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
-    """Return the configs that take part: the best, the fastest, the default of the best's rung, and one between.
+    """Return the configs that take part: the best, the fastest, the default of the best's rung, and a compromise.
 
-    The one between does well in the first objective and in samples/s: see `_between`. The configs of the trials with
-    the numbers in `also` take part, too. Raises StoreError for fewer than two different configs, and an unknown trial.
+    The compromise does well in the first objective and in samples/s: see `_between`. The configs of the trials with the
+    numbers in `also` take part, too. Raises StoreError for fewer than two different configs, and an unknown trial.
     """
     # the configs, each with why it takes part
     best, fastest = case.best, case.fastest
@@ -103,20 +98,24 @@ def entrants(case: CaseView, *, also: Sequence[int] = ()) -> list[Entrant]:
         if number not in configs_of_trials:
             raise StoreError(f"--trial {number}: {case.name} has no measured trial of this number; see trials.tsv")
         chosen.append((f"trial #{number}", configs_of_trials[number]))
-    # a config that was chosen twice has one launch key: it takes part once, with both kinds
+    # a config that was chosen twice has one launch key: it takes part once, with both reasons
     configs = {launch_digest(config): launched(config) for _, config in chosen}
-    kinds = {digest: tuple(kind for kind, config in chosen if launch_digest(config) == digest) for digest in configs}
+    reasons = grouped(chosen, lambda reason_and_config: launch_digest(reason_and_config[1]))
     if len(configs) < 2:
         raise StoreError(
             f"a race of {case.name} needs two configs: the best of its search is also the fastest and the default; "
             "name a trial with another config: --trial NUMBER"
         )
-    # what is told of each: what the search has measured, and the parameters that are not the same in all
     first = next(iter(configs.values()))
     shared = frozenset(name for name in first if all(config.get(name) == first[name] for config in configs.values()))
     measured = _measured(case)
     return [
-        Entrant(config=config, kinds=kinds[digest], measured=measured.get(digest, {}), shared=shared)
+        Entrant(
+            config=config,
+            why=", ".join(reason for reason, _ in reasons[digest]),
+            measured=measured.get(digest, {}),
+            shared=shared,
+        )
         for digest, config in configs.items()
     ]
 
@@ -132,10 +131,10 @@ def _measured(case: CaseView) -> dict[str, dict[str, float]]:
 
 
 def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
-    """Return the config on the front of the first objective and samples/s that does well in both.
+    """Return the config on the Pareto front of the first objective and samples/s that does best in its weaker one.
 
-    Its value and its samples/s are scaled from 0 to 1, from the smallest to the largest on the front. The config whose
-    smaller number of the two is largest is returned; None where all on the front are `taken`.
+    Both are scaled from 0 to 1, from the smallest to the largest on the front, and the smaller of the two counts
+    (maximin). None where all configs on the front are `taken`, by their launch keys.
     """
     front = of_both(standing for standing in configs if standing.samples_per_s is not None)
     candidates = [standing for standing in front if launch_digest(standing.config) not in taken]
@@ -146,7 +145,7 @@ def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
         return (number - min(numbers)) / ((max(numbers) - min(numbers)) or 1.0)
 
     def weaker_side(point: Standing) -> float:
-        """Return the smaller one of the config's two scaled numbers."""
+        """Return the smaller one of a config's two scaled numbers."""
         return min(scaled(point.value, values), scaled(point.samples_per_s or 0.0, speeds))
 
     return max(candidates, key=weaker_side, default=None)

@@ -39,28 +39,32 @@ class CardTeam(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scaled:
+class MeasuredSubject:
     """A subject, what is to be measured of it, and how it is launched."""
 
     subject: Subject
     sizes: tuple[int | None, ...]
     """The sizes to measure; None for a subject without sizes."""
-    plan: Callable[[Config, probe.Slot], probe.ProbePlan]
-    """Returns how a config is launched on the devices of a slot."""
+    plan: Callable[[int | None, probe.Slot], probe.ProbePlan]
+    """Returns how the subject is launched in a size, on the devices of a slot."""
     limits: ProbeSpec
     """How long a run is measured."""
-    config: Callable[[int | None], Config]
-    """Returns the config for a size."""
     only_links: bool = False
     """Whether it measures the links alone: a single rank has nothing to do, and a step is one sample of each rank."""
     variables: Mapping[str, str] = field(default_factory=dict)
+    """The environment variables that the study sets for its probes."""
+
+    @property
+    def name(self) -> str:
+        """The name of the subject."""
+        return self.subject.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One measurement of a subject. Its teams run at the same time."""
 
-    subject: str
+    subject: MeasuredSubject
     size: int | None
     mode: Mode
     teams: tuple[CardTeam, ...]
@@ -98,11 +102,12 @@ def routes(links: Sequence[Link], *, on_gpu: bool, over_nodes: bool = False) -> 
         return ("nccl",)
     if any(link.p2p is False for link in links):
         return ("host",)
-    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")  # without links, none is known
+    # where the links are unknown, PCIe is assumed
+    return ("nvlink" if links and all(link.nvlink for link in links) else "p2p", "host")
 
 
 def scaling_runs(
-    subjects: Sequence[Scaled], counts: Sequence[int], routes: Sequence[Route], *, beside: bool = True
+    subjects: Sequence[MeasuredSubject], counts: Sequence[int], routes: Sequence[Route], *, beside: bool = True
 ) -> Iterator[Run]:
     """Yield the measurements of weak and strong scaling.
 
@@ -117,10 +122,10 @@ def scaling_runs(
 
     def runs(mode: Mode, *teams: CardTeam) -> Iterator[Run]:
         """Yield a run of these teams for each subject and size; a single rank cannot measure links."""
-        for scaled in subjects:
-            if mode == "joined" or not scaled.only_links:
-                sizes = _sizes(scaled, counts)
-                yield from (Run(subject=scaled.subject.name, size=size, mode=mode, teams=teams) for size in sizes)
+        for subject in subjects:
+            if mode == "joined" or not subject.only_links:
+                for size in _sizes(subject, counts):
+                    yield Run(subject=subject, size=size, mode=mode, teams=teams)
 
     yield from runs("single", CardTeam(gpus=(0,)))
     for count in counts[1:]:
@@ -130,16 +135,16 @@ def scaling_runs(
             yield from runs("joined", CardTeam(gpus=tuple(range(count)), route=route))
 
 
-def _sizes(scaled: Scaled, counts: Sequence[int]) -> Sequence[int | None]:
-    """Return the sizes of a subject in order; None alone for a subject without sizes.
+def _sizes(subject: MeasuredSubject, counts: Sequence[int]) -> Sequence[int | None]:
+    """Return the sizes of a subject to measure, in ascending order; None alone for a subject without sizes.
 
     These are the sizes that were asked for, and the largest divided by each number of devices: with that, all devices
     together have the largest size on one device, as strong scaling needs it. Links alone have no such share.
     """
-    sizes = {size for size in scaled.sizes if size is not None}
+    sizes = {size for size in subject.sizes if size is not None}
     if not sizes:
         return [None]
-    if not scaled.only_links:
+    if not subject.only_links:
         sizes |= {max(sizes) // count for count in counts if max(sizes) >= count}
     return sorted(sizes)
 
@@ -149,7 +154,7 @@ class Measuring:
 
     def __init__(
         self,
-        part: Callable[[Sequence[int]], probe.DeviceSource],
+        devices_at: Callable[[Sequence[int]], probe.DeviceSource],
         *,
         open_prober: Callable[[probe.DeviceSource], probe.Prober],
         folder: Path,
@@ -159,21 +164,21 @@ class Measuring:
         """Begin without programs.
 
         Args:
-            part: Returns the devices at some positions in the list of the machine's devices.
+            devices_at: Returns the devices at some positions in the list of the machine's devices.
             open_prober: Returns what starts and follows programs on some devices.
             folder: Takes the files of the runs.
             per_node: The devices of a node; None where one machine has all.
             interrupted: Returns whether the user wants to stop.
         """
-        self._part, self._per_node = part, per_node
+        self._devices_at, self._per_node = devices_at, per_node
         self._open_prober = open_prober
         self._folder = folder
         self._interrupted = interrupted
         self._open: dict[CardTeam, tuple[probe.DeviceSource, probe.Prober]] = {}
         """Each team whose program may still be open → its devices, and what runs programs on them."""
 
-    def measure(self, run: Run, subject: Scaled) -> list[Measurement]:
-        """Return a point for each team of a run, after measuring it.
+    def measure(self, run: Run) -> list[Measurement]:
+        """Measure a run, and return a point for each of its teams.
 
         Raises DeviceError when a card does not answer, TrainerError where the trainer cannot be launched or counts no
         samples, and OutputError when a file cannot be written.
@@ -181,12 +186,12 @@ class Measuring:
         if self._open.keys() != set(run.teams):  # programs of the last run serve a run of the same teams
             self.close()
             for team in run.teams:
-                part = self._part(team.gpus)
-                self._open[team] = part, self._open_prober(part)
-        together = _Together(len(run.teams), subject.limits.window_seconds, self._interrupted)
+                devices = self._devices_at(team.gpus)
+                self._open[team] = devices, self._open_prober(devices)
+        together = _Together(len(run.teams), run.subject.limits.window_seconds, self._interrupted)
         with ThreadPoolExecutor(len(run.teams)) as pool:
-            results = pool.map(lambda at: self._probe(run, subject, run.teams[at], together, at), range(len(run.teams)))
-        return [_point(run, subject, team, result) for team, result in zip(run.teams, results, strict=True)]
+            results = pool.map(partial(self._probe, run, together), range(len(run.teams)))
+        return [_point(run, team, result) for team, result in zip(run.teams, results, strict=True)]
 
     def close(self) -> None:
         """End all started programs and wait for them."""
@@ -194,11 +199,11 @@ class Measuring:
             prober.close()
         self._open = {}
 
-    def _probe(self, run: Run, subject: Scaled, team: CardTeam, together: "_Together", place: int) -> probe.ProbeResult:
+    def _probe(self, run: Run, together: "_Together", place: int) -> probe.ProbeResult:
         """Return what the probe of one team of a run measured; `place` is the team's position among the teams."""
-        config = subject.config(run.size)
+        subject, team = run.subject, run.teams[place]
         source, prober = self._open[team]
-        folder = self._folder / "-".join(map(str, filter(None, (run.subject, run.size, run.mode, team.route))))
+        folder = self._folder / "-".join(map(str, filter(None, (subject.name, run.size, run.mode, team.route))))
         variables: dict[str, str] = {}  # over nodes, each watcher adds those of its devices
         if not self._per_node:
             direct_access = "off" if team.route == "host" else "on"  # from card to card, which NCCL may then use
@@ -214,21 +219,21 @@ class Measuring:
             nodes=nodes_of(len(team.gpus), self._per_node),
         )
         try:
-            return run_in(slot, partial(subject.plan, config), lambda plan: prober(plan, together.stop(place)))
+            return run_in(slot, partial(subject.plan, run.size), lambda plan: prober(plan, together.stop(place)))
         finally:
             together.ended(place)
 
 
 class _Together:
-    """Keeps probes that began together going until each has a long and steady window: none works alone for long.
+    """Keeps the probes of one run going until each has a long and steady window, so that none works alone for long.
 
-    A window counts as steady once its speed is known well. The first iterations of a script are often slower than the
-    rest, which a longer window outweighs.
+    A window is steady once the standard error of its speed is small. The first iterations of a script are often slower
+    than the rest, which a longer window outweighs.
     """
 
     def __init__(self, probes: int, window_s: float, interrupted: Callable[[], bool]) -> None:
         self._windows_s = [0.0] * probes
-        """The length of each probe's window; 0 until it is steady, infinite when the probe is over."""
+        """The seconds of each probe's window; 0 until it is steady, infinite when the probe is over."""
         self._window_s = window_s
         self._interrupted = interrupted
 
@@ -240,16 +245,17 @@ class _Together:
         """Return the function that the probe at this place asks again and again whether it goes on."""
 
         def answer(so_far: probe.ProbeResult | None) -> probe.Answer:
-            """Return what this probe does next: all probes go on until each has a long and steady window.
+            """Return what this probe does next, by its result so far.
 
-            Until then, `MORE` keeps this probe going beyond its usual iterations. With `GO`, it ends after these.
+            `MORE` keeps it going beyond its usual iterations, while any probe lacks a long and steady window. With
+            `GO`, it ends after its usual iterations.
             """
             if self._interrupted():
                 return probe.Answer(probe.Next.INTERRUPTED)
             if so_far is None:  # no window yet
                 return probe.Answer(probe.Next.GO)
             window_s = so_far.window_s or 0.0
-            # the error of the speed is at most a tenth of it (chosen), or unknown
+            # the standard error of the speed is at most a tenth of the speed (chosen), or unknown
             is_steady = (so_far.samples_per_s_se or 0.0) <= 0.1 * (so_far.samples_per_s or 0.0)
             # what is not steady after four windows will hardly be (chosen)
             is_enough = is_steady or window_s >= 4.0 * self._window_s
@@ -259,10 +265,10 @@ class _Together:
         return answer
 
 
-def _point(run: Run, subject: Scaled, team: CardTeam, result: probe.ProbeResult) -> Measurement:
+def _point(run: Run, team: CardTeam, result: probe.ProbeResult) -> Measurement:
     """Return what the probe of one team measured. Raises TrainerError where it has trained and counted no samples."""
     point = Measurement(
-        workload=run.subject,
+        workload=run.subject.name,
         size=run.size,
         mode=run.mode,
         gpus=team.gpus,
@@ -274,53 +280,46 @@ def _point(run: Run, subject: Scaled, team: CardTeam, result: probe.ProbeResult)
     if result.failure:
         return replace(point, failure=result.failure.kind, detail=result.failure.detail)
     if not result.samples_per_s:
-        problem = f"{run.subject}: the trainer counts no samples, so nothing can be compared"
+        problem = f"{run.subject.name}: the trainer counts no samples, so nothing can be compared"
         raise TrainerError(f"{problem}; let its progress report samples")
+    samples_per_step = None  # unknown where the probe does not count steps
+    if run.subject.only_links:
+        samples_per_step = len(team.gpus)
+    elif result.iterations_per_s:  # of both speeds, because a trainer may report only some of its steps
+        samples_per_step = result.samples_per_s / result.iterations_per_s
     return replace(
         point,
         samples_per_s=result.samples_per_s,
         samples_per_s_se=result.samples_per_s_se,
-        samples_per_step=len(team.gpus) if subject.only_links else _samples_per_step(result),
+        samples_per_step=samples_per_step,
     )
-
-
-def _samples_per_step(result: probe.ProbeResult) -> float | None:
-    """Return the samples of all ranks in a step; None where the probe does not count steps.
-
-    A probe has fewer iterations than the trainer has steps if the trainer reports only some of its steps.
-    """
-    rate, steps_per_s = result.samples_per_s, result.iterations_per_s
-    return rate / steps_per_s if rate and steps_per_s else None
 
 
 def measure_all(
     measuring: Measuring,
     runs: Iterable[Run],
-    subjects: Mapping[str, Scaled],
     results: Results,
     *,
     path: Path,
     show: Callable[[list[Measurement]], None],
 ) -> Results:
-    """Return the results with those of the runs, and write all so far after each run.
+    """Measure runs, and return the results with their measurements; after each run, all results are written.
 
     An interrupted run ends the work without an error.
 
     Args:
         measuring: Measures a run.
         runs: The runs to make, in this order.
-        subjects: Name → what is measured.
         results: The results of earlier calls.
         path: The file of the results.
         show: Gets the measurements of each run once it has ended.
 
     Raises:
-        TunerError: A card is lost or busy, or when no run can succeed. The message says where the results so far
-            are.
+        TunerError: A card is lost or busy, or no run can succeed. The message names the file of the results so far.
     """
     try:
         for run in runs:
-            points = measuring.measure(run, subjects[run.subject])
+            points = measuring.measure(run)
             if any(point.failure is probe.FailureKind.INTERRUPTED for point in points):
                 break
             results = replace(results, points=(*results.points, *points))
@@ -367,7 +366,7 @@ def earlier_results(path: Path, blank: Results) -> Results:
 
 
 def _run_of(point: Measurement) -> tuple[object, ...]:
-    """Return a key that is equal for the points of one run, and tells it from other runs."""
+    """Return a key of the run that measured a point: equal for the points of one run, different for other runs."""
     return (point.workload, point.size, point.mode, point.route, point.beside)
 
 
@@ -377,7 +376,7 @@ def missing_runs(runs: Iterable[Run], results: Results) -> list[Run]:
 
     def is_made(run: Run) -> bool:
         """Return whether each team of a run has a point."""
-        keys = ((run.subject, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams)
+        keys = ((run.subject.name, run.size, run.mode, team.route, len(run.teams), team.gpus) for team in run.teams)
         return made.issuperset(keys)
 
     return [run for run in runs if not is_made(run)]
@@ -411,11 +410,11 @@ NAMES = ("ppo", LINKS)
 """The names of the built-in workloads."""
 
 
-def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None) -> Scaled:
+def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int, ...] | None) -> MeasuredSubject:
     """Return a built-in workload as a subject. Raises StudyError for an unknown name.
 
     A run of a built-in workload always has a size. Only the size of a study's workload may be None, so the `or 1` in
-    the configs below is there for the type alone.
+    the plans below is there for the type alone.
 
     Args:
         name: One of `NAMES`.
@@ -428,30 +427,29 @@ def built_in_subject(name: str, *, gpu: bool, window_s: float, sizes: tuple[int,
         case "ppo":
             text, unit = "trains a controller with PPO: the reference trainer", "environments per GPU"
             trainer, case = ReferenceTrainer(TrainerSpec(name="reference")), Case(name="deepmimic_pi_plus_ppo")
-            return Scaled(
+            return MeasuredSubject(
                 subject=Subject(name=name, text=text, unit=unit),
                 sizes=sizes or ((2048, 4096) if gpu else (32, 64)),
-                plan=partial(_trainer_plan, trainer, case),
+                plan=lambda size, slot: _trainer_plan(trainer, case, {LADDER: size or 1}, slot),
                 limits=limits,
-                config=lambda size: {LADDER: size or 1},
             )
         case "allreduce":
             small, large = (1 << 12, 1 << 18, 1 << 22), (1 << 25, 1 << 28)
-            return Scaled(
+            return MeasuredSubject(
                 subject=Subject(name=name, text="sums a buffer over all ranks, to measure the links", unit="bytes"),
                 sizes=sizes or ((*small, *large) if gpu else small),
-                plan=links_plan,
+                plan=lambda size, slot: links_plan(size or 1, slot),
                 limits=limits,
-                config=lambda size: {"bytes": size or 1},
                 only_links=True,
             )
     raise StudyError(f"workload {name!r} is unknown; known: {', '.join(NAMES)}")
 
 
-def links_plan(config: Config, slot: probe.Slot) -> probe.ProbePlan:
+def links_plan(size_bytes: int, slot: probe.Slot) -> probe.ProbePlan:
     """Return the plan of a run of all-reduces. One session serves all sizes, so that its start is paid once."""
+    config: Config = {"bytes": size_bytes}
     planned = own_plan(sys.executable, ("tuner.trainers.reference.all_reduce",), config, slot, session_key=LINKS)
-    return replace(planned, request={"config": dict(config), "iterations": iterations(slot)})
+    return replace(planned, request={"config": config, "iterations": iterations(slot)})
 
 
 def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: probe.Slot) -> probe.ProbePlan:
@@ -460,7 +458,7 @@ def _trainer_plan(trainer: Trainer, case: Case, config: Config, slot: probe.Slot
     return warm or trainer.plan(case, config, slot)
 
 
-def subject_of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> Scaled:
+def subject_of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[int, ...] | None) -> MeasuredSubject:
     """Return a case of a study with one config, to be measured at some `sizes`, which are values of `num_envs`.
 
     Without `sizes`, it is measured with the config's own value. Raises StudyError where `sizes` are given, and the
@@ -473,11 +471,12 @@ def subject_of_study(bench: Workbench, case: Case, config: Config, sizes: tuple[
     fixed = {name: value for name, value in config.items() if name != LADDER}
     settings = f" with {in_words(fixed)}" if fixed else ""
     text = f"case of the study {bench.spec.name}, trained by {bench.trainer.name}{settings}"
-    return Scaled(
+    return MeasuredSubject(
         subject=Subject(name=case.name, text=text, unit="environments per GPU" if has_sizes else ""),
         sizes=sizes or ((own_size,) if isinstance(own_size, int) else (None,)),
-        plan=partial(_trainer_plan, bench.trainer, case),
+        plan=lambda size, slot: _trainer_plan(
+            bench.trainer, case, config if size is None else {**config, LADDER: size}, slot
+        ),
         limits=bench.spec_for(case).probe,
-        config=lambda size: config if size is None else {**config, LADDER: size},
         variables=bench.spec.environment.variables,
     )

@@ -78,15 +78,16 @@ def scaling_sentences(results: Results, rows: Sequence[ScalingRow]) -> Iterator[
 
 def ceiling_sentences(rows: Sequence[ScalingRow]) -> Iterator[str]:
     """Yield the most that several devices could gain, for numbers of devices that were not measured themselves."""
-    for single, gpus, speed_up in ceilings(rows):
+    for ceiling in ceilings(rows):
         yield (
-            f"{workload_of(single)} (strong): {gpus} devices can make at most {number(speed_up)} times "
-            f"the samples of one. One device with 1/{gpus} of the batch is no faster"
+            f"{workload_of(ceiling.single)} (strong): {ceiling.gpus} devices can make at most "
+            f"{number(ceiling.speed_up)} times the samples of one. One device with 1/{ceiling.gpus} of the batch is no "
+            "faster"
         )
 
 
 def busy_with_others(rows: Iterable[Measurement | ScalingRow]) -> Iterator[str]:
-    """Yield a warning where other programs worked during a measurement, so that its numbers may be too low."""
+    """Yield a warning where other programs used the processors during a measurement: its speed may be too low."""
     others_pct = max((device.others_mean_pct or 0.0 for row in rows for device in row.devices), default=0.0)
     if others_pct >= BUSY_PCT:
         yield (
@@ -96,7 +97,10 @@ def busy_with_others(rows: Iterable[Measurement | ScalingRow]) -> Iterator[str]:
 
 
 def _losses(row: ScalingRow, devices: str) -> str:
-    """Return the speed-up of a row, and its losses that are certain and at least 1 % of the step, the largest first."""
+    """Return a sentence: the speed-up of a row, and its losses in ms of a step, the largest first.
+
+    A loss is named if it is at least `CERTAIN` standard errors above 0, and at least 1 % of the step (chosen).
+    """
     step_ms = row.step_ms.value
     losses = sorted(row.losses.items(), key=lambda item: item[1].value, reverse=True)
     parts = [
@@ -160,14 +164,14 @@ def recommendation(lines: Sequence[MachineRow]) -> Iterator[str]:
 
     How far that holds comes last. Machines on which several GPUs were measured come before those with one.
     """
-    yield from _across(lines)
+    yield from _fastest_machines(lines)
     with_several = {line.machine for line in lines if line.row.scaling != "single"}
     machines = dict.fromkeys(line.machine for line in lines)
     for machine in sorted(machines, key=lambda name: name not in with_several):  # False comes before True
         of_machine = [line for line in lines if line.machine == machine]
         if machine in with_several:
-            for line in _largest([line for line in of_machine if line.row.scaling != "single"]):
-                yield f"{machine}: {_worth(line)}"
+            for line in _most_telling([line for line in of_machine if line.row.scaling != "single"]):
+                yield f"{machine}: {_whether_worth_it(line)}"
         else:
             yield f"{machine}: measured on one {of_machine[0].model} alone, so a second one is not known to be worth it"
             yield from (f"{machine}: {ceiling}" for ceiling in ceiling_sentences([line.row for line in of_machine]))
@@ -176,11 +180,11 @@ def recommendation(lines: Sequence[MachineRow]) -> Iterator[str]:
         yield f"{CPU_NOTE} The workloads are smaller there, so that only speed-ups can be compared with GPUs."
 
 
-def _worth(line: MachineRow) -> str:
-    """Return the speed-up of a row in words, and whether its devices are worth it.
+def _whether_worth_it(line: MachineRow) -> str:
+    """Return a sentence: the speed-up of a row, and whether its devices are worth their price.
 
-    They are worth it from 90 % efficiency on, and from 70 % on where time counts more than money. With a
-    standard error above 10 points, nothing is advised.
+    They are from 90 % efficiency on, and from 70 % on where time counts more than money (chosen). With a standard
+    error of the efficiency above 10 points, nothing is advised.
     """
     row, efficiency = line.row, line.row.efficiency_pct.value
     if (row.efficiency_pct.error or 0.0) > 10.0:
@@ -199,37 +203,40 @@ def _worth(line: MachineRow) -> str:
     )
 
 
-def _across(lines: Sequence[MachineRow]) -> Iterator[str]:
-    """Yield for each workload which machine is the fastest.
+def _fastest_machines(lines: Sequence[MachineRow]) -> Iterator[str]:
+    """Yield a sentence for each workload that several machines have measured: which machine is the fastest.
 
     Only the same workload, of the same size per GPU, on the same kind of device is compared.
     """
-    alike = [line for line in lines if line.row.scaling != "strong"]  # whose size is that of all GPUs together
-    for group in grouped(alike, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
+    per_gpu = [line for line in lines if line.row.scaling != "strong"]  # whose size is that of all GPUs together
+    for group in grouped(per_gpu, lambda line: (line.row.workload, line.row.size, line.on_gpu)).values():
         if len({line.machine for line in group}) < 2:
             continue
         fastest = max(group, key=lambda line: line.row.samples_per_s.value)
         speed = number(fastest.row.samples_per_s)
-        subject, rivals = workload_of(fastest.row), _rivals(fastest, group)
-        yield f"{subject}: {_where(fastest)} is the fastest, with {speed} samples/s{rivals}"
+        subject, rivals = workload_of(fastest.row), _may_be_as_fast(fastest, group)
+        yield f"{subject}: {_machine_and_devices(fastest)} is the fastest, with {speed} samples/s{rivals}"
 
 
-def _rivals(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
-    """Return the other machines that may be as fast as the fastest, in words; empty where the errors exclude it."""
-    alike: dict[str, None] = {}  # a set that keeps the order
+def _may_be_as_fast(fastest: MachineRow, group: Sequence[MachineRow]) -> str:
+    """Return in parentheses the other machines that may be as fast as the fastest; empty where there is none.
+
+    A machine may be as fast if it is less than `CERTAIN` standard errors of the difference behind.
+    """
+    as_fast: dict[str, None] = {}  # a set that keeps the order
     for line in group:
         behind = fastest.row.samples_per_s.minus(line.row.samples_per_s)
         if line.machine != fastest.machine and behind.value < CERTAIN * (behind.error or 0.0):
-            alike[_where(line)] = None
-    return f" ({', '.join(alike)} may be as fast)" if alike else ""
+            as_fast[_machine_and_devices(line)] = None
+    return f" ({', '.join(as_fast)} may be as fast)" if as_fast else ""
 
 
-def _where(line: MachineRow) -> str:
-    """Return a machine and its devices in words."""
+def _machine_and_devices(line: MachineRow) -> str:
+    """Return a machine and its devices in words, such as `a.json with 4 x NVIDIA H200 over NVLink`."""
     return f"{line.machine} with {line.row.gpus} x {line.model}{over_route(line.row.route)}"
 
 
-def _largest(lines: Sequence[MachineRow]) -> list[MachineRow]:
-    """Return the lines that say most: for each workload, route and scaling the largest size on the most GPUs."""
+def _most_telling(lines: Sequence[MachineRow]) -> list[MachineRow]:
+    """Return one line for each workload, route and scaling: that of the largest size, on the most GPUs."""
     groups = grouped(lines, lambda line: (line.row.workload, line.row.route, line.row.scaling)).values()
     return [max(reversed(group), key=lambda line: (line.row.size or 0, line.row.gpus)) for group in groups]

@@ -91,7 +91,7 @@ class LinkRow(NamedTuple):
 
 
 def _measured(results: Results, subject: str) -> list[Measurement]:
-    """Return the points of a subject whose rate and step are known."""
+    """Return the points of a subject whose samples per second and samples per step are known."""
     points = (point for point in results.points if point.workload == subject)
     return [point for point in points if point.samples_per_s and point.samples_per_step]
 
@@ -108,29 +108,30 @@ def table(results: Results) -> list[ScalingRow]:
         # a single rank on the first GPU is the baseline of its size
         singles = {point.size: point for point in points if point.mode == "single" and point.gpus == (0,)}
         rows += [_row(subject, point, point, "single", {}) for point in singles.values()]
-        several: list[ScalingRow] = []
-        for point in (point for point in points if point.mode == "joined"):
+        of_several: list[ScalingRow] = []  # the rows of several GPUs
+        joined = [point for point in points if point.mode == "joined"]
+        for point in joined:
             ranks = len(point.gpus)
             programs = [program for program in points if program.mode == "beside" and program.beside == ranks]
             beside = [_step_ms(program) for program in programs if program.size == point.size]
-            for baseline, scaling in _baselines(singles, point):
+            for scaling, baseline in _baselines(singles, point).items():
                 losses_ms = _losses(point, baseline, singles.get(point.size), beside)
-                several.append(_row(subject, point, baseline, scaling, losses_ms))
+                of_several.append(_row(subject, point, baseline, scaling, losses_ms))
         # in reverse order of the letters, "weak" precedes "strong"; otherwise the rows stay in the order of measurement
-        rows += sorted(several, key=lambda row: row.scaling, reverse=True)
+        rows += sorted(of_several, key=lambda row: row.scaling, reverse=True)
     return rows
 
 
-def _baselines(singles: Mapping[int | None, Measurement], point: Measurement) -> Iterator[tuple[Measurement, Scaling]]:
-    """Yield the baselines of a point, if they were measured, each with the kind of scaling that it shows.
+def _baselines(singles: Mapping[int | None, Measurement], point: Measurement) -> dict[Scaling, Measurement]:
+    """Return what a point of several GPUs is compared with, as far as it was measured: kind of scaling → one GPU.
 
-    They are one GPU with the batch of one rank, and one GPU with the batch of all ranks. A size is the batch of one
-    rank; None where the trainer has none. `singles`: size → the measurement of one GPU.
+    For weak scaling it is one GPU with the batch of one rank, for strong scaling one GPU with the batch of all ranks.
+    `singles`: size → the measurement of one GPU. A size is the batch of one rank; None where the trainer has none.
     """
-    if weak := singles.get(point.size):
-        yield weak, "weak"
-    if point.size is not None and (strong := singles.get(point.size * len(point.gpus))):
-        yield strong, "strong"
+    baselines: dict[Scaling, Measurement | None] = {"weak": singles.get(point.size)}
+    if point.size is not None:
+        baselines["strong"] = singles.get(point.size * len(point.gpus))
+    return {scaling: baseline for scaling, baseline in baselines.items() if baseline}
 
 
 def _row(
@@ -172,8 +173,18 @@ def _losses(
     return losses(joined=_step_ms(point), ideal=ideal, same_batch=same_batch, beside=beside)
 
 
-def ceilings(rows: Sequence[ScalingRow]) -> Iterator[tuple[ScalingRow, int, Quantity]]:
-    """Yield a baseline, a number of GPUs that was not measured, and the most that these could gain by strong scaling.
+class Ceiling(NamedTuple):
+    """The most that several GPUs can gain by strong scaling."""
+
+    single: ScalingRow
+    """The baseline: one GPU with the whole batch."""
+    gpus: int
+    speed_up: Quantity
+    """The upper bound of the speed-up."""
+
+
+def ceilings(rows: Sequence[ScalingRow]) -> Iterator[Ceiling]:
+    """Yield what numbers of GPUs that were not measured could gain at most by strong scaling.
 
     n GPUs need at least the time in which one GPU does the n-th part of the batch. Everything else only adds to it. So
     measurements on one GPU alone show what n GPUs can gain at most.
@@ -185,7 +196,7 @@ def ceilings(rows: Sequence[ScalingRow]) -> Iterator[tuple[ScalingRow, int, Quan
             if not size or size % count or (workload, size, count) in measured:
                 continue
             if part := singles.get((workload, size // count)):
-                yield single, count, single.step_ms.divided_by(part.step_ms)
+                yield Ceiling(single, count, single.step_ms.divided_by(part.step_ms))
 
 
 def link_table(results: Results) -> list[LinkRow]:
@@ -200,10 +211,10 @@ def link_table(results: Results) -> list[LinkRow]:
 
 
 def rate(point: Measurement) -> Quantity:
-    """Return the samples per second of a point that has them."""
+    """Return the samples per second of a point, with their standard error; 0 where it has none."""
     return Quantity(point.samples_per_s or 0.0, point.samples_per_s_se)
 
 
 def _step_ms(point: Measurement) -> Quantity:
-    """Return the time of a step in ms, with the error of the rate."""
+    """Return the milliseconds of a step; their relative standard error is that of the samples per second."""
     return Quantity(1000.0 * (point.samples_per_step or 0.0), error=0.0).divided_by(rate(point))

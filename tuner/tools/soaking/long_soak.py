@@ -180,7 +180,7 @@ class Soak(NamedTuple):
 
     @property
     def shows_growth(self) -> bool:
-        """Whether memory grew all the time."""
+        """Whether memory grew all the time, as a slope and not in steps."""
         return self.lasting is not None and self.lasting.rising.kind == "slope"
 
     @property
@@ -189,10 +189,10 @@ class Soak(NamedTuple):
         return 1.0 if self.lasting is None else self.lasting.share / SPARE  # a part of all memory stays unused
 
     def suffices(self, asked: SoakSettings) -> bool:
-        """Return whether a soak with the `asked` settings would show no more than this soak, so that none is made.
+        """Return whether this soak answers what a soak with the `asked` settings would, so that none is made.
 
-        So it is if this soak failed, or was as long. A soak that was sure and ended early does not suffice for a longer
-        training than its own.
+        It does if it failed, or trained for as long. A soak that ended early, because it was sure, answers only for
+        trainings that are no longer than its own.
         """
         if self.trial.state != COMPLETE:
             return True  # it would fail again
@@ -207,7 +207,7 @@ class Soak(NamedTuple):
 
 
 def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapping[str, Soak]:
-    """Return launch key → the newest soak of a config, for all configs with a soak, in the order of these soaks.
+    """Return launch key → the newest soak of each config that was soaked, in the order of these soaks.
 
     Empty where the newest soak of all had other flags, or another limit of memory, than those of the training.
     """
@@ -223,9 +223,10 @@ def newest_soaks(trials: Sequence[TrialRecord], training: WholeTraining) -> Mapp
 
 
 def may_be_soaked(view: CaseView, training: WholeTraining) -> bool:
-    """Return whether there is a config to soak: the best, one that was soaked, or the best of the probes alone.
+    """Return whether there is a config to soak.
 
-    The last counts where no config is the best because of soaks with other flags, which say nothing.
+    That is the best config, or one that was soaked. Where soaks with other flags, which say nothing now, leave no best,
+    it is the best of the probes alone.
     """
     probed = [trial for trial in view.trials if not trial.soaks]
     return bool(view.best or newest_soaks(view.trials, training) or _best_config(probed))
@@ -258,8 +259,8 @@ class SoakChooser:
         refused = [soak for soak in long_enough.values() if not soak.passed]
         probes = [trial for trial in trials if not trial.soaks]
         first = self._first
-        if first is None and not refused:  # once a config was refused, only its ladder is followed
-            # where the newest soaks had other flags, `soaks` is empty, and the soaks among the trials say nothing
+        if first is None and not refused:  # after a refusal, only the ladder of the refused config is followed
+            # where the newest soaks had other flags, `soaks` is empty, and the soaks among the trials do not count
             first = _best_config(trials if soaks else probes)
         config: Config | None = None
         if first and launch_digest(first) not in long_enough:
@@ -274,10 +275,9 @@ class SoakChooser:
         return Choice(config=config, why=Why.SOAK, cold=True, mark=asdict(self._settings))
 
     def _best_below(self, probes: Sequence[TrialRecord], soaks: Mapping[str, Soak]) -> Config | None:
-        """Return the best config of the probes that may pass although no soak has passed; None where there is none.
+        """Return the best config of the probes that may still pass after all soaks were refused; None without one.
 
-        `soaks`: launch key → soak. A config is left out if it was soaked, or if the same config was soaked on a rung
-        that is no larger.
+        It was not soaked, and neither was the same config on the same or a smaller rung. `soaks`: launch key → soak.
         """
 
         def is_below_all(config: Config) -> bool:
@@ -288,14 +288,14 @@ class SoakChooser:
         return _best_config([trial for trial in probes if trial.launch not in soaks and is_below_all(trial.config)])
 
     def _soaks_by_rung(self, config: Config, soaks: Mapping[str, Soak]) -> dict[float, Soak]:
-        """Return the soaks along the ladder: rung → the soak of the config that differs from this at most in its rung.
+        """Return rung → the soak of the config that equals `config` in all parameters but the ladder.
 
         `soaks`: launch key → soak. Empty for a space without a ladder.
         """
         if (ladder := self._ladder) is None:
             return {}
-        on_no_rung = {**launched(config), ladder: 0}  # equal for all configs along the ladder
-        alike = [soak for soak in soaks.values() if {**launched(soak.trial.config), ladder: 0} == on_no_rung]
+        without_rung = {**launched(config), ladder: 0}  # equal for all configs along the ladder
+        alike = [soak for soak in soaks.values() if {**launched(soak.trial.config), ladder: 0} == without_rung]
         return {float(soak.trial.config[ladder]): soak for soak in alike}
 
     def _next_rung(self, config: Config, known: Mapping[str, Soak], history: History) -> Config | None:
@@ -332,9 +332,9 @@ class SoakChooser:
         return {**config, ladder: between[rung]}
 
     def _rungs(self, below: float) -> Sequence[Value]:
-        """Return the rungs that may be soaked: those of the ladder, or on an `auto` ladder steps `below` a rung.
+        """Return the rungs that may be soaked: all of the ladder, or on an `auto` ladder those `below` a rung.
 
-        An `auto` ladder has only bounds, so any number between them may be a rung.
+        An `auto` ladder has only bounds, and any number between them may be a rung: those in steps of `RUNG_RATIO`.
         """
         ladder = next((parameter for parameter in self._space.parameters if parameter.name == self._ladder), None)
         bounds = ladder.bounds if ladder else None
@@ -360,15 +360,17 @@ class SoakChooser:
             rungs: the rungs to judge.
             history: the probes so far.
         """
-        nearest = sorted(shares, key=lambda rung: abs(shares[rung] - 1.0))[:2]  # to using all usable memory
+        # the rungs of the two soaks that come nearest to using all usable memory
+        nearest = sorted(shares, key=lambda rung: abs(shares[rung] - 1.0))[:2]
         low, high = min(nearest), max(nearest)
         if high >= FAR_RATIO * low and shares[high] > shares[low]:  # 1
             expected = np.polyval(np.polyfit(nearest, [shares[rung] for rung in nearest], 1), rungs)
         else:  # 2
+            # a model of the memory of probes over the space, if any probe has shown its memory
             amounts = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
             of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)  # as `search.resource_model` fits it
             soaked = nearest[0]
-            probed = np.zeros(len(rungs) + 1)  # the shares of probes on the soaked rung, and on those to judge
+            probed = np.zeros(len(rungs) + 1)  # the shares that probes need on the soaked rung, and on those to judge
             if of_probes:
                 probed = of_probes.expect([{**config, str(self._ladder): rung} for rung in (soaked, *rungs)])[0]
             beyond_probe = shares[soaked] - probed[0]
@@ -377,7 +379,7 @@ class SoakChooser:
 
 
 def _best_config(trials: Sequence[TrialRecord]) -> Config | None:
-    """Return the best config of some trials; None where none may be the best."""
+    """Return the best config of some trials; None where no config is eligible."""
     leading = leader(trials)
     return dict(leading.best.trials[-1].config) if leading else None
 
@@ -418,7 +420,7 @@ def verdicts(view: CaseView, training: WholeTraining) -> Iterator[str]:
 
 
 def _outcome(soak: Soak, training: WholeTraining) -> str:
-    """Return what a soak showed of memory and speed, in words."""
+    """Return what a soak showed: whether memory lasts, or why the config failed; and the samples/s."""
     record = soak.trial.probe
     if soak.lasting:
         memory = training.in_short(soak.lasting)

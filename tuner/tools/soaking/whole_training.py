@@ -50,7 +50,7 @@ class WholeTraining:
 
     @classmethod
     def of(cls, bench: Workbench, hours: float | None = None, iterations: int | None = None) -> "WholeTraining":
-        """Return the training that a study means.
+        """Return the whole training for which a study searches.
 
         Args:
             bench: the study; its `soak` says how a soak provokes what needs most memory, and with which command.
@@ -94,7 +94,7 @@ class WholeTraining:
 
     @property
     def _prior(self) -> RecordPrior:
-        """What is expected of the training's memory before a soak has shown any."""
+        """The prior for new records of memory use: what is expected before a soak has shown any."""
         if not self.provoked:
             return USUAL
         return PILING_UP if self.keeper else PROVOKED
@@ -113,7 +113,8 @@ class WholeTraining:
         if rising.hidden_mib_per_h:
             shape += f" (growth above {rising.hidden_mib_per_h:,.0f} MiB an hour is excluded)"
         is_likely, is_sure = lasting.chance >= 0.5, lasting.chance >= SURE
-        percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)  # no soak is surer: it may not meet all
+        # 99 % at most, because a soak may not meet all that a training does
+        percent = 100.0 * min(max(lasting.chance, 1.0 - lasting.chance), 0.99)
         confidence = f" with {percent:.0f} % probability"
         if is_sure and rising.end_s < 60.0:
             confidence = f", as far as a soak of {duration(rising.end_s)} can show"

@@ -1,6 +1,6 @@
 """Whether a config has become slower, how sure that is, and which slowdown such a test would have seen. Pure.
 
-Speeds are compared as a ratio: the speed of now over the speed that the study has measured. `at_least` is the least
+Speeds are compared as a ratio: the speed now over the speed that the study has measured. `at_least` is the least
 ratio that the user allows, such as 0.99.
 """
 
@@ -29,7 +29,7 @@ class Scatter(NamedTuple):
 
 
 def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
-    """Return how far the runs of one config scatter, pooled over several configs.
+    """Return how far the runs of one config scatter: the pooled relative standard deviation of several configs.
 
     `configs`: for each config the speeds of its runs, two at least. The scatter is 0.3 % at least (chosen): runs may be
     equal by chance.
@@ -45,7 +45,7 @@ def scatter(configs: Iterable[Sequence[Quantity]]) -> Scatter:
 def mean(runs: Sequence[Quantity], scatter: Scatter) -> Quantity:
     """Return the mean speed of some runs of a config, with its standard error.
 
-    The error is the larger of two: by how these runs differ, and by the `scatter` of runs in general.
+    The error is the larger of two estimates: from these runs alone, and from the `scatter` of all configs' runs.
     """
     value = fmean(run.value for run in runs)
     by_runs = error_of_mean([run.value for run in runs], [run.error for run in runs]) or 0.0
@@ -67,13 +67,13 @@ class Slowdown:
 
     @classmethod
     def of(cls, now: Sequence[Quantity], before: Quantity, readings: int, scatter: Scatter) -> "Slowdown":
-        """Return how the speeds of the runs of now compare with the speed that the study has measured.
+        """Return how the speeds of new runs compare with the speed that the study has measured.
 
         Args:
-            now: The speed of each run of now.
+            now: The speed of each new run.
             before: The speed in the study.
             readings: The number of measurements of which `before` is the mean.
-            scatter: How far runs of now lie apart. Those of the study are taken to scatter as much.
+            scatter: How far new runs lie apart. Those of the study are taken to scatter as much.
         """
         mean_now = mean(now, scatter)
         # the standard error of the speed in the study, as a share of it

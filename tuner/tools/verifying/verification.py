@@ -47,7 +47,7 @@ class RepeatedConfig:
     metric: str
     """The speed that is compared."""
     results: list[probe.ProbeResult] = field(default_factory=list)
-    """The runs of now."""
+    """The new runs."""
 
     @property
     def config(self) -> Config:
@@ -63,13 +63,13 @@ class RepeatedConfig:
 
     @property
     def speeds(self) -> list[probe.Quantity]:
-        """The speeds of the runs of now."""
+        """The speeds of the new runs."""
         speeds = ((probe.value(result, self.metric), probe.error(result, self.metric)) for result in self.results)
         return [probe.Quantity(speed, spread) for speed, spread in speeds if speed]
 
     @property
     def waits(self) -> float:
-        """The mean share of the time in which the runs of now waited for a processor that others used; 0.9 at most."""
+        """The mean share of the time in which the new runs waited for a processor that others used; 0.9 at most."""
         waits_pct = [
             probe.of_known(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results
         ]
@@ -77,9 +77,10 @@ class RepeatedConfig:
 
 
 def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:
-    """Return what is measured again of a case: the config to compare with, if it was measured, and then the best.
+    """Return the configs of a case to measure again: the one that the best is compared with, and then the best.
 
-    `own`: the person's own config, which the best is compared with; None for a study that has a default config.
+    The former is left out if the study has not measured it. `own`: the person's own config, which the best is compared
+    with; None for a study that has a default config.
 
     Raises StudyError where the study has no best, where only sessions have measured it, and where speeds are unknown.
     """
@@ -192,7 +193,7 @@ class Verification:
                     return None
                 subject.results.append(result)
                 taken_s += result.total_s
-            self._say(f"  round {findings.rounds}: {'; '.join(map(_newest_speed, self.subjects))}")
+            self._say(f"  round {findings.rounds}: {'; '.join(map(_speed_of_newest_run, self.subjects))}")
 
     def _measure(self, subject: RepeatedConfig) -> probe.ProbeResult | None:
         """Run a config once, and return the result; None where the user stopped it. Raises TrainerError as `run`."""
@@ -226,7 +227,7 @@ class Verification:
         return result
 
 
-def _newest_speed(subject: RepeatedConfig) -> str:
+def _speed_of_newest_run(subject: RepeatedConfig) -> str:
     """Return the speed of a config's newest run."""
     last = subject.speeds[-1]
     return f"{subject.name} {with_error(last.value, last.error)} {SPEEDS[subject.metric]}"
@@ -235,7 +236,7 @@ def _newest_speed(subject: RepeatedConfig) -> str:
 def changed_settings(view: CaseView, identity: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each setting that differs from those with which a case was measured.
 
-    `identity`: the settings of now that decide what is measured.
+    `identity`: the present settings that decide what is measured.
     """
     stored = view.facts.identity
     for line in opening.differences(stored, dict(identity)) if stored else ():
@@ -254,7 +255,7 @@ def introduction(subjects: Sequence[RepeatedConfig], minutes: float, at_least: f
 def report(findings: Findings) -> Iterator[str]:
     """Yield what has changed, how fast the configs are now, the verdict, and what such a test can see."""
     *_, best = findings.subjects
-    yield _since(best)
+    yield _changes_since_study(best)
     for subject in findings.subjects:
         slowdown, before = findings.slowdown(subject), subject.study_speed
         yield (
@@ -268,13 +269,13 @@ def report(findings: Findings) -> Iterator[str]:
         in_study = f"by {findings.rounds} pairs; in the study {gain_in_study:.2f} times"
         yield f"pauses left out, the best makes {times}, {in_study}"
     slowdown_of_best = findings.slowdown(best)
-    yield _verdict(findings, slowdown_of_best)
+    yield _verdict_sentence(findings, slowdown_of_best)
     power = {slower: slowdown_of_best.power(slower, findings.at_least) for slower in (0.03, 0.05, 0.10)}
     chances = (f"{100 * slower:.0f} %: {100 * chance:.0f} %" for slower, chance in power.items())
     yield f"the chance that such a test sees a slowdown of {', of '.join(chances)}"
 
 
-def _verdict(findings: Findings, of_best: Slowdown) -> str:
+def _verdict_sentence(findings: Findings, of_best: Slowdown) -> str:
     """Return the verdict as a sentence; `of_best` says how the best compares with its speed in the study."""
     *bases, best = findings.subjects
     allowed = f"{findings.at_least:g} times its speed in the study"
@@ -295,8 +296,8 @@ def _verdict(findings: Findings, of_best: Slowdown) -> str:
             return f"it holds: {best.name} is not surely below {allowed}"
 
 
-def _since(best: RepeatedConfig) -> str:
-    """Return which facts, such as the driver, have changed since the study measured the best, and which may have."""
+def _changes_since_study(best: RepeatedConfig) -> str:
+    """Return a sentence: which facts, such as the driver, changed since the study measured the best, and which may."""
     trial = best.in_study.trials[-1]
     before, now = trial.probe.facts, best.results[-1].facts
     same = [what for name, what in FACTS.items() if name in before and before[name] == now.get(name)]
