@@ -40,7 +40,7 @@ class Flag:
         return as_parameter(self.names[0])
 
     @property
-    def count_in(self) -> int | None:
+    def number(self) -> int | None:
         """Its value as a whole number; None for any other value."""
         return int(self.value) if self.value and self.value.isdecimal() else None
 
