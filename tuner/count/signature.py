@@ -64,8 +64,9 @@ class Difference(NamedTuple):
 def differences(own: Signature, changed: Signature, free: Collection[str] = ()) -> tuple[Difference, ...]:
     """Return how a config changes the person's own training, without the differences in parts that may change.
 
-    Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. Where
-    the batch may change, so may learning rate and weight decay of a config with another batch: the script scales them.
+    Losses are compared only where all else is equal: another batch, model or precision has other losses anyway. If the
+    batch may change and has changed, a difference in learning rate and weight decay is left out, too: scripts scale
+    them with the batch.
 
     Args:
         own: The person's own training.

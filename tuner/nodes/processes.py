@@ -215,15 +215,16 @@ class NodeProcesses(StartedProcess):
         return [watcher.host for watcher in self.watchers if watcher.oom_kills > self._oom_kills[watcher.host]]
 
     def exit_code(self) -> int | None:
-        """Return the exit code of the node that failed first, or 0 once all have ended; None while any runs.
+        """Return the exit code of the node that failed first, or 0 if all have ended without a failure; otherwise None.
 
-        After a failure, it stays None for `LEAVE_S`, so that the other nodes can tell of theirs.
+        After the first failure, it stays None for `LEAVE_S` or until all nodes have ended, so that the others can tell
+        of theirs. Before `end`, it is also None if a node is lost: the caller reads `lost`, which tells more.
         """
         grace_is_over = self._clock.now() - self._failed_s > LEAVE_S
         if grace_is_over:
             self.lost = self.lost or self._silence(QUIET_S)
         if self.lost and not self._has_ended:
-            return None  # lost devices end the probe, too, and tell more
+            return None
         have_all_ended = all(watcher.code is not None for watcher in self.watchers)
         return self._code if grace_is_over or have_all_ended else None
 

@@ -200,13 +200,16 @@ class Nodes:
         """Do nothing: each watcher follows the processes of its node."""
 
     def sample(self, t_s: float) -> list[probe.DeviceSample]:
-        """Return the samples that have come since the last call. Raises DeviceLostError if a node is lost."""
+        """Return the samples of all nodes that have come since the last call. Raises DeviceLostError if a node is lost.
+
+        `t_s` is the time now in seconds since the probe began, as for other sources. The samples keep their own times.
+        """
         processes = self._processes
         if processes is None:  # no plan was started yet
             return []
         if processes.lost:
             raise DeviceLostError(processes.lost)
-        origin_s = self._clock.now() - t_s  # the moment from which the caller counts its times
+        origin_s = self._clock.now() - t_s  # the probe's beginning on the clock of the samples
         return [replace(sample, t_s=sample.t_s - origin_s) for sample in taken_out(processes.samples)]
 
     def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:

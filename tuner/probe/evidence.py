@@ -128,7 +128,7 @@ class RootCauses:
             self._named_children[writer] = line
 
     def forget(self, before_s: float) -> None:
-        """Forget the exceptions before this time: the training has gone on after them."""
+        """Forget the exceptions before this time, because the training has gone on after them."""
         for stream in self._streams.values():
             if stream.cause and stream.cause.t_s < before_s:
                 stream.cause = None

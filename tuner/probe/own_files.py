@@ -202,9 +202,9 @@ def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = 
 
 
 def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Path]:
-    """Return the files that are not copied, the largest first: only the smallest, up to `most_bytes` together, are.
+    """Return the files that are not copied, because all smaller files and they have more than `most_bytes` together.
 
-    `files`: path → status.
+    The largest comes first. `files`: path → status.
     """
     total, large = 0, []
     for path in sorted(files, key=lambda path: files[path].st_size):

@@ -220,7 +220,10 @@ def write_series(
 
 
 def read_series(folder: Path) -> DeviceSeries | None:
-    """Return the series in a probe's folder; None if there is none. Lines that are not whole are left out."""
+    """Return the series in a probe's folder; None if there is none.
+
+    Lines that the tuner cannot have written are left out: a trainer may write into the folder, too.
+    """
     try:
         with open_regular(folder / SERIES_FILE, follow=False) as file:
             text = file.read().decode(errors="replace")
@@ -243,6 +246,6 @@ def read_series(folder: Path) -> DeviceSeries | None:
 
 
 def _mean(samples: Sequence[DeviceSample], name: str) -> float | None:
-    """Return the mean of a field over some samples, for memory the largest value; None if no value is known."""
+    """Return the mean of the field `name` over some samples, for memory the largest value; None if none is known."""
     value = of_known(max if name == "mem_used_mib" else fmean, (getattr(sample, name) for sample in samples))
     return None if value is None else round(value, 1)

@@ -65,9 +65,10 @@ def _on_audit_event(event, args):
 
 @_guard
 def _on_open(path, mode=None, flags=0):
-    """Tell of a file that a word of the command line names, when the script opens it to read.
+    """Tell the tuner the path of a configuration file that the script opens to read, if the command line names it.
 
-    Other threads, such as those of a logger, read for themselves.
+    `mode` and `flags` are those of the audit event `open`. What other threads open, such as that of a logger, is left
+    out.
     """
     if isinstance(mode, str):  # of `open`
         is_to_read = not set(mode) & set("wax+")

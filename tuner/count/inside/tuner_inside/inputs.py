@@ -71,9 +71,10 @@ def key_of_samples(value):
 
 
 def is_without_batch(value):
-    """Return whether the first tensor may be a single sample.
+    """Return whether the first tensor in a module's inputs may be a single sample, without a dimension of the batch.
 
-    It has one dimension, of fractions and not of labels or tokens, and no other tensor has its size: labels would.
+    It may be if it has one dimension, if its numbers are fractions and not labels or tokens, and if no other tensor has
+    the same size. The labels of a batch would have the same size.
     """
     tensor = first_tensor(value)
     if tensor is None or tensor.dim() != 1 or not tensor.dtype.is_floating_point:

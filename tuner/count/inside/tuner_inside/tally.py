@@ -80,7 +80,7 @@ class Tally:
         replaced.watch_only(())
 
     def watch_only(self, modules):
-        """Count the inputs of these modules, and of no others."""
+        """Watch the calls of these modules, and of no others. Which of them is called first is open again."""
         for module in living(self.modules):
             calls.forget(module, self)
         self.modules, self.input_module, self.reading = [weakref.ref(module) for module in modules], None, None
@@ -137,6 +137,7 @@ class Tally:
         if self.steps < FIRST_STEPS:
             self.form = sample_form(inputs, self.form, batch_dimension)
         elif type(tensor) is self.torch.Tensor and tensor.dim() > 1 and rows == tensor.shape[batch_dimension]:
+            # the tensor's shape shows the samples: later calls need to look at nothing else
             key = next((name for name, value in kwargs.items() if value is tensor), None)
             if not self.is_recomputed and (args[0] is tensor if args else key is not None):
                 self.reading = (key, batch_dimension, tensor.dim())
@@ -155,7 +156,8 @@ class Tally:
     def _rows(self, inputs, tensor):
         """Return the number of samples in a module's inputs, whose first tensor is `tensor`; 0 where it is unknown.
 
-        They are the first dimension, unless an inner module has shown in its first call that they are the second one.
+        It is the size of the first dimension, or of the second one, if the first call of an inner module has shown that
+        the samples are there: see `Inner`. `inputs`: the positional arguments, or the named ones as a dictionary.
         """
         if not inputs:  # the module takes nothing
             return 0
