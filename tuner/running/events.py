@@ -23,7 +23,7 @@ from tuner.study import Case, Value
 
 if TYPE_CHECKING:
     from tuner.search.verdict import Verdict
-    from tuner.store.case_study import Asked
+    from tuner.store.case_study import OwnTrial
 
 
 Phase = Literal["starting", "warm-up", "measuring"]
@@ -187,7 +187,7 @@ class ProbeEnded(Event):
     def of(
         cls,
         case: Case,
-        asked: "Asked",
+        asked: "OwnTrial",
         result: ProbeResult,
         verdict: "Verdict",
         *,

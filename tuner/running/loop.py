@@ -22,7 +22,7 @@ from tuner.running.probing import Probing
 from tuner.search.calibration import BatchToFit, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
-from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.case_study import CaseStudy, OwnTrial
 from tuner.store.opening import siblings
 from tuner.study import Case, Space, compare_with_default
 
@@ -134,7 +134,7 @@ class CaseWork:
         # the strategy has nothing left, and says why
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
-    def _ask(self) -> Asked | None:
+    def _ask(self) -> OwnTrial | None:
         """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
         The case is over at its target, or when the strategy has nothing left. While other workers run the last probes

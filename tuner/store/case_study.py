@@ -132,7 +132,7 @@ def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredRe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class OwnTrial:
     """A trial that this process now runs."""
 
     trial_id: int
@@ -235,7 +235,7 @@ class CaseStudy:
         self._confirm = confirm
         self._space, self.case = space, case
         self._identity = schema.storable(identity)
-        self._strategy = strategy(trials_so_far)
+        self.strategy = strategy(trials_so_far)
         self._held_up = False
         """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
         self._running: list[RunningProbe] = []
@@ -356,7 +356,7 @@ class CaseStudy:
         price: Price = one_start,
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
-    ) -> Asked | None:
+    ) -> OwnTrial | None:
         """Begin a trial of the next config, with a lease of this process, and return it; None where none may begin.
 
         Once the search has ended, the best config is confirmed if only sessions have measured it. The last part of a
@@ -375,7 +375,7 @@ class CaseStudy:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
-        def begin() -> Asked | None:
+        def begin() -> OwnTrial | None:
             """Begin a trial, and return it; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
@@ -399,7 +399,7 @@ class CaseStudy:
 
         return self._database.transact(begin, alone=True)
 
-    def _begin(self, choice: Choice, history: History) -> Asked:
+    def _begin(self, choice: Choice, history: History) -> OwnTrial:
         """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
 
         Args:
@@ -414,7 +414,7 @@ class CaseStudy:
         trial = trials.running(self._space, choice.config, attributes)
         storage = self._database.storage
         trial_id = storage.create_new_trial(self._study._study_id, trial)
-        return Asked(
+        return OwnTrial(
             trial_id=trial_id,
             number=storage.get_trial_number_from_id(trial_id),
             config=trial.params,
@@ -438,14 +438,14 @@ class CaseStudy:
         """
         choice = None
         if target is None or history.finished + history.running < target:
-            answer = self._strategy.choose(history, price)
+            answer = self.strategy.choose(history, price)
             choice = answer if isinstance(answer, Choice) else None
         if choice and choice.why is not Why.SEARCH:
             return choice
         if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice
         may_confirm = self._confirm and not history.running
-        confirmation = self._strategy.confirm(history, price) if may_confirm else None
+        confirmation = self.strategy.confirm(history, price) if may_confirm else None
         return confirmation or choice
 
     def end(self, *, keep: bool = True) -> str | None:
@@ -458,7 +458,7 @@ class CaseStudy:
         def ended() -> str | None:
             """Return why nothing is left to probe, and store it as the caller wants; None while something is left."""
             history = self.history()
-            answer = self._strategy.choose(history, one_start)
+            answer = self.strategy.choose(history, one_start)
             reason = answer.reason if isinstance(answer, Done) else None
             if keep and not history.running:
                 self._study.set_user_attr(schema.ENDED, reason)
@@ -470,7 +470,7 @@ class CaseStudy:
         """Store how the search has stopped, and how it goes on, until its next trial begins."""
         self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
 
-    def report(self, asked: Asked, iteration: int, value: float) -> bool:
+    def report(self, asked: OwnTrial, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
 
         Nothing is reported, and False returned, in three cases:
@@ -494,7 +494,7 @@ class CaseStudy:
             self._reported[asked.number] = iteration
         return bool(would_prune)
 
-    def beat(self, asked: Asked) -> None:
+    def beat(self, asked: OwnTrial) -> None:
         """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:
@@ -505,7 +505,7 @@ class CaseStudy:
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = self._unless_locked(renew, self._beat_s)
 
-    def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> History:
+    def tell(self, asked: OwnTrial, verdict: Verdict, probe: ProbeRecord) -> History:
         """Store the verdict and the record of the probe, and return what the study has probed now."""
         return self._database.transact(lambda: self._tell(asked.trial_id, verdict, probe))
 
