@@ -94,15 +94,18 @@ def attempt(
     console.print(f"next: `{literal_line(['tuner', 'optimize', '--study', study])}` searches")
 
 
-Probed = tuple[probe.ProbePlan, probe.ProbeResult]
-"""The plan of a probe that has ended, and what it measured."""
+class _Probed(NamedTuple):
+    """A probe that has ended."""
+
+    plan: probe.ProbePlan
+    result: probe.ProbeResult
 
 
-def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> Probed:
-    """Return the plan of a probe and what it measured, after saying what is started."""
+def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _Probed:
+    """Probe a config after printing its command, until the probe ends by itself or Ctrl-C interrupts it."""
 
-    def run(plan: probe.ProbePlan) -> Probed:
-        """Run the plan until it ends, or until Ctrl-C interrupts it."""
+    def run(plan: probe.ProbePlan) -> _Probed:
+        """Print the command of a plan, and run it."""
         console.print(f"case {case.name}: {in_words(config)}")
         print_to_copy(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
@@ -112,24 +115,17 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> Pr
                 return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)
-        return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
+        return _Probed(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))
 
     return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
-
-
-def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
-    """Return in words where iterations come from: printed lines, our counts, or the reports of the trainer."""
-    if plan.progress.patterns:
-        return f"{matched_lines} matched `progress`"
-    if plan.is_counted:
-        return "iterations are counted inside the training"
-    return "the trainer reports iterations"
 
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
     texts, matches = matched_lines(plan)
-    counter = _counter(plan, len(matches))
+    counter = "iterations are counted inside the training" if plan.is_counted else "the trainer reports iterations"
+    if plan.progress.patterns:
+        counter = f"{len(matches)} matched `progress`"
     console.print(f"output: {probe.number_of(len(texts), 'line')}, {counter}; {plan.slot.console}")
     for line in (matches or texts)[-3:]:
         console.print(f"  {line.strip()[-140:]}")

@@ -3,7 +3,7 @@
 import json
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -105,7 +105,7 @@ class _Planned(NamedTuple):
     remarks: Sequence[str]
     """The lines to print before its script."""
     most_cores: str = ""
-    """The cores of the machine that has measured it; empty where it is unknown."""
+    """The number of cores of the machine that has measured the config, as text; empty where it is unknown."""
 
 
 def plan(
@@ -130,7 +130,7 @@ def plan(
         raise StudyError("--trial is for the best config; give --best too")
     # which configs
     options.need_own_study(study if best else None, storage, runs)
-    bench = _open_bench(job_bench if launcher == "slurm" else open_workbench, study, devices, storage, runs)
+    bench = _open_bench(study, devices, launcher, storage, runs)
     chosen = chosen_cases(bench, cases)
     plans = _best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or [])
     planned = list(plans)
@@ -157,11 +157,9 @@ def plan(
         raise TrainerError("\n".join([f"no script for {len(errors)} of {number_of(len(chosen), 'case')}:", *errors]))
 
 
-def _open_bench(
-    open_bench: Callable[..., Workbench], study: str, devices: str | None, storage: str | None, runs: Path
-) -> Workbench:
-    """Return the workbench of a study, with the values that its database, if it has begun, has for `auto`."""
-    bench = open_bench(study, devices=devices, runs=runs)
+def _open_bench(study: str, devices: str | None, launcher: str, storage: str | None, runs: Path) -> Workbench:
+    """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`."""
+    bench = (job_bench if launcher == "slurm" else open_workbench)(study, devices=devices, runs=runs)
     has_begun = storage is not None or (bench.folder / DATABASE).is_file()
     return with_stored_auto_values(bench, database_url(storage, bench.folder)) if has_begun else bench
 
@@ -324,6 +322,9 @@ def _cores(planned: _Planned, ranks: int) -> int | None:
 
 
 def _slot(bench: Workbench, case: Case, config: Config, folder: str, *, to_train: bool = False) -> Slot:
-    """Return what a launch would have: the devices, a folder for its output, and a port that is free now."""
+    """Return the slot of a launch: the devices, a folder for its output, and a port that is free now.
+
+    `to_train`: whether the launch is a whole training instead of a probe.
+    """
     with reserved_port() as port:
         return replace(bench.slot(case, folder, config), port=port, to_train=to_train)

@@ -135,7 +135,11 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
     Raises StudyError for a setting outside the space, and for a parameter that is set twice.
     """
     wanted: dict[str, Value] = {}
-    for name, value in (_setting(text, space) for text in settings):
+    for text in settings:
+        name, equals, given = text.partition("=")
+        if not equals:
+            raise StudyError(f"--set {text}: write {text}=VALUE")
+        value = _value_of(name, given, space)
         if name in wanted:
             raise StudyError(f"--set {name} is given more than once; name one value")
         wanted[name] = value
@@ -152,17 +156,15 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
     return config
 
 
-def _setting(text: str, space: Space) -> tuple[str, Value]:
-    """Return the parameter and the value of a text such as `num_envs=64`. Raises StudyError for any other text."""
-    name, equals, given = text.partition("=")
-    if not equals:
-        raise StudyError(f"--set {text}: write {text}=VALUE")
+def _value_of(name: str, given: str, space: Space) -> Value:
+    """Return the value of the parameter `name` that the text `given` names. Raises StudyError where there is none."""
     for value in space.values(name):  # none for an unknown name
         if _names_value(given, value):
-            return name, value
+            return value
     if name not in space.names:
-        raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
-    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(value_text, space.values(name)))}")
+        known = ", ".join(space.names)
+        raise StudyError(f"--set {name}={given}: no parameter {name!r} is searched; name one of {known}")
+    raise StudyError(f"--set {name}={given}: {name} must be one of: {', '.join(map(value_text, space.values(name)))}")
 
 
 def _names_value(text: str, value: Value) -> bool:

@@ -207,7 +207,7 @@ class StudyAttributes:
         return batch if batch and batch.size > 0 else None
 
     @property
-    def mended(self) -> int:
+    def trials_before_mending(self) -> int:
         """The number of trials from before the set-up was mended; 0 where it never was."""
         count = self._attributes.get(MENDED)
         return count if isinstance(count, int) else 0
@@ -254,7 +254,7 @@ FOLDER = "folder"
 """The fact that tells in which folder a trainer runs."""
 
 
-def is_of_another(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+def is_of_other_script(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Return whether a study was measured with another script in another folder, such as a colleague's."""
     names = (FOLDER, "script")
     return all(name in before and name in now and before[name] != now[name] for name in names)

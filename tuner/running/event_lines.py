@@ -89,7 +89,7 @@ def _progress_at_start(event: events.CaseStarted) -> str:
 def _trial_line(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended, such as `#3 num_envs=64: ok 71.2 ± 0.4, best so far (24.1 s)`."""
     turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
+    values = f" {objectives_text(event.values, event.error, event.samples_per_s)}" if event.values else ""
     before_notes = ";" if event.values else ":"  # without values, the notes say why
     notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
@@ -118,7 +118,7 @@ def time_left(seconds: float) -> str:
     return f"about {f'{max(seconds, 1.0):.0f} s' if seconds < 59.5 else duration(seconds)} left"
 
 
-def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
+def objectives_text(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
     """Return the objectives as text, the first with its `error`, and samples/s if they are none of the objectives."""
     shown = [with_error(objectives[0], error), *(with_error(value, None) for value in objectives[1:])]
     if samples_per_s is not None and samples_per_s not in objectives:
@@ -126,41 +126,41 @@ def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: f
     return ", ".join(shown)
 
 
-class Searched:
+class FixedValues:
     """Tells which part of a config a search varies, so that no line repeats what is the same in all of them."""
 
     def __init__(self) -> None:
         self._fixed: dict[str, tuple[str, ...]] = {}
         """A case → the parameters with a single value."""
 
-    def take(self, event: events.CaseStarted) -> None:
+    def note(self, event: events.CaseStarted) -> None:
         """Remember which parameters of a case are fixed."""
         self._fixed[event.case] = event.fixed
 
-    def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
+    def without_fixed(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
         """Return the values that vary; the whole config where none of them does."""
         fixed = self._fixed.get(case, ())
         return {name: value for name, value in config.items() if name not in fixed} or config
 
 
-class Lines:
+class EventLines:
     """Makes the line of each event, without what earlier lines have said: fixed values, and common notes."""
 
     def __init__(self) -> None:
-        self._searched = Searched()
+        self._fixed_values = FixedValues()
         self._common_notes: set[str] = set()
         """The notes common to most trials that were told already, by the phrase that they have."""
 
-    def of(self, event: events.Event) -> StyledLine | None:
+    def line_of(self, event: events.Event) -> StyledLine | None:
         """Return the line for an event; None for an event without a line."""
         if isinstance(event, events.CaseStarted):
-            self._searched.take(event)
+            self._fixed_values.note(event)
         if isinstance(event, events.ProbeEnded):
-            config = self._searched.part_of(event.case, event.config)
-            event = replace(event, config=config, notes=tuple(self._take_new(event.notes)))
+            config = self._fixed_values.without_fixed(event.case, event.config)
+            event = replace(event, config=config, notes=tuple(self._new_notes(event.notes)))
         return line(event)
 
-    def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
+    def _new_notes(self, notes: Sequence[str]) -> Iterator[str]:
         """Yield the notes to print. A note that most trials have is printed once.
 
         Two kinds of notes are such: on what other programs used, and on the cost of a pause. Of the former, later lines

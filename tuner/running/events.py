@@ -253,18 +253,18 @@ Watcher = Callable[[Event], None]
 """Gets every event of a running study, for example to show it."""
 
 
-def word(kind: type[Event]) -> str:
+def event_name(kind: type[Event]) -> str:
     """Return the word for a kind of event in a line of JSON, such as `case_ended`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-KINDS: dict[str, type[Event]] = {word(kind): kind for kind in Event.__subclasses__()}
+KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
 """Word → kind of event."""
 
 
 def to_json(event: Event, worker: str = "") -> str:
     """Return an event as a line of JSON; `worker` names the worker of a team that the event comes from."""
-    source = {"event": word(type(event))} | ({"worker": worker} if worker else {})
+    source = {"event": event_name(type(event))} | ({"worker": worker} if worker else {})
     return json.dumps(source | to_jsonable_python(event, inf_nan_mode="null"))
 
 

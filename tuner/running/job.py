@@ -33,7 +33,7 @@ class Purpose:
     """How configs are chosen for a case, and when its work is over."""
 
     strategy: StrategyOf
-    limited: bool = True
+    has_target: bool = True
     """Whether the work ends at a number of finished trials; otherwise it ends when the strategy has nothing left."""
     competing: bool = True
     """Whether configs compete: a clear loser ends early, and the plain command measures the best of sessions again."""
@@ -51,10 +51,10 @@ class Purpose:
 
 SEARCH = Purpose(strategy=searching)
 """Find the best config."""
-RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, stores_ending=False)
+RECOVER = Purpose(strategy=lambda space, *_: recovery(space), has_target=False, stores_ending=False)
 """Find one config that runs, for a case in which none has run yet."""
 CALIBRATE = Purpose(
-    strategy=lambda space, *_: ladder_calibration(space), limited=False, competing=False, stores_ending=False
+    strategy=lambda space, *_: ladder_calibration(space), has_target=False, competing=False, stores_ending=False
 )
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
@@ -65,9 +65,9 @@ def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
     return replace(CALIBRATE, strategy=lambda *_: batch_calibration(batch), ineligible=lambda _: REASON)
 
 
-def purpose_of_recording(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
-    """Return the purpose of measuring all configs of a list fully, in this order; for `limited` see `Purpose`."""
-    return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), limited=limited, competing=False)
+def purpose_of_recording(configs: Sequence[Config], *, has_target: bool = True) -> Purpose:
+    """Return the purpose of measuring all configs of a list fully, in this order; for `has_target` see `Purpose`."""
+    return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), has_target=has_target, competing=False)
 
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
@@ -116,10 +116,10 @@ class Job:
 
     def target(self, spec: StudySpec) -> int | None:
         """Return the number of finished trials that ends the work on a case; None where no number does."""
-        return (self.trials or spec.search.trials) if self.purpose.limited else None
+        return (self.trials or spec.search.trials) if self.purpose.has_target else None
 
 
-def check(job: Job, case: Case) -> None:
+def check_case(job: Job, case: Case) -> None:
     """Check before anything begins whether a case can be searched and its study be resumed.
 
     Raises StudyError with the case's name if no sampler can be made, and StoreError if the case's study in the database
@@ -162,7 +162,7 @@ class Budget:
         """Return whether the time is over, or the rest was too short for a probe."""
         return self.shortage is not None or self.left_s() <= 0.0
 
-    def grant(self, probe_s: float | None) -> bool:
+    def has_time_for(self, probe_s: float | None) -> bool:
         """Return whether the rest is enough for a probe of so many seconds; None stands for an unknown length.
 
         If it is not enough, the budget is over. The first probe may take the whole budget, although the preparation has
@@ -179,7 +179,7 @@ class Budget:
         self._has_begun = True
 
 
-def within(job: Job, budget: Budget) -> Job:
+def within_budget(job: Job, budget: Budget) -> Job:
     """Return the job that ends when its budget is over, and that begins no probe for which the budget is too short.
 
     A simulated probe takes no time, so its length is ignored.
@@ -191,7 +191,9 @@ def within(job: Job, budget: Budget) -> Job:
         return job.probe(plan, stop)
 
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
-    return limited if job.simulated else replace(limited, probe=begin, has_time=budget.grant, left_s=budget.left_s)
+    return (
+        limited if job.simulated else replace(limited, probe=begin, has_time=budget.has_time_for, left_s=budget.left_s)
+    )
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
-from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_another
+from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_other_script
 from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
-from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
+from tuner.running.job import CALIBRATE, Job, check_case, purpose_of_batch_fit
 from tuner.running.probing import Probing
 from tuner.search.calibration import BatchToFit, rungs_after
 from tuner.search.choosing import Strategy
@@ -70,30 +70,30 @@ class CaseWork:
 
         Raises StudyError if the study was measured with another script of the same name.
         """
-        self._begin()
-        while asked := self._ask():
-            result, history = self._probing.measure(asked)
+        self._resume()
+        while trial := self._next_trial():
+            result, history = self._probing.measure(trial)
             self._probed += 1
-            self._confirmed += asked.confirms
+            self._confirmed += trial.confirms
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 self._store_ending(f"the search {ending}; rerun to resume")
                 return self._outcome(ending, result.failure)
-        return self._outcome_without_next()
+        return self._outcome_at_end()
 
-    def _begin(self) -> None:
+    def _resume(self) -> None:
         """Take over what earlier runs of the tuner have left, and tell the watcher how far the case is.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
         history = self.study.history()
         facts_before = history.facts
-        if is_of_another(facts_before, self._job.bench.facts):
+        if is_of_other_script(facts_before, self._job.bench.facts):
             raise StudyError(
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
                 f"{facts_before[FOLDER]}; give this one another `name`"
             )
-        taken_back = self.study.take_back(self._probing.folder)
-        if any(taken_back):
+        abandoned = self.study.end_abandoned_trials(self._probing.folder)
+        if any(abandoned):
             history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
@@ -101,8 +101,8 @@ class CaseWork:
                 finished=history.finished,
                 target=self._target,
                 best=events.BestSoFar.of(self.study.case, history.records),
-                saved=taken_back.stored,
-                to_repeat=taken_back.to_repeat,
+                saved=abandoned.stored,
+                to_repeat=abandoned.to_repeat,
                 changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
                 fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
@@ -113,7 +113,7 @@ class CaseWork:
         if self._job.purpose.stores_ending:
             self.study.stop(why)
 
-    def _outcome_without_next(self) -> events.CaseOutcome:
+    def _outcome_at_end(self) -> events.CaseOutcome:
         """Return how the work ended, when there is no next trial to begin."""
         if self._job.interrupted():
             self._store_ending(STOPPED_EARLY)
@@ -134,7 +134,7 @@ class CaseWork:
         # the strategy has nothing left, and says why
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
-    def _ask(self) -> OwnTrial | None:
+    def _next_trial(self) -> OwnTrial | None:
         """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
         The case is over at its target, or when the strategy has nothing left. While other workers run the last probes
@@ -142,14 +142,14 @@ class CaseWork:
         the workers leave.
         """
         while not self._job.interrupted():
-            if asked := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
-                return asked
+            if trial := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
+                return trial
             awaited = self.study.awaited_at_ask  # the probes of other workers
             if not awaited or self._job.wait is None:
                 return None
-            while self.study.awaited == awaited and not self._job.interrupted():
+            while self.study.awaited_now == awaited and not self._job.interrupted():
                 self._job.wait()
-            self.study.take_back(self._probing.folder)
+            self.study.end_abandoned_trials(self._probing.folder)
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:
@@ -205,7 +205,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
     """
     for case in cases:
-        check(job, case)
+        check_case(job, case)
     outcomes: list[events.CaseOutcome] = []
     for case in cases:
         if job.interrupted():
@@ -261,7 +261,7 @@ def _with_rungs(job: Job, case: Case) -> Prepared:
     outcome = _run_small_probes(work, job, parameter) if work.study.attributes.rungs is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
-    rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
+    rungs = work.study.fixed_auto_value(RUNGS, lambda trials: rungs_after(trials, space, limits))
     job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
     return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
 
@@ -272,7 +272,7 @@ def _with_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
     outcome = _run_small_probes(work, job, parameter) if work.study.attributes.batch is None else None
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
-    fitted = work.study.fix(BATCH, batch.fit)
+    fitted = work.study.fixed_auto_value(BATCH, batch.fit)
     if fitted is None:
         why = f"{parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)

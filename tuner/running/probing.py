@@ -56,7 +56,7 @@ class Probing:
         self._spec = spec
         self._space = space
         self._constraints = spec.build_constraints()
-        self._compares = compare_with_default(self._constraints)
+        self._needs_default = compare_with_default(self._constraints)
         self._own_training: TrainingCounts | None = None
         """What was counted in a probe of the person's own config; None before it is needed, or known."""
         self._failed_sessions = 0
@@ -109,7 +109,7 @@ class Probing:
                 left_s=self._time_left(left, history, workers=history.running + 1),
             )
         )
-        measured = self._job.probe(plan, self._stop(trial))
+        measured = self._job.probe(plan, self._stop_function(trial))
         result = self._with_facts_of_study(measured, plan, history.facts)
         return self._store(trial, result, self._judge(result, trial), plan)
 
@@ -183,7 +183,7 @@ class Probing:
         If the result is that of the default itself, they are its own. Empty if the default is not measured yet, and if
         no constraint compares with it.
         """
-        if not self._compares:
+        if not self._needs_default:
             return {}
         if self._is_default(result.config):
             return probe.measured(result)
@@ -192,7 +192,7 @@ class Probing:
 
     def _is_default(self, config: Config) -> bool:
         """Return whether constraints compare other configs with this one, because it is the default of its rung."""
-        return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
+        return self._needs_default and same_launch(config, self._space.default_at(self._space.rung(config)))
 
     def _store(
         self, trial: OwnTrial, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None
@@ -268,13 +268,13 @@ class Probing:
             confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
-    def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
+    def _has_measured_enough(self, so_far: probe.ProbeResult | None) -> bool:
         """Return whether a running probe has measured for the study's `window_seconds`."""
         return so_far is not None and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds
 
-    def _stop(self, trial: OwnTrial) -> probe.Stop:
+    def _stop_function(self, trial: OwnTrial) -> probe.Stop:
         """Return the function by which the probe of a trial asks, again and again, whether it goes on."""
-        show = self._viewer(trial, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody watches
+        show = self._show_function(trial, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody watches
         newest: probe.ProbeResult | None = None
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
@@ -285,17 +285,17 @@ class Probing:
             nonlocal newest
             newest = so_far or newest
             if self._job.interrupted():  # by the user; or the time is over, and a value counts even if it is rough
-                counts = self._job.is_late() and self._has_window(newest)
+                counts = self._job.is_late() and self._has_measured_enough(newest)
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
             self._study.beat(trial)
             show(newest)
             if so_far and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)
-            return self._after_iteration(trial, so_far) if so_far else probe.Answer(probe.Next.GO)
+            return self._answer_after_iteration(trial, so_far) if so_far else probe.Answer(probe.Next.GO)
 
         return stop
 
-    def _viewer(self, trial: OwnTrial, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
+    def _show_function(self, trial: OwnTrial, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
         """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says."""
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
@@ -330,7 +330,7 @@ class Probing:
 
         return show
 
-    def _after_iteration(self, trial: OwnTrial, so_far: probe.ProbeResult) -> probe.Answer:
+    def _answer_after_iteration(self, trial: OwnTrial, so_far: probe.ProbeResult) -> probe.Answer:
         """Report a running probe to the pruner, which may find that it is behind, and return whether it goes on.
 
         The pruner ends only a probe that competes for the best. One that measures a config again, or the default with
@@ -345,7 +345,7 @@ class Probing:
         if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
             is_hopeless = self._study.report(trial, so_far.iterations, value)
         is_competing = self._job.purpose.competing and not trial.repeats and not self._is_default(trial.config)
-        if is_hopeless and is_competing and self._has_window(so_far) and not so_far.is_disturbed:
+        if is_hopeless and is_competing and self._has_measured_enough(so_far) and not so_far.is_disturbed:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
         incumbent = self._study.incumbent() if is_competing else None

@@ -80,9 +80,14 @@ class UnstoredResult:
     verdict: Verdict
     record: ProbeRecord
 
+    def is_of(self, trial: FrozenTrial) -> bool:
+        """Return whether this is the result of a trial: a trial of another database may have the same number."""
+        lease = Lease.read(trials.typed_trial(trial).lease)
+        return self.number == trial.number and lease is not None and lease.is_of_same_process(self.lease)
 
-class TakenBack(NamedTuple):
-    """How many trials had lost their process, and what became of them."""
+
+class AbandonedTrials(NamedTuple):
+    """How many trials were left running by processes that are gone, by what became of them."""
 
     stored: int
     """The number of trials whose result was in a file and is now stored."""
@@ -93,7 +98,7 @@ class TakenBack(NamedTuple):
 def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> Path | None:
     """Write the result of a trial that the database cannot store to a file in the probe's folder.
 
-    `CaseStudy.take_back` stores it later.
+    `CaseStudy.end_abandoned_trials` stores it later.
 
     Args:
         number: The number of the trial.
@@ -117,18 +122,13 @@ def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: P
     return file
 
 
-def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredResult] | None:
-    """Return the file below the folder of a case's probes in which `write_unstored` has kept a trial's result; or None.
-
-    A trial of another database may have the same number, so the process must be the same, too.
-    """
-    lease = Lease.read(trials.typed_trial(trial).lease)
+def _unstored_results(probes: Path) -> dict[Path, UnstoredResult]:
+    """Return the files of `write_unstored` below the folder of a case's probes, each with the result that it keeps."""
+    results: dict[Path, UnstoredResult] = {}
     for file in probes.glob(f"*/{RESULT_FILE}"):
         with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
-            result: UnstoredResult = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
-            if result.number == trial.number and lease is not None and lease.same(result.lease):
-                return file, result
-    return None
+            results[file] = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
+    return results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,10 +159,11 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
-    """Return the seconds that a probe is expected to take, to decide whether it may begin in the time that is left.
+    """Return the seconds that a probe is expected to take; None before the case's first value.
 
-    These are the seconds that its chooser expects, but at most the usual time: a longer expectation is often wrong, and
-    a probe that is cut off by the end of the time may still give a rough value. None before the case's first value.
+    The caller decides by it whether the probe may begin in the time that is left. Where its chooser expects more than
+    the median of the case's probes, the median counts: a longer expectation is often wrong, and a probe that the end of
+    the time cuts off may still give a rough value.
     """
     usual_s = history.usual_s
     if usual_s is None or choice.takes_s is None:
@@ -236,8 +237,8 @@ class CaseStudy:
         self._space, self.case = space, case
         self._identity = schema.storable(identity)
         self.strategy = strategy(trials_so_far)
-        self._held_up = False
-        """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
+        self._waits_for_machine = False
+        """Whether no trial begins here until other probes on this machine end: a confirmation must run alone."""
         self._running: list[RunningProbe] = []
         """The probes that ran when they were read last, of all cases of the study file."""
         self._beat_s = 0.0
@@ -248,10 +249,10 @@ class CaseStudy:
         """Number of a trial → the last iteration that was reported to the pruner."""
 
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
-        """Return what work returns; `otherwise`, after a short wait, if another program locks the database's file.
+        """Do some work in a transaction and return its answer, or `otherwise` if another program locks the file.
 
-        Work during a probe is done so: the trainer's output is not read while this waits, and the trainer may be the
-        program that locks the file.
+        It waits only `SLICE_S` seconds for the file. Work during a probe is done so, because the trainer's output is
+        not read meanwhile, and the trainer may be the program that locks the file.
         """
         try:
             return self._database.transact(work, hurried=True)
@@ -265,7 +266,7 @@ class CaseStudy:
         return history
 
     @property
-    def awaited(self) -> frozenset[int]:
+    def awaited_now(self) -> frozenset[int]:
         """The ids of the running trials for which this process waits where it cannot begin a trial.
 
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
@@ -276,8 +277,10 @@ class CaseStudy:
 
     @property
     def awaited_at_ask(self) -> frozenset[int]:
-        """The same at the last `ask` or `awaited`, read in one transaction with the answer of `ask`."""
-        waits_for = [probe for probe in self._running if probe.case == self._name or (self._held_up and probe.is_here)]
+        """The ids of the trials that `awaited_now` returns, as they were at its last call or at the last `ask`."""
+        waits_for = [
+            probe for probe in self._running if probe.case == self._name or (self._waits_for_machine and probe.is_here)
+        ]
         return frozenset(probe.trial for probe in waits_for)
 
     def _running_probes(self) -> list[RunningProbe]:
@@ -299,10 +302,10 @@ class CaseStudy:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._database.transact(lambda: StudyAttributes(self._study.user_attrs))
 
-    def fix(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
-        """Return an `auto` value. If the study has none, make it from the trials and store it for good.
+    def fixed_auto_value(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
+        """Return the value that the study keeps for an `auto` parameter; make it from the trials if there is none yet.
 
-        It happens in one transaction, so that all workers get the same.
+        This happens in one transaction, so that all workers get the same value. A stored value never changes.
 
         Args:
             name: `RUNGS` or `BATCH`: the name of the study attribute.
@@ -319,7 +322,7 @@ class CaseStudy:
 
         return self._database.transact(stored_or_made, alone=True)
 
-    def take_back(self, probes: Path) -> TakenBack:
+    def end_abandoned_trials(self, probes: Path) -> AbandonedTrials:
         """End the running trials whose process is gone, so that their configs can be probed again; return how many.
 
         If a file holds the result of such a trial, the trial ends with this result: see `write_unstored`. The files are
@@ -328,27 +331,30 @@ class CaseStudy:
         `probes`: the folder with the folders of the case's probes.
         """
 
-        def end_dropped() -> tuple[int, list[Path]]:
-            """End the trials whose process is gone; return their number, and the files whose results are now stored."""
+        def end_trials() -> list[Path | None]:
+            """End each abandoned trial, and return the file whose result it has now; None if it is to be repeated."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
-            stored: list[Path] = []
-            for trial in dropped:
-                if unstored := _unstored_result(trial, probes):
-                    file, result = unstored
-                    verdict, record = result.verdict, result.record
-                    stored.append(file)
+            lives = self._database.lives
+            abandoned = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, lives)]
+            results = _unstored_results(probes) if abandoned else {}
+            files: list[Path | None] = []
+            for trial in abandoned:
+                file = next((file for file, result in results.items() if result.is_of(trial)), None)
+                if file:
+                    verdict, record = results[file].verdict, results[file].record
                 else:
                     digest = launch_digest(trial.params)
                     verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
                     record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                self._tell(trial._trial_id, verdict, record)
-            return len(dropped), stored
+                self._end_trial(trial._trial_id, verdict, record)
+                files.append(file)
+            return files
 
-        dropped, files = self._database.transact(end_dropped, alone=True)
-        for file in files:
+        files = self._database.transact(end_trials, alone=True)
+        stored = [file for file in files if file]
+        for file in stored:
             file.unlink(missing_ok=True)
-        return TakenBack(stored=len(files), to_repeat=dropped - len(files))
+        return AbandonedTrials(stored=len(stored), to_repeat=len(files) - len(stored))
 
     def ask(
         self,
@@ -381,16 +387,18 @@ class CaseStudy:
             history = History(self._study, self._space)
             running = self._running_probes()
             probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
-            self._held_up = any(probe.confirms for probe in probes_here)  # a confirmation has the machine for itself
-            if self._held_up:
+            self._waits_for_machine = any(
+                probe.confirms for probe in probes_here
+            )  # a confirmation has the machine for itself
+            if self._waits_for_machine:
                 return None
-            choice = self._choice(history, target, price, left_s())
+            choice = self._next_choice(history, target, price, left_s())
             if choice is None:
                 return None
-            self._held_up = choice.why is Why.CONFIRM and bool(probes_here)
-            if self._held_up or not has_time(_expected_s(choice, history)):
+            self._waits_for_machine = choice.why is Why.CONFIRM and bool(probes_here)
+            if self._waits_for_machine or not has_time(_expected_s(choice, history)):
                 return None
-            asked = self._begin(choice, history)
+            asked = self._begin_trial(choice, history)
             # the search goes on, so why it ended or stopped before is out of date
             for name, text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
                 if text:
@@ -399,7 +407,7 @@ class CaseStudy:
 
         return self._database.transact(begin, alone=True)
 
-    def _begin(self, choice: Choice, history: History) -> OwnTrial:
+    def _begin_trial(self, choice: Choice, history: History) -> OwnTrial:
         """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
 
         Args:
@@ -424,7 +432,7 @@ class CaseStudy:
             repeats=history.newest(trial.params) is not None,
         )
 
-    def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
+    def _next_choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
 
         A confirmation comes first if the time that is left is too short for the search's next probe and the
@@ -449,10 +457,10 @@ class CaseStudy:
         return confirmation or choice
 
     def end(self, *, keep: bool = True) -> str | None:
-        """Return in words why the search has nothing left to probe; None while something is left.
+        """Return in words why the strategy has nothing left to probe; None while something is left.
 
-        `keep`: whether the study stores the reason until its next trial begins. It is not stored while other workers
-        still probe.
+        `keep`: whether the study stores this reason until its next trial begins. It never does while other workers
+        still probe, because their results may change what is left.
         """
 
         def ended() -> str | None:
@@ -467,7 +475,7 @@ class CaseStudy:
         return self._database.transact(ended, alone=True)
 
     def stop(self, how: str) -> None:
-        """Store how the search has stopped, and how it goes on, until its next trial begins."""
+        """Store the sentence `how`: how the search stopped, and how to go on. The next trial that begins removes it."""
         self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
 
     def report(self, asked: OwnTrial, iteration: int, value: float) -> bool:
@@ -506,10 +514,10 @@ class CaseStudy:
             self._beat_s = self._unless_locked(renew, self._beat_s)
 
     def tell(self, asked: OwnTrial, verdict: Verdict, probe: ProbeRecord) -> History:
-        """Store the verdict and the record of the probe, and return what the study has probed now."""
-        return self._database.transact(lambda: self._tell(asked.trial_id, verdict, probe))
+        """End a trial: store its verdict and the record of its probe, and return the history with this trial."""
+        return self._database.transact(lambda: self._end_trial(asked.trial_id, verdict, probe))
 
-    def _tell(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
+    def _end_trial(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
         """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
         storage = self._database.storage
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():

@@ -126,7 +126,7 @@ def resume(address: str) -> None:
     database = Database(address)
     try:
         study = case_study(database, name=NAME)
-        study.take_back(Path("none"))
+        study.end_abandoned_trials(Path("none"))
         if asked := study.ask(None):
             tell(study, asked, TrialState.COMPLETE)
     finally:

@@ -180,7 +180,7 @@ class Verification:
         taken_s = 0.0
         while True:
             has_four = findings.rounds * len(self.subjects) >= 4
-            if has_four and (findings.is_precise or not self._budget.grant(taken_s / findings.rounds)):
+            if has_four and (findings.is_precise or not self._budget.has_time_for(taken_s / findings.rounds)):
                 return findings
             # every second round runs backwards, so that a slow drift of the machine concerns both alike
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
