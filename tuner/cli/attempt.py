@@ -1,6 +1,6 @@
 """`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tuner import probe
 from tuner.cli.hints import cut_ladders
-from tuner.cli.options import RUNS, Devices, Runs, Study, open_console, print_to_copy, stand_in
+from tuner.cli.options import RUNS, Devices, Runs, Study, fallback_lines, open_console, print_to_copy
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
@@ -20,24 +20,14 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
 
 
-class Matched(NamedTuple):
-    """The lines that a probe printed, and those of them that matched a pattern of `progress`."""
-
-    printed: list[str]
-    matched: list[str]
-
-
-def matched_lines(plan: probe.ProbePlan) -> Matched:
-    """Return the lines that an ended probe printed, and those that match the patterns of its plan for progress."""
-    texts = list(output_lines(plan.slot.console)) if plan.slot.console.is_file() else []
+def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterator[str]:
+    """Yield those of the lines that a probe printed which match the patterns of its plan for progress."""
     reader = probe.ProgressReader(plan.progress, 0.0)
-    matches: list[str] = []
-    for text in texts:
+    for text in printed:
         before = reader.matched
         reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
-            matches.append(text)
-    return Matched(texts, matches)
+            yield text
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
@@ -77,7 +67,7 @@ def attempt(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)[0]
     config = first_config(bench, chosen, settings or [])
-    for line in (*stand_in(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
+    for line in (*fallback_lines(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
     prepare_results(bench.folder.parent)
     plan, result = _probe(console, bench, chosen, config)
@@ -122,12 +112,13 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _P
 
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
-    texts, matches = matched_lines(plan)
+    printed = list(output_lines(plan.slot.console)) if plan.slot.console.is_file() else []
+    matches = list(_lines_of_progress(printed, plan))
     counter = "iterations are counted inside the training" if plan.is_counted else "the trainer reports iterations"
     if plan.progress.patterns:
         counter = f"{len(matches)} matched `progress`"
-    console.print(f"output: {probe.number_of(len(texts), 'line')}, {counter}; {plan.slot.console}")
-    for line in (matches or texts)[-3:]:
+    console.print(f"output: {probe.number_of(len(printed), 'line')}, {counter}; {plan.slot.console}")
+    for line in (matches or printed)[-3:]:
         console.print(f"  {line.strip()[-140:]}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
     count = round(result.numbered_iterations or result.iterations)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tuner import export
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
 from tuner.export import Topic
 from tuner.probe import number_of
 from tuner.records.urls import shown
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
-    for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
+    for line in (*fallback_lines(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     values = " and ".join(map(export.unit, bench.spec.objectives))
@@ -55,7 +55,7 @@ def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
 
     Cases with the same reason share a line.
     """
-    ends = ((case.name, bench.cut_for(case)) for case in cases)
+    ends = ((case.name, bench.ladder_end_for(case)) for case in cases)
     return export.merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 

@@ -101,7 +101,7 @@ def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudyS
     `to_show`: see `load`. Raises StudyError.
     """
     spec = load(study, to_show=to_show)
-    for line in stand_in(spec, study):
+    for line in fallback_lines(spec, study):
         console.print(line)
     return spec
 
@@ -150,7 +150,7 @@ def _own_study_with_results(study: str, storage: str | None, runs: Path) -> Stud
     return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
-def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
+def fallback_lines(spec: StudySpec, asked_for: str) -> Iterator[str]:
     """Yield a line if `spec` is the fallback of the study `asked_for`."""
     if stands_in(spec, asked_for):
         yield (

@@ -138,7 +138,7 @@ def plan(
     if launcher == "slurm":
         for line in _job_of(bench, planned).header(bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
-    for line in options.stand_in(bench.spec, study):
+    for line in options.fallback_lines(bench.spec, study):
         options.comment(line)
     errors: list[str] = []  # of cases without a script; the others still have theirs
     for case, config, folder, remarks, _ in planned:
@@ -286,7 +286,7 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
     """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
     for case in cases:
         remarks = cut_ladders(bench, [case])
-        if bench.calibrates(case):
+        if bench.needs_calibration(case):
             remarks.append(f"{case.name}: {auto_to_come(str(bench.space_for(case).ladder))}")
         if batch := bench.batch_to_fit(case):
             remarks.append(f"{case.name}: {auto_to_come(batch.parameter)}")

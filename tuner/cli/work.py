@@ -122,7 +122,7 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     space = bench.space_for(case)
     if batch := bench.batch_to_fit(case):
         first = batch.next_config(()) or batch.config(1)  # `()`: no trial has ended
-    elif bench.calibrates(case):
+    elif bench.needs_calibration(case):
         first = calibration_configs(space)[0]
     else:
         first = space.seeds(1)[0]

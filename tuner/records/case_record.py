@@ -170,13 +170,12 @@ def run_number(name: str) -> int | None:
     return int(number) if number != name and number.isdecimal() else None
 
 
+@dataclass(frozen=True, slots=True)
 class StudyAttributes:
     """The facts about one case's study, read from its attributes; a fact of another form than expected is unknown."""
 
-    __slots__ = ("_attributes",)
-
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
-        self._attributes = attributes
+    _attributes: Mapping[str, Any]
+    """Name → value of JSON."""
 
     @property
     def case(self) -> CaseRecord | None:
@@ -260,7 +259,7 @@ def is_of_other_script(before: Mapping[str, str], now: Mapping[str, str]) -> boo
     return all(name in before and name in now and before[name] != now[name] for name in names)
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+def changed_facts(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Return each fact that is known of both and that has changed, such as `driver 550.54 → 570.86`."""
     both = (name for name in FACTS if name in before and name in now)
     return tuple(f"{FACTS[name]} {before[name]} → {now[name]}" for name in both if before[name] != now[name])

@@ -119,7 +119,7 @@ def time_left(seconds: float) -> str:
 
 
 def objectives_text(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
-    """Return the objectives as text, the first with its `error`, and samples/s if they are none of the objectives."""
+    """Return a probe's objectives as text, the first with its standard `error`, then samples/s unless one is that."""
     shown = [with_error(objectives[0], error), *(with_error(value, None) for value in objectives[1:])]
     if samples_per_s is not None and samples_per_s not in objectives:
         shown.append(f"{figure(samples_per_s)} samples/s")
@@ -127,7 +127,7 @@ def objectives_text(objectives: tuple[float, ...], error: float | None, samples_
 
 
 class FixedValues:
-    """Tells which part of a config a search varies, so that no line repeats what is the same in all of them."""
+    """Remembers which parameters have a single value in each case's search: a line about a config leaves them out."""
 
     def __init__(self) -> None:
         self._fixed: dict[str, tuple[str, ...]] = {}
@@ -138,7 +138,7 @@ class FixedValues:
         self._fixed[event.case] = event.fixed
 
     def without_fixed(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
-        """Return the values that vary; the whole config where none of them does."""
+        """Return a config of a case without its fixed values; the whole config where all values are fixed."""
         fixed = self._fixed.get(case, ())
         return {name: value for name, value in config.items() if name not in fixed} or config
 

@@ -233,9 +233,9 @@ class CaseEnded(Event):
     probed: int
     """The trials of this command."""
     why: str | None
-    """See `CaseOutcome`."""
+    """Why no config is worth a probe any more, or which objective was not measured."""
     confirmed: int = 0
-    """See `CaseOutcome`."""
+    """The trials of this command that only confirmed a config by the plain command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,8 +295,8 @@ def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending |
 
     Args:
         result: the result of the newest probe.
-        streak: the newest failures in a row that are no config's fault. A probe that runs and does not measure the
-            objective is such a failure, too.
+        streak: how many of the newest trials failed in a row, none by its config's fault. A probe that runs and does
+            not measure the objective counts as such a failure.
         has_run: whether any probe has measured the objective.
     """
     if result.failure is None:
@@ -336,7 +336,7 @@ class CaseOutcome:
 
     @property
     def event(self) -> CaseEnded:
-        """The event that tells of it."""
+        """The event by which watchers hear of this outcome."""
         return CaseEnded(
             case=self.case.name, ending=self.ending, probed=self.probed, confirmed=self.confirmed, why=self.why
         )

@@ -35,7 +35,7 @@ class Purpose:
     strategy: StrategyOf
     has_target: bool = True
     """Whether the work ends at a number of finished trials; otherwise it ends when the strategy has nothing left."""
-    competing: bool = True
+    configs_compete: bool = True
     """Whether configs compete: a clear loser ends early, and the plain command measures the best of sessions again."""
     stores_ending: bool = True
     """Whether the database keeps why the work ended. It does not where other work on the case follows."""
@@ -54,7 +54,7 @@ SEARCH = Purpose(strategy=searching)
 RECOVER = Purpose(strategy=lambda space, *_: recovery(space), has_target=False, stores_ending=False)
 """Find one config that runs, for a case in which none has run yet."""
 CALIBRATE = Purpose(
-    strategy=lambda space, *_: ladder_calibration(space), has_target=False, competing=False, stores_ending=False
+    strategy=lambda space, *_: ladder_calibration(space), has_target=False, configs_compete=False, stores_ending=False
 )
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
@@ -67,7 +67,9 @@ def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
 
 def purpose_of_recording(configs: Sequence[Config], *, has_target: bool = True) -> Purpose:
     """Return the purpose of measuring all configs of a list fully, in this order; for `has_target` see `Purpose`."""
-    return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), has_target=has_target, competing=False)
+    return Purpose(
+        strategy=lambda space, *_: in_order(configs, space.ladder), has_target=has_target, configs_compete=False
+    )
 
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
@@ -134,7 +136,7 @@ def check_case(job: Job, case: Case) -> None:
 
 
 class Shortage(NamedTuple):
-    """A budget's end before its time is over."""
+    """Why a budget is over before its time is: the next probe would take longer than what is left."""
 
     probe_s: float
     """The seconds that the next probe needed."""
@@ -163,9 +165,9 @@ class Budget:
         return self.shortage is not None or self.left_s() <= 0.0
 
     def has_time_for(self, probe_s: float | None) -> bool:
-        """Return whether the rest is enough for a probe of so many seconds; None stands for an unknown length.
+        """Return whether a probe of so many seconds fits into the time that is left; one of unknown length (None) does.
 
-        If it is not enough, the budget is over. The first probe may take the whole budget, although the preparation has
+        If it does not fit, the budget is over. The first probe may take the whole budget, although the preparation has
         taken some of it: otherwise a study that is resumed with the same budget would never go on.
         """
         left_s = self.left_s()  # once, because time goes on
@@ -175,7 +177,7 @@ class Budget:
         return self.shortage is None
 
     def begin(self) -> None:
-        """Note that a probe begins: no further one may take more than what is left."""
+        """Note that the first probe begins: from now on, a probe may take only the time that is left."""
         self._has_begun = True
 
 

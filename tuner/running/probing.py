@@ -261,10 +261,10 @@ class Probing:
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
             return None
-        confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
+        confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         own = self._space.own if probe.full(self._spec.objectives[0]) == math.inf else None
         are_counted = self._study.strategy.foretells_end  # then `probes` has the measurements that compare with `own`
-        if self._job.purpose.competing and not are_counted and own and history.to_compare(own):
+        if self._job.purpose.configs_compete and not are_counted and own and history.to_compare(own):
             confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
@@ -273,14 +273,14 @@ class Probing:
         return so_far is not None and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds
 
     def _stop_function(self, trial: OwnTrial) -> probe.Stop:
-        """Return the function by which the probe of a trial asks, again and again, whether it goes on."""
+        """Return a function that the prober calls again and again during a trial's probe: does the probe go on?"""
         show = self._show_function(trial, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody watches
         newest: probe.ProbeResult | None = None
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
-            """Return whether the probe goes on. Unless it is interrupted, renew the lease, and show how it stands.
+            """Return whether the probe goes on. Unless it is interrupted, renew the trial's lease and show the probe.
 
-            `so_far`: the result so far, where it is new; otherwise None.
+            `so_far`: the result after an iteration that has just ended; None at calls between iterations.
             """
             nonlocal newest
             newest = so_far or newest
@@ -296,13 +296,13 @@ class Probing:
         return stop
 
     def _show_function(self, trial: OwnTrial, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says."""
+        """Return a function that sends the watcher a `ProbeRunning` event about a trial's probe, which begins now."""
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
         pulse.utilisation()  # forgets what was measured before this probe
 
         def show(newest: probe.ProbeResult | None) -> None:
-            """Tell the watcher how the probe stands, at most once every `pulse.every_s` seconds.
+            """Send the event, unless the last one is less than `pulse.every_s` seconds old.
 
             `newest`: the result after the newest iteration; None before the first.
             """
@@ -331,11 +331,11 @@ class Probing:
         return show
 
     def _answer_after_iteration(self, trial: OwnTrial, so_far: probe.ProbeResult) -> probe.Answer:
-        """Report a running probe to the pruner, which may find that it is behind, and return whether it goes on.
+        """Return whether a probe goes on after an iteration, by the pruner and by how precise its values are.
 
-        The pruner ends only a probe that competes for the best. One that measures a config again, or the default with
-        which others are compared, runs to its usual end. So does a probe that other programs slow down: the config may
-        be as fast as the others.
+        The pruner gets each value. It ends only a probe that competes for the best: one that measures a config again,
+        or the default with which others are compared, runs to its usual end. So does a probe that other programs slow
+        down, because its config may be as fast as the others.
         """
         objectives = self._spec.objectives
         if self._job.purpose.next_answer:
@@ -344,7 +344,7 @@ class Probing:
         is_hopeless = False
         if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
             is_hopeless = self._study.report(trial, so_far.iterations, value)
-        is_competing = self._job.purpose.competing and not trial.repeats and not self._is_default(trial.config)
+        is_competing = self._job.purpose.configs_compete and not trial.repeats and not self._is_default(trial.config)
         if is_hopeless and is_competing and self._has_measured_enough(so_far) and not so_far.is_disturbed:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)

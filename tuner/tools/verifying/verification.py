@@ -15,7 +15,7 @@ from tuner import probe
 from tuner.count import differences
 from tuner.errors import StudyError, TrainerError
 from tuner.export import SPEEDS, CaseView, figure, in_words, no_best, with_error
-from tuner.records.case_record import FACTS, changes
+from tuner.records.case_record import FACTS, changed_facts
 from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
 from tuner.search.standing import Standing
@@ -300,7 +300,7 @@ def _since(best: RepeatedConfig) -> str:
     same = [what for name, what in FACTS.items() if name in before and before[name] == now.get(name)]
     unknown = [what for name, what in FACTS.items() if name in now and name not in before]
     parts = [
-        f"changed: {', '.join(changes(before, now)) or 'nothing'}",
+        f"changed: {', '.join(changed_facts(before, now)) or 'nothing'}",
         f"unchanged: {', '.join(same) or 'nothing'}",
         *([f"unknown of then: {', '.join(unknown)}"] if unknown else []),
     ]
