@@ -42,7 +42,7 @@ def _folder(given: str | Path) -> Path:
     return Path(not_empty(str(given)))
 
 
-def studies(incomplete: str) -> list[str]:
+def complete_studies(incomplete: str) -> list[str]:
     """Return what Tab offers after `--study`: studies whose names begin like `incomplete`, or else files."""
     return [name for name in names() if name.startswith(incomplete)]
 
@@ -50,7 +50,7 @@ def studies(incomplete: str) -> list[str]:
 STUDY = typer.Option(
     "--study",
     "-s",
-    autocompletion=studies,
+    autocompletion=complete_studies,
     help="A name in studies/, a folder with results in runs/, or a path to a .yaml file.",
 )
 Study = Annotated[str, STUDY]

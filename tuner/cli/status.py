@@ -63,7 +63,10 @@ def selected_cases(spec: StudySpec) -> list[Case] | None:
 
 
 def open_reader(url: str, study: str) -> StudyReader:
-    """Return a reader of a study; a running trial whose process is gone counts as interrupted. Raises StoreError."""
+    """Return a reader of the study in the database at `url`. Raises StoreError.
+
+    A running trial whose process has given no sign of life lately counts as interrupted.
+    """
     engine = connect(url)
     with reading(engine) as connection:
         lives = lives_at(database_s(engine.url, connection.scalar))

@@ -285,7 +285,7 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
     """
     asked = threading.Event()
     if led:
-        threading.Thread(target=_set_at_the_end, args=(sys.stdin.fileno(), asked), daemon=True).start()
+        threading.Thread(target=_set_when_closed, args=(sys.stdin.fileno(), asked), daemon=True).start()
 
     def ask(number: int, frame: FrameType | None) -> None:
         """Handle the first signal: set the event, and let Ctrl-C end the program from now on."""
@@ -306,7 +306,7 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
             signal.signal(number, handler)
 
 
-def _set_at_the_end(descriptor: int, asked: threading.Event) -> None:
+def _set_when_closed(descriptor: int, asked: threading.Event) -> None:
     """Wait until the other end of a descriptor is closed, and set the event: the process that leads has died."""
     while os.read(descriptor, 1024):  # it waits; nothing to read means that the other end is closed
         pass

@@ -161,10 +161,10 @@ class EventLines:
         return line(event)
 
     def _new_notes(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield the notes to print. A note that most trials have is printed once.
+        """Yield those notes of a trial that its line shows: notes that most trials have appear whole only once.
 
-        Two kinds of notes are such: on what other programs used, and on the cost of a pause. Of the former, later lines
-        tell only the share.
+        These are the notes on what other programs used, and on the cost of a pause. Later lines leave out the latter,
+        and shorten the former to its share.
         """
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)

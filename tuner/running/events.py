@@ -331,7 +331,7 @@ class CaseOutcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether the work ended early."""
+        """Whether the work ended early: by a failure, an interruption, or an objective that is not measured."""
         return self.failure is not None or self.ending in {Ending.UNREAD, Ending.INTERRUPTED}
 
     @property

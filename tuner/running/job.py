@@ -60,8 +60,10 @@ CALIBRATE = Purpose(
 
 
 def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
-    """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out."""
-    # the reason is that the probe only shows how much memory a batch takes
+    """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out.
+
+    No config of these probes may be the best, because they only show how much memory a batch takes (`REASON`).
+    """
     return replace(CALIBRATE, strategy=lambda *_: batch_calibration(batch), ineligible=lambda _: REASON)
 
 
@@ -161,7 +163,7 @@ class Budget:
         return self._end_s - self._clock.now()
 
     def is_over(self) -> bool:
-        """Return whether the time is over, or the rest was too short for a probe."""
+        """Return whether the time is over, or a probe was refused because it needed more than the time left."""
         return self.shortage is not None or self.left_s() <= 0.0
 
     def has_time_for(self, probe_s: float | None) -> bool:

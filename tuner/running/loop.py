@@ -84,7 +84,7 @@ class CaseWork:
         return self._outcome_at_end()
 
     def _resume(self) -> None:
-        """Take over what earlier runs of the tuner have left, and tell the watcher how far the case is.
+        """End the trials that earlier runs have left running, and tell the watcher how many trials the case has.
 
         Raises StudyError if the study was measured with another script of the same name.
         """

@@ -387,10 +387,8 @@ class CaseStudy:
             history = History(self._study, self._space)
             running = self._running_probes()
             probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
-            self._waits_for_machine = any(
-                probe.confirms for probe in probes_here
-            )  # a confirmation has the machine for itself
-            if self._waits_for_machine:
+            self._waits_for_machine = any(probe.confirms for probe in probes_here)
+            if self._waits_for_machine:  # a confirmation runs alone on its machine
                 return None
             choice = self._next_choice(history, target, price, left_s())
             if choice is None:
@@ -398,12 +396,12 @@ class CaseStudy:
             self._waits_for_machine = choice.why is Why.CONFIRM and bool(probes_here)
             if self._waits_for_machine or not has_time(_expected_s(choice, history)):
                 return None
-            asked = self._begin_trial(choice, history)
+            trial = self._begin_trial(choice, history)
             # the search goes on, so why it ended or stopped before is out of date
             for name, text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
                 if text:
                     self._study.set_user_attr(name, None)
-            return asked
+            return trial
 
         return self._database.transact(begin, alone=True)
 
