@@ -39,12 +39,12 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
 
     Args:
         plan: the plan.
-        left_to_slurm: whether SLURM says which cards the job sees, and the script does not.
-        typed: the command line to copy, which stands in for the plan's; None for the plan's.
+        left_to_slurm: whether SLURM chooses the cards, so that the script does not set `VISIBLE_CARDS`.
+        typed: a command line as the user typed it, with the config's values; it replaces that of the plan.
     """
     # folders and files
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
-    if typed is not None:  # of these folders, it needs only those that it names
+    if typed is not None:  # a typed command needs only the folders that it names
         folders = [folder for folder in folders if str(folder) in typed]
     lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
     for path, text in plan.files.items():

@@ -190,14 +190,14 @@ def within_budget(job: Job, budget: Budget) -> Job:
     """
 
     def begin(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe a config on the budget's time."""
+        """Tell the budget that a probe begins, and run it."""
         budget.begin()
         return job.probe(plan, stop)
 
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
-    return (
-        limited if job.simulated else replace(limited, probe=begin, has_time=budget.has_time_for, left_s=budget.left_s)
-    )
+    if job.simulated:
+        return limited
+    return replace(limited, probe=begin, has_time=budget.has_time_for, left_s=budget.left_s)
 
 
 @contextmanager

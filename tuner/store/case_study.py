@@ -150,7 +150,7 @@ class OwnTrial:
 
     @property
     def confirms(self) -> bool:
-        """Whether the trial measures again what the result hangs on."""
+        """Whether the trial only confirms: the plain command measures again a config on which the result depends."""
         return self.choice.why is Why.CONFIRM
 
 
@@ -516,7 +516,10 @@ class CaseStudy:
         return self._database.transact(lambda: self._end_trial(asked.trial_id, verdict, probe))
 
     def _end_trial(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
-        """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
+        """End a trial with its verdict and its record, and return the history with it. The caller holds a transaction.
+
+        A trial that the pruner has stopped gets the last value that was reported to the pruner.
+        """
         storage = self._database.storage
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             storage.set_trial_user_attr(trial_id, name, fact)

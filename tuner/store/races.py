@@ -100,7 +100,7 @@ class RaceRuns:
         self._claimed = None
 
     def _write_claim(self, number: int, claim: Claim) -> None:
-        """Store a claim of this process in the place of a run."""
+        """Store a claim of this process under the number of a run, where the run's record will stand once it ended."""
         self._claimed, self._beat_s = (number, claim), time.monotonic()
         self._write(number, {"claim": asdict(claim)})
 
