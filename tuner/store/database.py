@@ -370,8 +370,8 @@ class Database:
     def lock(self) -> Iterator[None]:
         """Hold the lock of the database inside a `with` block: only one worker holds it at a time.
 
-        Trials begin, and trials of other workers are ended, only under this lock. SQLite has a file lock beside the database, PostgreSQL an
-        advisory lock. Raises StoreError if another worker does not release the lock.
+        Trials begin, and trials of other workers are ended, only under this lock. SQLite has a file lock beside the
+        database, PostgreSQL an advisory lock. Raises StoreError if another worker does not release the lock.
         """
         if self._is_sqlite:
             with self._file_lock():
