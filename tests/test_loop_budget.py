@@ -21,7 +21,7 @@ from tuner.records.schema import ENDED
 from tuner.records.trial import ProbeRecord, TrialRecord
 from tuner.running.event_lines import out_of_time
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.job import Budget, Job, within
+from tuner.running.job import Budget, Job, within_budget
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.study.cases import Case
@@ -56,7 +56,7 @@ def optimized(
             watcher=watcher,
             interrupted=lambda: False,
         )
-        return optimize(within(job, budget), cases), watcher, budget
+        return optimize(within_budget(job, budget), cases), watcher, budget
 
 
 def test_a_probe_that_cannot_be_done_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
@@ -115,10 +115,10 @@ def test_the_first_probe_of_a_run_may_take_the_whole_time_although_its_preparati
     clock = FakeClock()
     budget = Budget(clock, PROBE_S / HOUR_S)
     clock.advance(1.0)
-    assert budget.grant(PROBE_S)
-    assert budget.grant(PROBE_S)  # asked again, because a transaction is repeated
+    assert budget.has_time_for(PROBE_S)
+    assert budget.has_time_for(PROBE_S)  # asked again, because a transaction is repeated
     budget.begin()
-    assert not budget.grant(PROBE_S)  # only the first
+    assert not budget.has_time_for(PROBE_S)  # only the first
 
 
 def test_with_nothing_left_to_do_no_time_is_missed(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_probe_that_takes_all_of_the_time_gives_its_rough_value(
     with opened(tmp_path) as database:
         desk = bench(tmp_path, spec(search={"trials": 5, "sampler": sampler}))
         job = Job(bench=desk, database=database, probe=long, interrupted=lambda: False)
-        optimize(within(job, budget), [CASE])
+        optimize(within_budget(job, budget), [CASE])
     assert states(tmp_path) == states_after
 
 
@@ -170,7 +170,7 @@ def test_a_person_who_interrupts_gets_no_rough_value(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         asked = iter([False, False, False, True])
         job = Job(bench=bench(tmp_path, spec()), database=database, probe=long, interrupted=lambda: next(asked, True))
-        optimize(within(job, Budget(FakeClock(), 1.0)), [CASE])
+        optimize(within_budget(job, Budget(FakeClock(), 1.0)), [CASE])
     assert set(answers) <= {Answer(Next.INTERRUPTED)}
 
 
@@ -191,7 +191,7 @@ def test_without_a_limit_time_is_never_over() -> None:
     clock = FakeClock()
     budget = Budget(clock, hours=None)
     clock.advance(1e9)
-    assert budget.grant(1e9)
+    assert budget.has_time_for(1e9)
     assert not budget.is_over()
 
 
@@ -215,7 +215,7 @@ def test_a_recording_ends_before_a_probe_that_cannot_be_done(tmp_path: Path) -> 
     with opened(tmp_path) as database:
         job = Job(bench=desk, database=database, probe=prober, watcher=Quiet(), interrupted=lambda: False)
         recordings = [plan_recording(desk, case, None) for case in (CASE, Case(name="run"))]
-        ended = record_cases(within(replace(job, open_session=lambda: prober.open_session), budget), recordings)
+        ended = record_cases(within_budget(replace(job, open_session=lambda: prober.open_session), budget), recordings)
         outcomes = [case.outcome for case in ended if case.outcome]
     assert [(outcome.ending, outcome.case) for outcome in outcomes] == [(Ending.INTERRUPTED, CASE)]
     assert budget.shortage is not None

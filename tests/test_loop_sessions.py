@@ -15,7 +15,7 @@ from tuner.probe.protocols import Stop
 from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.running.events import CaseOutcome, Ending, ProbeEnded
-from tuner.running.job import RECOVER, Budget, Job, within
+from tuner.running.job import RECOVER, Budget, Job, within_budget
 from tuner.running.loop import optimize
 from tuner.study.space import Config
 from tuner.study.spec import StudySpec
@@ -54,7 +54,7 @@ def optimized(
             interrupted=interrupted,
             open_session=open_session,
         )
-        job = within(job, budget) if budget else job
+        job = within_budget(job, budget) if budget else job
         (outcome,) = optimize(replace(job, purpose=RECOVER) if recover else job, [CASE])
     return outcome, watcher, probed
 

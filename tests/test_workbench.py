@@ -177,7 +177,7 @@ def test_rungs_that_the_trainer_cannot_run_are_left_out(
     assert bench.space_for(WALK).values("num_envs") == rungs
     assert bench.identity_for(WALK)["space"] == described(bench.space_for(WALK)) != described(whole.space_for(WALK))
     assert bench.space_for(RUN) == whole.space_for(RUN)
-    ends = [bench.cut_for(case) for case in (WALK, RUN)]
+    ends = [bench.ladder_end_for(case) for case in (WALK, RUN)]
     assert [end and end.num_envs for end in ends] == [most, None]
 
 
@@ -187,23 +187,23 @@ def test_rungs_that_the_trainer_cannot_run_are_left_out(
 def test_an_end_beyond_the_study_s_own_changes_nothing(tmp_path: Path, space: dict[str, Any]) -> None:
     whole = opened(tmp_path, space={"num_envs": {"ladder": [8]}, **space})
     bench = bounded(whole, 64)
-    assert (bench.space_for(WALK), bench.cut_for(WALK)) == (whole.space_for(WALK), None)
+    assert (bench.space_for(WALK), bench.ladder_end_for(WALK)) == (whole.space_for(WALK), None)
 
 
 @pytest.mark.parametrize("space", [SPACE, AUTO])
 def test_a_case_without_a_rung_left_is_named_with_the_reason(tmp_path: Path, space: dict[str, Any]) -> None:
     bench = bounded(opened(tmp_path, space=space), 7, "walk")
     message = "no rung is left for walk: the smallest is 8, and command can run num_envs up to 7: its buffer is small"
-    for refused in (bench.space_for, bench.cut_for):
+    for refused in (bench.space_for, bench.ladder_end_for):
         with pytest.raises(StudyError, match=message):
             refused(WALK)
 
 
 def test_rungs_that_were_made_are_those_of_the_case_up_to_its_end(tmp_path: Path) -> None:
     bench = bounded(opened(tmp_path, space=AUTO), 40)
-    assert bench.calibrates(WALK)
+    assert bench.needs_calibration(WALK)
     made = bench.with_rungs(WALK, (8, 16, 24))
-    assert not made.calibrates(WALK)
+    assert not made.needs_calibration(WALK)
     assert made.space_for(WALK).values("num_envs") == (8, 16, 24)
     assert made.identity_for(WALK) == bench.identity_for(WALK)
 

@@ -19,9 +19,9 @@ from tuner.export.tables import all_trials
 from tuner.probe import SAMPLES_PER_JOULE, DeviceSource, MonotonicClock, Prober, number_of
 from tuner.records.urls import database_url
 from tuner.replay import ReplayedProber, replay_bench
-from tuner.running.event_lines import Lines, out_of_time
+from tuner.running.event_lines import EventLines, out_of_time
 from tuner.running.events import CaseOutcome, Ending, Event, Watcher
-from tuner.running.job import Budget, Job, open_job, within
+from tuner.running.job import Budget, Job, open_job, within_budget
 from tuner.running.kept_file import keep_study_file
 from tuner.running.loop import optimize as work_on
 from tuner.running.prober import open_prober
@@ -55,10 +55,13 @@ class Search(NamedTuple):
 
         The search ends only when the last probes of other workers have ended, too: they may show another best config.
         """
-        return work_on(patient(within(replace(job, simulated=self.simulated, trials=trials), budget)), self.cases)
+        return work_on(
+            waiting_for_workers(within_budget(replace(job, simulated=self.simulated, trials=trials), budget)),
+            self.cases,
+        )
 
 
-def patient(job: Job) -> Job:
+def waiting_for_workers(job: Job) -> Job:
     """Return a job that waits, second by second, until the last probes of other workers have ended."""
     return replace(job, wait=partial(time.sleep, 1.0))
 
@@ -138,7 +141,7 @@ class Result:
     outcomes: tuple[CaseOutcome, ...]
     """How the search of each case ended: its `ending`, and `why` no further probe pays."""
     lines: tuple[str, ...] = ()
-    """Lines for a person: what stopped the search, what was found for a command, and how many configs failed."""
+    """EventLines for a person: what stopped the search, what was found for a command, and how many configs failed."""
     stopped: str | None = None
     """What stopped the search early, such as `hours`; None where it ended by itself or by its number of trials."""
     command: str | None = None
@@ -263,11 +266,11 @@ def optimize(
     ready = open_search(str(study), cases=cases, devices=devices, replay=table, runs=runs, say=say)
     export.prepare_study(ready.bench.folder)
     url = database_url(storage, ready.bench.folder)
-    lines, budget = Lines(), Budget(MonotonicClock(), hours)
+    lines, budget = EventLines(), Budget(MonotonicClock(), hours)
 
     def watch(event: Event) -> None:
         """Tell an event: as a line, where it has one, and to the caller's watcher."""
-        if line := lines.of(event):
+        if line := lines.line_of(event):
             say(line.text)
         watcher(event)
 

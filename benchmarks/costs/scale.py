@@ -143,7 +143,7 @@ def _asked(sampler: str, url: str, asks: int) -> tuple[Measured, Measured]:
 
     def begin() -> None:
         opened.append(case_study(Database(url), space))
-        opened[0].take_back(Path("none"))
+        opened[0].end_abandoned_trials(Path("none"))
         ask()
 
     first, further = _timed(begin), [_timed(ask) for _ in range(asks)]

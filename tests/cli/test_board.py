@@ -83,7 +83,7 @@ def shown(*events: Event | tuple[Event, str], width: int = 100, encoding: str = 
     bars = Bars(console)
     for moment in events:
         event, worker = moment if isinstance(moment, tuple) else (moment, "")
-        bars.take(event, worker)
+        bars.handle(event, worker)
     console.print(bars)
     file.seek(0)
     return [" ".join(re.sub("[━╺╸]+|--+", "|", line).split()) for line in file.read().splitlines()]
@@ -185,7 +185,7 @@ def test_a_worker_that_has_ended_shows_nothing() -> None:
     console = Console(file=file, width=80)
     bars = Bars(console)
     for event in (study(), begun(), probe()):
-        bars.take(event, "one")
+        bars.handle(event, "one")
     bars.forget("one")
     console.print(bars)
     assert "#7" not in file.getvalue()

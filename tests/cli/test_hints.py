@@ -11,10 +11,10 @@ from tests_racing import searched
 from tests_summary import BEST, GAIN, summary
 
 from tuner.cli.hints import (
-    above_the_line,
-    at_the_top,
     command_for_larger,
-    notes,
+    heading_of_command,
+    largest_values,
+    notes_beside_table,
     script_of_best,
     what_to_repair,
 )
@@ -40,32 +40,34 @@ from tuner.study.cases import Case
     ],
 )
 def test_a_best_that_changes_learning_says_so(best: ConfigRow, facts: list[str]) -> None:
-    (line,) = notes([summary(best)])
+    (line,) = notes_beside_table([summary(best)])
     assert line.startswith("walk: ")
     assert all(fact in line for fact in facts)
 
 
 @pytest.mark.parametrize("best", [replace(BEST, changes_learning=()), None])
 def test_what_the_table_shows_is_not_said_again(best: ConfigRow | None) -> None:
-    assert notes([replace(summary(best), status="ok" if best else "no_trials")]) == []
+    assert notes_beside_table([replace(summary(best), status="ok" if best else "no_trials")]) == []
 
 
 def test_the_default_of_another_rung_is_named_where_that_of_the_best_was_not_measured() -> None:
     best = replace(BEST, vs_default=None, changes_learning=("agent_variant",))
     own = replace(BEST, trial=0, value=80.0, config={"num_envs": 64}, times=0.5)
     gain = replace(GAIN, before=80.0, times=2.0)
-    (line,) = notes([replace(summary(best), default=own, gain=gain)])
+    (line,) = notes_beside_table([replace(summary(best), default=own, gain=gain)])
     assert "7.0 points above the default at num_envs=64, #0; agent_variant" in line  # its samples/s are those of a rung
-    (line,) = notes([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
+    (line,) = notes_beside_table([replace(summary(replace(best, vs_default=0.33)), default=own, gain=gain)])
     assert "7.0 points above the default at num_envs=64, #0, at 0.33 times the samples/s of the default of the" in line
 
 
 def test_a_config_with_far_more_samples_is_pointed_out() -> None:
     best = replace(BEST, changes_learning=())
     row = replace(summary(best), faster=replace(BEST, trial=7, value=61.04, times=4.28))
-    (unknown,) = notes([replace(row, faster=replace(BEST, trial=7, times=None, samples_per_s=500.0)), summary(best)])
+    (unknown,) = notes_beside_table(
+        [replace(row, faster=replace(BEST, trial=7, times=None, samples_per_s=500.0)), summary(best)]
+    )
     assert unknown.startswith("walk: #7 makes 500")
-    (line,) = notes([row, summary(best)])
+    (line,) = notes_beside_table([row, summary(best)])
     assert line.startswith("walk: #7 makes 4.3 times the best's samples/s, at 61.0 min_avg_util, with num_envs=512 ")
     assert "min_avg_util,samples_per_s" in line
 
@@ -73,7 +75,7 @@ def test_a_config_with_far_more_samples_is_pointed_out() -> None:
 def test_cases_with_the_same_limit_share_a_line() -> None:
     best = replace(BEST, changes_learning=())
     limited = replace(summary(best), bound=Bound.MEMORY, profile=Profile(dram_pct=70.0))
-    (line,) = notes([limited, replace(limited, case="run"), replace(summary(best), case="fly")])
+    (line,) = notes_beside_table([limited, replace(limited, case="run"), replace(summary(best), case="fly")])
     assert line.startswith("walk, run: memory-bound: ")
 
 
@@ -81,7 +83,7 @@ def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() 
     best = replace(BEST, value=97.60, error=0.32, changes_learning=())
     top = replace(best, trial=1, value=97.63, error=0.39, times=0.53)
     given_up, unconfirmed, replayed = (
-        notes([replace(summary(best), **facts)])
+        notes_beside_table([replace(summary(best), **facts)])
         for facts in ({"instead_of": top}, {"unconfirmed": best}, {"replay_of": "walk.parquet of 2026-11-22"})
     )
     assert "97.63 ± 0.39 against 97.60 ± 0.32" in given_up[0]
@@ -92,14 +94,14 @@ def test_notes_say_what_a_choice_gave_up_and_what_is_unconfirmed_and_replayed() 
 
 def test_a_case_measured_on_several_sets_of_cards_says_so() -> None:
     best = summary(replace(BEST, changes_learning=()))
-    assert notes([replace(best, measured_on={"GPU-a, GPU-b": 9})]) == []
-    (line,) = notes([replace(best, measured_on={"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2})])
+    assert notes_beside_table([replace(best, measured_on={"GPU-a, GPU-b": 9})]) == []
+    (line,) = notes_beside_table([replace(best, measured_on={"GPU-a, GPU-b": 9, "GPU-c, GPU-d": 2})])
     assert "measured on 2 sets of devices (measured_on in trials.tsv)" in line
 
 
 def test_for_a_case_without_a_best_the_hint_says_what_to_do() -> None:
     failed = [replace(summary(None), status=status, ok=0) for status in ("gpu_oom", "interrupted", "no_trials")]
-    lines = notes([*failed, replace(summary(None), status="ineligible")])
+    lines = notes_beside_table([*failed, replace(summary(None), status="ineligible")])
     assert [line.partition(";")[0] for line in lines] == [
         "walk: no config has run (gpu_oom)",
         "walk: no config that ran is eligible as best (ineligible)",
@@ -108,7 +110,7 @@ def test_for_a_case_without_a_best_the_hint_says_what_to_do() -> None:
 
 
 def test_for_a_case_with_a_faulty_set_up_the_hint_says_what_to_fix() -> None:
-    (line,) = notes([replace(summary(None), status="missing_dependency", ok=0)])
+    (line,) = notes_beside_table([replace(summary(None), status="missing_dependency", ok=0)])
     assert line.startswith("walk: no config has run (missing_dependency); install what is missing")
     assert "recover" not in line
 
@@ -120,13 +122,13 @@ def test_smaller_rungs_are_no_advice_where_no_config_is_at_fault() -> None:
         ("gpu_busy", "free the cards"),
         ("hang", "read the newest console.log under probes/walk"),
     ]:
-        (line,) = notes([replace(summary(None), status=status, ok=0)])
+        (line,) = notes_beside_table([replace(summary(None), status=status, ok=0)])
         assert advice in line
         assert "recover" not in line
 
 
 def test_a_crash_may_be_a_config_s_fault_or_not() -> None:
-    (line,) = notes([replace(summary(None), status="crash", ok=0)])
+    (line,) = notes_beside_table([replace(summary(None), status="crash", ok=0)])
     assert line.endswith(
         "read the newest console.log under probes/walk; `tuner recover` searches for a config that runs"
     )
@@ -154,7 +156,7 @@ def test_a_best_at_the_largest_rung_is_pointed_out_unless_the_trainer_can_run_no
     desk = bounded(bench(tmp_path, spec()), most)
     rows = [summary(replace(BEST, config={"num_envs": top})), replace(summary(BEST), case="other")]
     line = f"walk: the best has the largest num_envs, {top}; larger values may be better, in a study with another name"
-    assert [*at_the_top(desk, CASES[:1], rows)] == ([line] if is_told else [])
+    assert [*largest_values(desk, CASES[:1], rows)] == ([line] if is_told else [])
 
 
 def test_the_largest_value_of_any_parameter_is_pointed_out(tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_the_largest_value_of_any_parameter_is_pointed_out(tmp_path: Path) -> No
     study = spec(trainer={"name": "command", "options": template}, space=space)
     numbers = {"num_workers": 8, "batch_size": 4, "prefetch_factor": 2, "tf32": 1, "layers": 8}
     config = {"num_envs": 16, "agent_variant": "hiutil", "compile": True, **numbers}
-    assert [*at_the_top(bench(tmp_path, study), CASES[:1], [summary(replace(BEST, config=config))])] == [
+    assert [*largest_values(bench(tmp_path, study), CASES[:1], [summary(replace(BEST, config=config))])] == [
         "walk: the best has the largest num_workers, 8, and the largest batch_size, 4; "
         "larger values may be better, in a study with another name"
     ]
@@ -194,7 +196,7 @@ def test_a_typed_command_whose_best_has_the_largest_value_gets_the_command_that_
     )
     unsure = replace(summary(replace(BEST, config={"workers": 4})), default=replace(BEST, config={"workers": 0}))
     assert command_for_larger(desk, unsure, storage=None, runs=RUNS) is None
-    assert [above_the_line(row).split()[4].strip(";") for row in (unsure, summary(BEST))] == ["try", "copy:"]
+    assert [heading_of_command(row).split()[4].strip(";") for row in (unsure, summary(BEST))] == ["try", "copy:"]
 
 
 def test_no_larger_value_is_named_where_a_rule_refuses_it(tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ def test_no_larger_value_is_named_where_a_rule_refuses_it(tmp_path: Path) -> Non
 
 def test_a_single_rung_is_not_called_the_largest(tmp_path: Path) -> None:
     desk = bench(tmp_path, spec(space={"num_envs": {"ladder": [64]}}))
-    assert not [*at_the_top(desk, CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])]
+    assert not [*largest_values(desk, CASES[:1], [summary(replace(BEST, config={"num_envs": 64}))])]
 
 
 def test_the_command_for_the_best_names_the_options_that_led_to_it() -> None:

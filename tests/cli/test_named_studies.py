@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests_cli import Tuner, study_file
 
-from tuner.cli.options import findable, only_study
+from tuner.cli.options import name_to_load, only_study
 from tuner.drafting.writing import command_of_file
 from tuner.errors import StudyError
 
@@ -31,16 +31,16 @@ def test_the_only_study_with_results_needs_no_name(tmp_path: Path) -> None:
 def test_a_study_is_found_by_the_folder_of_its_results(tmp_path: Path) -> None:
     with_database(tmp_path, "demo-44-20s", "elsewhere", "demo-replay")
     (file := tmp_path / "demo-44-20s/study.yaml").touch()
-    assert findable("demo-44-20s", tmp_path, replays=False) == str(file)
-    assert findable("demo-replay", tmp_path, replays=True) == "demo-replay"
-    assert findable("demo", tmp_path, replays=False) == "demo"
+    assert name_to_load("demo-44-20s", tmp_path, replays=False) == str(file)
+    assert name_to_load("demo-replay", tmp_path, replays=True) == "demo-replay"
+    assert name_to_load("demo", tmp_path, replays=False) == "demo"
     for name, why in (
         ("demo-replay", "the study, demo"),
         ("elsewhere", "path"),
         ("nope", "with results in .*demo-44-20s"),
     ):
         with pytest.raises(StudyError, match=why):
-            findable(name, tmp_path, replays=False)
+            name_to_load(name, tmp_path, replays=False)
 
 
 def test_a_study_may_be_called_as_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

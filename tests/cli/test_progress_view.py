@@ -14,7 +14,7 @@ from tuner.running.event_lines import line
 from tuner.running.events import BestSoFar, ProbeEnded
 from tuner.search.choosing import Choice, History, Why
 from tuner.search.verdict import judge
-from tuner.store.case_study import Asked
+from tuner.store.case_study import OwnTrial
 from tuner.study.space import Space
 from tuner.study.spec import ProbeSpec, read_constraint
 
@@ -39,7 +39,7 @@ def told(
     """Return the line of a trial."""
     choice = Choice(config=result.config, why=Why.CONFIRM if confirms else Why.SEARCH, cold=True, origin=origin)
     history = History(optuna.create_study(), Space(()))  # nothing was probed before
-    asked = Asked(trial_id=8, number=7, config=result.config, choice=choice, history=history)
+    asked = OwnTrial(trial_id=8, number=7, config=result.config, choice=choice, history=history)
     verdict = judge(result, *(objectives or ("min_avg_util",)), constraints=[read_constraint("samples_per_s", bound)])
     event = ProbeEnded.of(
         CASE,

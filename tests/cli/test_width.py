@@ -74,7 +74,7 @@ def test_the_line_of_a_trial_is_wrapped_between_words(
 def test_the_live_view_shows_a_long_config_on_several_lines(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=80)
     bars = Bars(console)
-    bars.take(replace(probe(), config=CONFIG))
+    bars.handle(replace(probe(), config=CONFIG))
     console.print(bars)
     shown = capsys.readouterr().out
     fit(shown)

@@ -15,7 +15,7 @@ from tuner.search.choosing import Done, History, Strategy, one_start
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing, defaults_first
-from tuner.store.opening import sibling
+from tuner.store.opening import as_sibling
 from tuner.study.space import Config, Parameter, Space
 from tuner.study.spec import SearchSpec
 
@@ -169,7 +169,7 @@ def test_a_search_by_gain_that_has_ended_does_not_go_on_for_a_sibling() -> None:
 def test_what_a_sibling_measured_keeps_a_case_from_running_out_of_memory(factor: float) -> None:
     failed, study = alone(1.0)
     assert failed
-    elder = sibling("amp_a", study.trials)
+    elder = as_sibling("amp_a", study.trials)
     assert elder is not None
     assert searched(factor, [elder])[0] == 0 < alone(factor)[0]
 

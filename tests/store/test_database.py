@@ -168,5 +168,5 @@ def test_a_file_that_is_deleted_while_it_is_used_is_a_clear_error(tmp_path: Path
 
 
 def test_a_key_that_is_missing_otherwise_is_no_store_error(database: Database) -> None:
-    with pytest.raises(KeyError, match="num_envs"), database.reported():
+    with pytest.raises(KeyError, match="num_envs"), database.errors_explained():
         raise KeyError("num_envs")

@@ -17,10 +17,10 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(
         worker.send("ask")
         taken = worker.answer()
         study = case_study(database)
-        assert study.take_back(tmp_path) == (0, 0)
+        assert study.end_abandoned_trials(tmp_path) == (0, 0)
         assert (study.history().finished, study.history().running) == (2, 1)
         worker.kill()
-    assert study.take_back(tmp_path) == (0, 1)
+    assert study.end_abandoned_trials(tmp_path) == (0, 1)
     assert (study.history().finished, study.history().running) == (2, 0)
     assert states(database) == {"COMPLETE": 2, "FAIL": 1}
     dropped = stored(database)[2]
@@ -31,14 +31,14 @@ def test_what_a_worker_runs_is_left_to_it_until_it_is_killed(
     assert (again.config, again.attempt) == (taken, 1)
     tell(study, again, ok(50.0))
     assert not [config for config in probe(study, ok(50.0), 4) if config in (*done, taken)]
-    assert study.take_back(tmp_path) == (0, 0)
+    assert study.end_abandoned_trials(tmp_path) == (0, 0)
 
 
 def test_a_running_trial_of_another_program_is_left_to_it(database: Database, tmp_path: Path) -> None:
     study = case_study(database)
     probe(study, OUT_OF_MEMORY)
     theirs = database.storage.create_new_trial(database.storage.get_study_id_from_name(NAME))
-    assert study.take_back(tmp_path) == (0, 0)
+    assert study.end_abandoned_trials(tmp_path) == (0, 0)
     assert (study.history().finished, study.history().running) == (1, 0)
     assert ask(study).attempt == 1
     assert database.storage.get_trial(theirs).state.name == "RUNNING"

@@ -104,7 +104,7 @@ def test_no_edit_of_an_attribute_stops_a_search_or_a_summary(
     _edit(url, "update trial_user_attributes set value_json = ? where trial_id > 2 and key = ?", document, attribute)
     with opened(url) as database:
         study = case_study(database)
-        study.take_back(file.parent)
+        study.end_abandoned_trials(file.parent)
         tell(study, ask(study), ok(60.0))
         assert study.history().incumbent == 60.0
         assert all(map(typed_trial, stored(database)))

@@ -29,7 +29,7 @@ def nobody(_: Lease) -> bool:
 def test_a_lease_of_this_process_is_held() -> None:
     lease = Lease.mine()
     assert (lease.host, lease.pid) == (this_host(), os.getpid())
-    assert lease.held(nobody)
+    assert lease.is_alive(nobody)
 
 
 def test_a_lease_survives_writing_and_reading() -> None:
@@ -50,9 +50,9 @@ def test_a_lease_goes_by_boot_and_start_ticks_which_no_step_of_the_clock_changes
     lease = Lease.mine()
     assert lease.boot == Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     assert lease.ticks is not None
-    assert not replace(lease, ticks=lease.ticks + 1).held(nobody)
-    assert not replace(lease, boot="another boot").held(nobody)
-    assert not lease.same(replace(lease, ticks=lease.ticks + 1))
+    assert not replace(lease, ticks=lease.ticks + 1).is_alive(nobody)
+    assert not replace(lease, boot="another boot").is_alive(nobody)
+    assert not lease.is_of_same_process(replace(lease, ticks=lease.ticks + 1))
 
 
 def test_the_lease_of_a_process_that_has_ended_is_dropped() -> None:
@@ -60,12 +60,12 @@ def test_the_lease_of_a_process_that_has_ended_is_dropped() -> None:
         assert child.stdout
         lease = Lease.read(json.loads(child.stdout.readline()))
         assert lease
-        assert (lease.pid, lease.held(nobody)) == (child.pid, True)
+        assert (lease.pid, lease.is_alive(nobody)) == (child.pid, True)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
-        assert not lease.held(nobody)
-    assert not lease.held(nobody)
+        assert not lease.is_alive(nobody)
+    assert not lease.is_alive(nobody)
 
 
 NOW_S = 1.8e9
@@ -82,7 +82,7 @@ class Watcher:
     def sees(self, lease: Lease, after_s: float = 0.0) -> bool:
         self.now_s += after_s
         self.own_s += after_s
-        return lease.held(self.lives)
+        return lease.is_alive(self.lives)
 
 
 @pytest.mark.parametrize(("silent_s", "held"), [(0.0, True), (STALE_S / 2, True), (STALE_S + 60, False)])
@@ -90,7 +90,7 @@ class Watcher:
 def test_another_host_s_lease_is_valid_while_it_shows_signs_of_life(host: str, silent_s: float, held: bool) -> None:
     """A container of this host's name is another host."""
     lease = Lease(host=host, pid=os.getpid(), beat=NOW_S - silent_s)
-    assert lease.held(lives_at(NOW_S)) is held
+    assert lease.is_alive(lives_at(NOW_S)) is held
     watcher = Watcher()
     assert watcher.sees(lease)
     assert watcher.sees(lease, WATCHED_S) is (silent_s + WATCHED_S < STALE_S)

@@ -28,11 +28,11 @@ def other(database: Database) -> CaseStudy:
 def test_the_best_is_confirmed_once_the_neighbours_have_ended(study: CaseStudy, other: CaseStudy) -> None:
     theirs, best = ask(other), ask(study)
     tell(study, best, ok(50.0), warm=True)
-    assert not study.awaited
+    assert not study.awaited_now
     assert study.ask(target=1) is None
-    assert len(study.awaited) == 1
+    assert len(study.awaited_now) == 1
     tell(other, theirs, ok(50.0))
-    assert not study.awaited
+    assert not study.awaited_now
     confirmation = ask(study, target=1)
     assert (confirmation.confirms, confirmation.choice.cold, confirmation.config) == (True, True, best.config)
     tell(study, confirmation, ok(55.0))
@@ -44,9 +44,9 @@ def test_no_probe_of_a_search_begins_beside_a_confirmation(study: CaseStudy, oth
     tell(study, ask(study), ok(50.0), warm=True)
     confirmation = ask(study, target=1)
     assert other.ask(target=None) is None
-    assert len(other.awaited) == 1
+    assert len(other.awaited_now) == 1
     tell(study, confirmation, ok(50.0))
-    assert not other.awaited
+    assert not other.awaited_now
     assert ask(other).config
 
 
@@ -54,7 +54,7 @@ def test_a_case_with_nothing_to_confirm_waits_for_no_neighbour(study: CaseStudy,
     ask(other)
     tell(study, ask(study), ok(50.0))
     assert study.ask(target=1) is None
-    assert not study.awaited
+    assert not study.awaited_now
 
 
 def test_neighbours_on_other_machines_and_dead_ones_disturb_nobody(
@@ -68,7 +68,7 @@ def test_neighbours_on_other_machines_and_dead_ones_disturb_nobody(
         database.storage.set_trial_user_attr(trial._trial_id, LEASE, lease)
     tell(study, ask(study), ok(50.0), warm=True)
     assert ask(study, target=1).confirms
-    assert len(other.awaited) == 1  # the living one, elsewhere
+    assert len(other.awaited_now) == 1  # the living one, elsewhere
 
 
 def test_a_worker_with_another_clock_keeps_its_trial(url: str, database: Database) -> None:
@@ -82,5 +82,5 @@ def test_a_worker_with_another_clock_keeps_its_trial(url: str, database: Databas
         patch.setattr("time.time", lambda: away["beat"] + 3600.0)
         with opened(url) as other:
             mine = case_study(other)
-            assert mine.take_back(Path()) == (0, 0)
+            assert mine.end_abandoned_trials(Path()) == (0, 0)
             assert ask(mine).config != trial.params

@@ -51,7 +51,7 @@ def test_workers_side_by_side_share_the_work_and_what_they_drop_is_taken_back(
         assert not repeats(asked + dropped)
         with opened(server) as database:
             study = case_study(database)
-            assert (study.take_back(tmp_path), study.history().running) == ((0, 1), 1)
+            assert (study.end_abandoned_trials(tmp_path), study.history().running) == ((0, 1), 1)
             assert states(database) == {"COMPLETE": 12, "FAIL": 1, "RUNNING": 1}
             assert ask(study).config == dropped[0]
 

@@ -10,7 +10,7 @@ from tests_postgresql import Server, private_server
 from tests_store import RETRY, ask, case_study, ok, states, tell
 
 from tuner.errors import StoreError
-from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.case_study import CaseStudy, OwnTrial
 from tuner.store.database import PAUSE_S, Database, retry_connecting
 
 
@@ -56,25 +56,25 @@ def server(stoppable: Server) -> Server:
     return stoppable
 
 
-def told(study: CaseStudy, asked: Asked) -> None:
+def told(study: CaseStudy, asked: OwnTrial) -> None:
     tell(study, asked, ok(50.0))
 
 
-def reported(study: CaseStudy, asked: Asked) -> None:
+def reported(study: CaseStudy, asked: OwnTrial) -> None:
     study.report(asked, 1, 50.0)
 
 
-def shown(study: CaseStudy, asked: Asked) -> None:
+def shown(study: CaseStudy, asked: OwnTrial) -> None:
     assert (study.history().incumbent, study.history().finished) == (None, 0)
 
 
-def asked_for(study: CaseStudy, asked: Asked) -> None:
+def asked_for(study: CaseStudy, asked: OwnTrial) -> None:
     tell(study, ask(study), RETRY)
 
 
 @pytest.mark.parametrize("work", [told, reported, shown, asked_for])
 def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(
-    server: Server, work: Callable[[CaseStudy, Asked], None]
+    server: Server, work: Callable[[CaseStudy, OwnTrial], None]
 ) -> None:
     name, pauses = f"{work.__name__}/amp_walk", list[float]()
 

@@ -19,7 +19,7 @@ from tuner.search.observed import Sibling
 from tuner.search.strategies import by_drawing
 from tuner.store.case_study import CaseStudy
 from tuner.store.database import Database
-from tuner.store.opening import sibling, siblings
+from tuner.store.opening import as_sibling, siblings
 from tuner.study.cases import Case
 from tuner.study.space import Config, described, launched
 from tuner.study.spec import SearchSpec
@@ -54,15 +54,17 @@ def test_the_best_is_eligible_and_cold_where_there_is_such_a_one() -> None:
     told = Told()
     told.add(at(64), 90.0, may_win=False)
     told.add(at(8), None)
-    assert sibling("amp_walk", told.study.trials) is None
+    assert as_sibling("amp_walk", told.study.trials) is None
     told.add(at(16), 80.0, facts={PROBE: {"status": "ok", "warm": True}})
     told.add(at(8), 75.0, facts={PROBE: {"status": "ok", "warm": True}})
     made = [(launched(at(64)), 90.0, None), (launched(at(16)), 80.0, None), (launched(at(8)), 75.0, None)]
-    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(16), costs=[], readings=made)
+    assert as_sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(16), costs=[], readings=made)
     told.add(at(32), 70.0, facts={COST: {"start_s": 9.0}})
     costs = [(at(32), {"start_s": 9.0})]
     made.append((launched(at(32)), 70.0, None))
-    assert sibling("amp_walk", told.study.trials) == Sibling(case="amp_walk", best=at(32), costs=costs, readings=made)
+    assert as_sibling("amp_walk", told.study.trials) == Sibling(
+        case="amp_walk", best=at(32), costs=costs, readings=made
+    )
 
 
 def test_the_best_is_that_of_the_highest_mean_whatever_the_patience() -> None:
@@ -70,7 +72,7 @@ def test_the_best_is_that_of_the_highest_mean_whatever_the_patience() -> None:
     told.add(at(16), 90.0)
     told.add(at(32), 85.0)
     told.add({**at(16), "pruner_patience": 2}, 70.0)
-    known = sibling("amp_walk", told.study.trials)
+    known = as_sibling("amp_walk", told.study.trials)
     assert known is not None
     assert known.best == at(32)
 

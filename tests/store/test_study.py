@@ -61,8 +61,8 @@ def test_rungs_are_fixed_by_whoever_comes_first(study: CaseStudy, other: CaseStu
         raise AssertionError(f"asked again, after {len(trials)} trials")
 
     assert (study.attributes.rungs, other.attributes.rungs) == (None, None)
-    assert study.fix(RUNGS, lambda trials: (8, len(trials))) == (8, 2)
-    assert other.fix(RUNGS, too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
+    assert study.fixed_auto_value(RUNGS, lambda trials: (8, len(trials))) == (8, 2)
+    assert other.fixed_auto_value(RUNGS, too_late) == study.attributes.rungs == other.attributes.rungs == (8, 2)
 
 
 def test_seeds_are_asked_first(study: CaseStudy) -> None:
@@ -375,7 +375,7 @@ def test_telling_a_trial_that_another_worker_took_back_is_a_store_error(
     asked = ask(study)
     (trial,) = stored(database)
     database.storage.set_trial_user_attr(trial._trial_id, LEASE, None)
-    assert case_study(database).take_back(tmp_path) == (0, 1)
+    assert case_study(database).end_abandoned_trials(tmp_path) == (0, 1)
     with pytest.raises(StoreError, match="another worker ended this trial"):
         study.report(asked, 1, 50.0)
     with pytest.raises(StoreError, match="another worker ended this trial"):

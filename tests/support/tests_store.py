@@ -29,7 +29,7 @@ from tuner.records.case_record import CaseRecord
 from tuner.records.trial import ProbeRecord
 from tuner.search.strategies import by_drawing
 from tuner.search.verdict import Verdict
-from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.case_study import CaseStudy, OwnTrial
 from tuner.store.database import Database
 from tuner.study import Config, SearchSpec, Space, described, launch_digest
 
@@ -83,13 +83,13 @@ def ok(value: float) -> Verdict:
     return Verdict(state=TrialState.COMPLETE, status="ok", value=value)
 
 
-def ask(study: CaseStudy, target: int = MANY) -> Asked:
+def ask(study: CaseStudy, target: int = MANY) -> OwnTrial:
     asked = study.ask(target)
     assert asked is not None
     return asked
 
 
-def tell(study: CaseStudy, asked: Asked, verdict: Verdict, **probe: Any) -> None:
+def tell(study: CaseStudy, asked: OwnTrial, verdict: Verdict, **probe: Any) -> None:
     """Store a verdict. `probe` replaces parts of the record."""
     record = ProbeRecord(status=verdict.status, config=asked.config, digest=launch_digest(asked.config), **probe)
     study.tell(asked, verdict, record)

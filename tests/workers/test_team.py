@@ -30,7 +30,7 @@ def test_lines_of_all_workers_are_shown_with_their_names() -> None:
     said = [{"line": "hello"}, {"complaint": "plain"}]
     assert [event for name, event in events if name == "one"] == [*said, {"complaint": "a"}]
     assert [event for name, event in events if name == "two"] == [*said, {"complaint": "b"}]
-    assert not any(end.died or end.again for _, end in ends)
+    assert not any(end.died or end.is_restarted for _, end in ends)
 
 
 def test_each_worker_knows_its_leader() -> None:
@@ -48,14 +48,14 @@ if not mark.exists():
 """
     codes, _, ends = run(script("one", once, MARK=str(tmp_path / "mark")))
     assert codes == [0]
-    assert [end for _, end in ends] == [Exit(code=-9, again=True), Exit(code=0, again=False)]
+    assert [end for _, end in ends] == [Exit(code=-9, is_restarted=True), Exit(code=0, is_restarted=False)]
     assert ends[0][1].died
 
 
 def test_a_worker_that_keeps_dying_is_given_up() -> None:
     codes, _, ends = run(script("one", "raise SystemExit(1)"))
     assert codes == [1]
-    assert [end.again for _, end in ends] == [True] * WorkerTeam.RESTARTS + [False]
+    assert [end.is_restarted for _, end in ends] == [True] * WorkerTeam.RESTARTS + [False]
 
 
 def test_workers_end_when_they_are_asked_to() -> None:

@@ -1,6 +1,6 @@
 """`tuner try`: one probe outside of the study's database, and what it shows about the study file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tuner import probe
 from tuner.cli.hints import cut_ladders
-from tuner.cli.options import RUNS, Devices, Runs, Study, open_console, print_to_copy, stand_in
+from tuner.cli.options import RUNS, Devices, Runs, Study, fallback_lines, open_console, print_to_copy
 from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, interruptible, output_lines
 from tuner.devices.found import open_devices
 from tuner.errors import TunerError
@@ -20,24 +20,14 @@ from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import Case, Config, StudySpec, exposed, literal_line, shell_join
 
 
-class Matched(NamedTuple):
-    """The lines that a probe printed, and those of them that matched a pattern of `progress`."""
-
-    printed: list[str]
-    matched: list[str]
-
-
-def matched_lines(plan: probe.ProbePlan) -> Matched:
-    """Return the lines that an ended probe printed, and those that match the patterns of its plan for progress."""
-    texts = list(output_lines(plan.slot.console)) if plan.slot.console.is_file() else []
+def _lines_of_progress(printed: Iterable[str], plan: probe.ProbePlan) -> Iterator[str]:
+    """Yield those of the lines that a probe printed which match the patterns of its plan for progress."""
     reader = probe.ProgressReader(plan.progress, 0.0)
-    matches: list[str] = []
-    for text in texts:
+    for text in printed:
         before = reader.matched
         reader.feed(probe.OutputLine(t_s=0.0, text=text))
         if reader.matched > before:
-            matches.append(text)
-    return Matched(texts, matches)
+            yield text
 
 
 def advice(spec: StudySpec, plan: probe.ProbePlan, result: probe.ProbeResult, cards: int) -> Iterator[str]:
@@ -77,7 +67,7 @@ def attempt(
     bench = open_workbench(study, devices=devices, runs=runs)
     chosen = chosen_cases(bench, cases)[0]
     config = first_config(bench, chosen, settings or [])
-    for line in (*stand_in(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
+    for line in (*fallback_lines(bench.spec, study), *exposed(bench.spec), *cut_ladders(bench, [chosen])):
         console.print(line)
     prepare_results(bench.folder.parent)
     plan, result = _probe(console, bench, chosen, config)
@@ -94,15 +84,18 @@ def attempt(
     console.print(f"next: `{literal_line(['tuner', 'optimize', '--study', study])}` searches")
 
 
-Probed = tuple[probe.ProbePlan, probe.ProbeResult]
-"""The plan of a probe that has ended, and what it measured."""
+class _Probed(NamedTuple):
+    """A probe that has ended."""
+
+    plan: probe.ProbePlan
+    result: probe.ProbeResult
 
 
-def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> Probed:
-    """Return the plan of a probe and what it measured, after saying what is started."""
+def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> _Probed:
+    """Probe a config after printing its command, until the probe ends by itself or Ctrl-C interrupts it."""
 
-    def run(plan: probe.ProbePlan) -> Probed:
-        """Run the plan until it ends, or until Ctrl-C interrupts it."""
+    def run(plan: probe.ProbePlan) -> _Probed:
+        """Print the command of a plan, and run it."""
         console.print(f"case {case.name}: {in_words(config)}")
         print_to_copy(f"command: {shell_join(plan.argv)}", console)
         with interruptible(console) as asked, closing(open_prober(bench, console.print)) as prober:
@@ -112,26 +105,20 @@ def _probe(console: Console, bench: Workbench, case: Case, config: Config) -> Pr
                 return probe.Answer(probe.Next.INTERRUPTED if asked.is_set() else probe.Next.GO)
 
             result = prober(plan, stop)
-        return plan, probe.with_sure_speed(result, bench.spec_for(case).needed)
+        return _Probed(plan, probe.with_sure_speed(result, bench.spec_for(case).needed))
 
     return run_in(bench.slot(case, f"try/{case.name}", config), partial(bench.trainer.plan, case, config), run)
 
 
-def _counter(plan: probe.ProbePlan, matched_lines: int) -> str:
-    """Return in words where iterations come from: printed lines, our counts, or the reports of the trainer."""
-    if plan.progress.patterns:
-        return f"{matched_lines} matched `progress`"
-    if plan.is_counted:
-        return "iterations are counted inside the training"
-    return "the trainer reports iterations"
-
-
 def _show(console: Console, bench: Workbench, plan: probe.ProbePlan, result: probe.ProbeResult) -> None:
     """Print what a probe has printed, counted and measured."""
-    texts, matches = matched_lines(plan)
-    counter = _counter(plan, len(matches))
-    console.print(f"output: {probe.number_of(len(texts), 'line')}, {counter}; {plan.slot.console}")
-    for line in (matches or texts)[-3:]:
+    printed = list(output_lines(plan.slot.console)) if plan.slot.console.is_file() else []
+    matches = list(_lines_of_progress(printed, plan))
+    counter = "iterations are counted inside the training" if plan.is_counted else "the trainer reports iterations"
+    if plan.progress.patterns:
+        counter = f"{len(matches)} matched `progress`"
+    console.print(f"output: {probe.number_of(len(printed), 'line')}, {counter}; {plan.slot.console}")
+    for line in (matches or printed)[-3:]:
         console.print(f"  {line.strip()[-140:]}")
     window = "" if result.window_s is None else f" in a window of {probe.duration(result.window_s)}"
     count = round(result.numbered_iterations or result.iterations)

@@ -25,7 +25,7 @@ def print_tables(console: Console, *tables: Table) -> None:
             if column.header != "config":  # a cell of more than 40 characters is a text, whose lines break at words
                 widths = [width for width in widths if width <= 40]
             column.min_width = max(widths, default=0)
-        below = _take_out(console, table)
+        below = _move_columns_below(console, table)
         if spare_width(console, table) < 0:  # the two columns that stay are still too wide
             for column in table.columns:
                 column.min_width = None
@@ -59,8 +59,8 @@ def _set_widths(spare: int, columns: Iterable[Column]) -> None:
             spare -= more
 
 
-def _take_out(console: Console, table: Table) -> list[str]:
-    """Remove columns from a table until it fits, and return them as text: a line for each row with a value in them.
+def _move_columns_below(console: Console, table: Table) -> list[str]:
+    """Remove columns from a table until it fits, and return their cells as text: a line for each row that has any.
 
     The column of configs goes first, or without one the second column; then the columns go from the right. The first
     column stays, because it names the rows.

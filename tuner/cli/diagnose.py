@@ -1,7 +1,7 @@
 """`tuner diagnose`: why the GPUs of an Optuna study wait, be it ours or not, and what to change."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -55,9 +55,9 @@ def diagnose(
 
     Example: tuner diagnose --study pi_plus
     """
-    given = locals()  # the options; each fact that a person may know has one of its name
+    given = locals()  # option → value; `OPTIONS` has the same names
     console = options.open_console(stderr=as_json)
-    name, url = _study_of_options(console, study, study_name, storage, runs)
+    name, url = _named_study(console, study, study_name, storage, runs)
     setup = Setup(**{field: as_fact(given[field], option) for field, option in OPTIONS.items()})
     if "://" not in url and Path(url).is_file():
         diagnosis = diagnose_journal(Path(url), name, setup)
@@ -81,22 +81,29 @@ def diagnose(
         console.print(line)
 
 
-def _study_of_options(
-    console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path
-) -> tuple[str, str]:
-    """Return the name of the study that the options name, and the URL of its database or the path of its journal.
+class _NamedStudy(NamedTuple):
+    """The study that the options name."""
 
-    `study` is a study of tuner, `study_name` one of Optuna in `storage`. Raises StudyError where both or neither are
-    given, or the study cannot be found.
+    name: str
+    url: str
+    """The URL of its database, or the path of its journal."""
+
+
+def _named_study(
+    console: Console, study: str | None, study_name: str | None, storage: str | None, runs: Path
+) -> _NamedStudy:
+    """Return the study that the options name: `study` of tuner, or `study_name` of any Optuna program in `storage`.
+
+    Raises StudyError where both or neither are given, or the study cannot be found.
     """
     if study is not None and study_name is None:
         try:
             spec, _, url = options.open_shown(console, study, storage, runs)
         except StudyError as error:
             raise StudyError(f"{error}; name one with --study-name if another program made it") from error
-        return spec.name, url
+        return _NamedStudy(spec.name, url)
     if study_name is None or study is not None:
         raise StudyError("name one study: --study-name NAME and --storage URL, or --study S for a study of tuner")
     if storage is None:
         raise StudyError("--study-name needs --storage, the URL of the study's database")
-    return study_name, storage
+    return _NamedStudy(study_name, storage)

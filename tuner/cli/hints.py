@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tuner import export
-from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, stand_in
+from tuner.cli.options import RUNS, STORAGE_VARIABLE, as_words, fallback_lines
 from tuner.export import Topic
 from tuner.probe import number_of
 from tuner.records.urls import shown
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def introduction(console: Console, bench: "Workbench", cases: Sequence[Case], url: str) -> None:
     """Print what runs, on which devices, and what is not searched."""
-    for line in (*stand_in(bench.spec, bench.asked_for), *exposed(bench.spec)):
+    for line in (*fallback_lines(bench.spec, bench.asked_for), *exposed(bench.spec)):
         console.print(line)
     models = ", ".join(f"{device.label} {device.model}" for device in bench.devices)
     values = " and ".join(map(export.unit, bench.spec.objectives))
@@ -55,7 +55,7 @@ def cut_ladders(bench: "Workbench", cases: Iterable[Case]) -> list[str]:
 
     Cases with the same reason share a line.
     """
-    ends = ((case.name, bench.cut_for(case)) for case in cases)
+    ends = ((case.name, bench.ladder_end_for(case)) for case in cases)
     return export.merged_lines((name, f"{LADDER} up to {end.num_envs}: {end.reason}") for name, end in ends if end)
 
 
@@ -71,14 +71,17 @@ def what_to_repair(outcome: CaseOutcome) -> str | None:
     return f"{cause}; {export.remedy(outcome.failure.kind, outcome.case.name)}"
 
 
-def notes(rows: Iterable[export.CaseSummary]) -> list[str]:
+def notes_beside_table(rows: Iterable[export.CaseSummary]) -> list[str]:
     """Return a line for each case with what the table does not show. Cases with the same line share it."""
     texts = ((row.case, "; ".join(map(str, export.beside_table(row)))) for row in rows)
     return export.merged_lines((case, text) for case, text in texts if text)
 
 
 def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.CaseSummary]) -> Iterator[str]:
-    """Yield what follows the table at a search's end: why a case has no best, what limits a single case, one doubt."""
+    """Yield the lines below the table at a search's end: why cases have no best, the bound of a single case, one doubt.
+
+    The doubt is the most important reason why a result may be wrong or not the best possible; see `Topic`.
+    """
     yield from export.merged_lines((row.case, text) for row in rows if (text := export.measured_otherwise(row)))
     known = [(row, finding) for row in rows for finding in export.findings(row)]
     results = [(row.case, finding) for row, finding in known if finding.topic is Topic.RESULT and row.without_success]
@@ -88,11 +91,11 @@ def closing(bench: "Workbench", cases: Sequence[Case], rows: Sequence[export.Cas
     doubts: list[str] = []  # the largest first
     for topic in (Topic.REPLAY, Topic.DOUBT, Topic.CHOICE, Topic.DEVICES, Topic.FASTER, Topic.LEFT_OUT):
         doubts += export.merged_lines((row.case, str(finding)) for row, finding in known if finding.topic is topic)
-    if doubt := next(chain(doubts, at_the_top(bench, cases, rows)), None):
+    if doubt := next(chain(doubts, largest_values(bench, cases, rows)), None):
         yield doubt
 
 
-def at_the_top(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
+def largest_values(bench: "Workbench", cases: Iterable[Case], rows: Iterable[export.CaseSummary]) -> Iterator[str]:
     """Yield a line for each case whose best has the largest value of a parameter: a larger value may be better.
 
     A ladder that ends where the trainer does is left out.
@@ -134,12 +137,12 @@ def command_for_larger(bench: "Workbench", row: export.CaseSummary, *, storage: 
         return None
     name = "-".join([bench.spec.name, *map(str, sizes.values())])
     searches = [f"{parameter}={size},{2 * size},{4 * size}" for parameter, size in sizes.items()]
-    options = as_words({"name": name, "search": searches, **_database(storage, runs)})
+    options = as_words({"name": name, "search": searches, **_database_options(storage, runs)})
     return f"the best has the largest {' and '.join(sizes)}; to go on, optimize it with `{literal_line(options)}`"
 
 
-def above_the_line(row: export.CaseSummary) -> str:
-    """Return what stands above the command line of the best, by whether that is known to be faster."""
+def heading_of_command(row: export.CaseSummary) -> str:
+    """Return the line to print above the best's command line; it says whether the best may be no faster."""
     return "the command line to try; it may be no faster:" if _is_gain_unknown(row) else "the command line to copy:"
 
 
@@ -172,11 +175,11 @@ def command_of_best(study: str, *, devices: str | None = None, storage: str | No
     is_kept_in_runs = file.name == STUDY_FILE and folder.parent == runs and bool(folder.name)
     if is_kept_in_runs and not is_known(folder.name):  # then the folder's name finds the file, and is shorter
         study = folder.name
-    options = {"study": study, "devices": devices, **_database(storage, runs)}
+    options = {"study": study, "devices": devices, **_database_options(storage, runs)}
     return ["tuner", "plan", *as_words(options), "--best"]
 
 
-def _database(storage: str | None, runs: Path) -> dict[str, object]:
+def _database_options(storage: str | None, runs: Path) -> dict[str, object]:
     """Return the options that another command needs to find the same database; None for each that it does not need.
 
     It does not need the default of `--runs`, nor a `--storage` that an environment variable sets.

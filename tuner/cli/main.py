@@ -28,6 +28,7 @@ _HOMES = {
     "failed": "soak:failed",
     "export": "status:export",
     "recover": "record:recover",
+    "verify": "race:verify",
     "compare": "scale:compare",
     "decide": "scale:decide",
     "dashboard": "report:dashboard",
@@ -106,7 +107,7 @@ class Deferred(TyperCommand):
         parameters = {str(parameter.name): parameter for parameter in command.params}
         # its study: found by its name, and left out where only one study has results
         if command.callback and {"study", "runs"} <= parameters.keys():
-            command.callback = partial(_with_its_study, str(self.name), command.callback)
+            command.callback = partial(_call_for_study, str(self.name), command.callback)
         if "study" in parameters and self.name in _OF_RESULTS:
             study: Any = parameters["study"]
             study.required = False
@@ -142,7 +143,7 @@ def _is_study(word: str) -> bool:
     return is_known(word) and shutil.which(word) is None
 
 
-def _with_its_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
+def _call_for_study(command: str, function: Callable[..., object], /, **options: Any) -> object:
     """Call a command's function after finding the study that its option `--study` means, and return what it returns.
 
     The function gets the name or the file by which `load` finds the study. A command about results takes the only study
@@ -153,7 +154,7 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
         return function(**options)
     if command == "diagnose" and options["storage"]:  # this may be any study, also one without a file
         return function(**options)
-    from tuner.cli.options import findable, only_study  # noqa: PLC0415 - `tuner --help` needs no study
+    from tuner.cli.options import name_to_load, only_study  # noqa: PLC0415 - `tuner --help` needs no study
     from tuner.running.kept_file import origin_of  # noqa: PLC0415
 
     replays = command in {"status", "report", "export", "dashboard"}  # they show the results of a replay, too
@@ -162,7 +163,7 @@ def _with_its_study(command: str, function: Callable[..., object], /, **options:
     if study is None:
         study = only_study(runs, replays=replays)
         typer.echo(f"study {study}, the only one with results in {runs}/", err=True)
-    options["study"] = findable(study, runs, replays=replays)
+    options["study"] = name_to_load(study, runs, replays=replays)
     if origin := origin_of(options["study"]):
         typer.echo(f"{options['study']} is {origin}; start tuner there, as relative paths in it begin here", err=True)
     return function(**options)

@@ -13,10 +13,10 @@ from tuner.cli import init, options
 from tuner.cli.case_tables import front_tables, print_tables, summary_table
 from tuner.cli.changed_run import changed_study
 from tuner.cli.hints import (
-    above_the_line,
     closing,
     command_for_larger,
     command_of_best,
+    heading_of_command,
     progress_of_cases,
     script_of_best,
     stopped,
@@ -201,7 +201,7 @@ def _show_outcome(tables: Console, ready: Search, result: Result, *, storage: st
     if rows and (more := command_for_larger(ready.bench, rows[0], storage=storage, runs=runs)):
         tables.print(more)
     if result.command:
-        tables.print(above_the_line(rows[0]))
+        tables.print(heading_of_command(rows[0]))
         options.print_to_copy(result.command, tables)
 
 

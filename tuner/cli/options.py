@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -42,7 +42,7 @@ def _folder(given: str | Path) -> Path:
     return Path(not_empty(str(given)))
 
 
-def studies(incomplete: str) -> list[str]:
+def complete_studies(incomplete: str) -> list[str]:
     """Return what Tab offers after `--study`: studies whose names begin like `incomplete`, or else files."""
     return [name for name in names() if name.startswith(incomplete)]
 
@@ -50,7 +50,7 @@ def studies(incomplete: str) -> list[str]:
 STUDY = typer.Option(
     "--study",
     "-s",
-    autocompletion=studies,
+    autocompletion=complete_studies,
     help="A name in studies/, a folder with results in runs/, or a path to a .yaml file.",
 )
 Study = Annotated[str, STUDY]
@@ -101,13 +101,19 @@ def load_shown(console: Console, study: str, *, to_show: bool = False) -> StudyS
     `to_show`: see `load`. Raises StudyError.
     """
     spec = load(study, to_show=to_show)
-    for line in stand_in(spec, study):
+    for line in fallback_lines(spec, study):
         console.print(line)
     return spec
 
 
-ShownStudy = tuple[StudySpec, Path, str]
-"""A study of which something is shown, the folder of its results, and the URL of its database."""
+class ShownStudy(NamedTuple):
+    """A study whose results a command shows."""
+
+    spec: StudySpec
+    folder: Path
+    """The folder of its results; absolute."""
+    url: str
+    """The URL of its database."""
 
 
 def open_shown(console: Console, study: str, storage: str | None, runs: Path) -> ShownStudy:
@@ -122,7 +128,7 @@ def open_shown(console: Console, study: str, storage: str | None, runs: Path) ->
     else:
         spec = _own_study_with_results(study, storage, runs) or load_shown(console, study, to_show=True)
         folder = (runs / spec.name).resolve()
-    return spec, folder, database_url(storage, folder)
+    return ShownStudy(spec, folder, database_url(storage, folder))
 
 
 def need_own_study(study: str | None, storage: str | None, runs: Path) -> None:
@@ -144,7 +150,7 @@ def _own_study_with_results(study: str, storage: str | None, runs: Path) -> Stud
     return own if has_study(database_url(storage, (runs / own.name).resolve()), own.name) else None
 
 
-def stand_in(spec: StudySpec, asked_for: str) -> Iterator[str]:
+def fallback_lines(spec: StudySpec, asked_for: str) -> Iterator[str]:
     """Yield a line if `spec` is the fallback of the study `asked_for`."""
     if stands_in(spec, asked_for):
         yield (
@@ -262,7 +268,7 @@ def fall_silent(*streams: TextIO) -> None:
     os.close(nowhere)
 
 
-def with_results(runs: Path, *, replays: bool = True) -> list[str]:
+def folders_with_results(runs: Path, *, replays: bool = True) -> list[str]:
     """Return the names of the folders in `runs` with results, sorted; those of replays only with `replays`."""
     folders = sorted(path.parent.name for path in runs.glob(f"*/{DATABASE}"))
     return [name for name in folders if replays or not is_replay(name, runs)]
@@ -270,7 +276,7 @@ def with_results(runs: Path, *, replays: bool = True) -> list[str]:
 
 def only_study(runs: Path, *, replays: bool) -> str:
     """Return the name of the only folder with results. Raises StudyError where there is none, or more than one."""
-    match with_results(runs, replays=replays):
+    match folders_with_results(runs, replays=replays):
         case [only]:
             return only
         case []:
@@ -279,7 +285,7 @@ def only_study(runs: Path, *, replays: bool) -> str:
             raise StudyError(f"{runs}/ has results of {len(several)} studies; name one: --study {' or '.join(several)}")
 
 
-def findable(study: str, runs: Path, *, replays: bool) -> str:
+def name_to_load(study: str, runs: Path, *, replays: bool) -> str:
     """Return the name or the file by which `load` finds the study that a user names.
 
     The name of a replay's folder stays as it is: it has results, and no study file.
@@ -303,7 +309,7 @@ def findable(study: str, runs: Path, *, replays: bool) -> str:
     if (runs / study / DATABASE).is_file():
         why = f"{runs / study} has results and no {STUDY_FILE}, as none is kept of a file with a password or a key"
         raise StudyError(f"{why}; give the path of the study's .yaml file")
-    here = ", ".join(with_results(runs)) or "none"
+    here = ", ".join(folders_with_results(runs)) or "none"
     raise StudyError(
         f"no study is called {study!r}; with results in {runs}/: {here}; in studies/ and with tuner: "
         f"{', '.join(names())}; or give a path to a .yaml file"

@@ -3,7 +3,7 @@
 import json
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -40,12 +40,12 @@ def script(plan: ProbePlan, *, left_to_slurm: bool = False, typed: str | None = 
 
     Args:
         plan: the plan.
-        left_to_slurm: whether SLURM says which cards the job sees, and the script does not.
-        typed: the command line to copy, which stands in for the plan's; None for the plan's.
+        left_to_slurm: whether SLURM chooses the cards, so that the script does not set `VISIBLE_CARDS`.
+        typed: a command line as the user typed it, with the config's values; it replaces that of the plan.
     """
     # folders and files
     folders = dict.fromkeys([plan.slot.out_dir, *(path.parent for path in plan.files)])
-    if typed is not None:  # of these folders, it needs only those that it names
+    if typed is not None:  # a typed command needs only the folders that it names
         folders = [folder for folder in folders if str(folder) in typed]
     lines = [f"mkdir -p {literal_word(str(folder))}" for folder in folders]
     for path, text in plan.files.items():
@@ -106,7 +106,7 @@ class _Planned(NamedTuple):
     remarks: Sequence[str]
     """The lines to print before its script."""
     most_cores: str = ""
-    """The cores of the machine that has measured it; empty where it is unknown."""
+    """The number of cores of the machine that has measured the config, as text; empty where it is unknown."""
 
 
 def plan(
@@ -131,7 +131,7 @@ def plan(
         raise StudyError("--trial is for the best config; give --best too")
     # which configs
     options.need_own_study(study if best else None, storage, runs)
-    bench = _open_bench(job_bench if launcher == "slurm" else open_workbench, study, devices, storage, runs)
+    bench = _open_bench(study, devices, launcher, storage, runs)
     chosen = chosen_cases(bench, cases)
     plans = _best_plans(bench, chosen, storage, member) if best else _first_plans(bench, chosen, settings or [])
     planned = list(plans)
@@ -139,7 +139,7 @@ def plan(
     if launcher == "slurm":
         for line in script_header(_job_of(bench, planned), bench.spec.devices_for(devices), bench.spec.name):
             options.say(line)
-    for line in options.stand_in(bench.spec, study):
+    for line in options.fallback_lines(bench.spec, study):
         options.comment(line)
     errors: list[str] = []  # of cases without a script; the others still have theirs
     for case, config, folder, remarks, _ in planned:
@@ -158,11 +158,9 @@ def plan(
         raise TrainerError("\n".join([f"no script for {len(errors)} of {number_of(len(chosen), 'case')}:", *errors]))
 
 
-def _open_bench(
-    open_bench: Callable[..., Workbench], study: str, devices: str | None, storage: str | None, runs: Path
-) -> Workbench:
-    """Return the workbench of a study, with the values that its database, if it has begun, has for `auto`."""
-    bench = open_bench(study, devices=devices, runs=runs)
+def _open_bench(study: str, devices: str | None, launcher: str, storage: str | None, runs: Path) -> Workbench:
+    """Return the workbench of a study, for `slurm` on the devices of a job, with the stored values that are `auto`."""
+    bench = (job_bench if launcher == "slurm" else open_workbench)(study, devices=devices, runs=runs)
     has_begun = storage is not None or (bench.folder / DATABASE).is_file()
     return with_stored_auto_values(bench, database_url(storage, bench.folder)) if has_begun else bench
 
@@ -289,7 +287,7 @@ def _first_plans(bench: Workbench, cases: Sequence[Case], settings: Sequence[str
     """Yield each case's first config, changed by the settings. Raises StudyError for a setting outside the space."""
     for case in cases:
         remarks = cut_ladders(bench, [case])
-        if bench.calibrates(case):
+        if bench.needs_calibration(case):
             remarks.append(f"{case.name}: {auto_to_come(str(bench.space_for(case).ladder))}")
         if batch := bench.batch_to_fit(case):
             remarks.append(f"{case.name}: {auto_to_come(batch.parameter)}")
@@ -325,6 +323,9 @@ def _cores(planned: _Planned, ranks: int) -> int | None:
 
 
 def _slot(bench: Workbench, case: Case, config: Config, folder: str, *, to_train: bool = False) -> Slot:
-    """Return what a launch would have: the devices, a folder for its output, and a port that is free now."""
+    """Return the slot of a launch: the devices, a folder for its output, and a port that is free now.
+
+    `to_train`: whether the launch is a whole training instead of a probe.
+    """
     with reserved_port() as port:
         return replace(bench.slot(case, folder, config), port=port, to_train=to_train)

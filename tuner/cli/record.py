@@ -20,7 +20,7 @@ from tuner.export.recorded_table import Table, export_tables
 from tuner.probe import MonotonicClock, number_of
 from tuner.records.urls import database_url
 from tuner.running.event_lines import out_of_time
-from tuner.running.job import RECOVER, Budget, within
+from tuner.running.job import RECOVER, Budget, within_budget
 from tuner.running.loop import optimize
 from tuner.running.recording import plan_recording, record_cases, recording_bench
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
@@ -62,7 +62,7 @@ def record(
     with at_work(console, bench, chosen, url, show=lambda: options.print_written(console, write())) as job:
         bench = with_stored_auto_values(bench, url)  # those that an earlier call has recorded
         recordings = [plan_recording(bench, case, count) for case in chosen]
-        recorded_cases = record_cases(replace(within(job, budget), bench=bench), recordings)
+        recorded_cases = record_cases(replace(within_budget(job, budget), bench=bench), recordings)
         outcomes = [case.outcome for case in recorded_cases if case.outcome]
         interrupted = job.interrupted()
     if budget.is_over():

@@ -84,9 +84,9 @@ def lines_to_copy(command: list[str] | None, bench: Workbench | None, facts: Stu
 
 
 def _line_to_train(bench: Workbench, view: CaseView) -> str | None:
-    """Return the command that the user typed, with a case's best values; None where training needs a script.
+    """Return the command that the user typed, with a case's best values; None where this line alone cannot train.
 
-    A script has `srun` for several nodes, and changed copies of configuration files.
+    It cannot on several nodes, which need `srun`, and where the values stand in changed copies of configuration files.
     """
     trainer, best = bench.trainer, view.best
     if best is None or bench.spec.slurm.nodes > 1 or not isinstance(trainer, CommandTrainer):

@@ -24,7 +24,7 @@ from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
 from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, of_known
 from tuner.running.prober import prober_on
-from tuner.running.workbench import Workbench, chosen_cases, open_workbench
+from tuner.running.workbench import chosen_cases, open_workbench
 from tuner.study import grouped
 from tuner.tools.scaling import campaign, comparing, scaling_table
 from tuner.tools.scaling.campaign import NAMES, built_in_subject, subject_of_study
@@ -183,8 +183,10 @@ def scale(
         _submit(console, study, runs, {**asked, "out": out and out.resolve()})
         return
     bench = open_workbench(study, devices=devices, runs=runs) if study else None
-    source, per_node = _open_devices(bench, devices)
-    over_nodes = per_node is not None
+    nodes = bench.spec.slurm.nodes if bench else 1
+    over_nodes = nodes > 1
+    source = bench.source if bench and over_nodes else open_devices(devices or "auto")
+    per_node = len(source.devices) // nodes if over_nodes else None  # None: all devices are of this machine
     counts = _counts(gpus, source, per_node)
     if bench:
         chosen = chosen_cases(bench, cases)[0]
@@ -231,17 +233,6 @@ def _submit(console: Console, study: str | None, runs: Path, asked: Mapping[str,
     folder = (runs / spec.name).resolve()
     (job,) = submit(spec, resources(spec, str(asked["devices"] or "") or None), folder, words)
     console.print(f"submitted job {job}; its log in {folder / 'slurm'} shows the results")
-
-
-def _open_devices(bench: Workbench | None, devices: str | None) -> tuple[DeviceSource, int | None]:
-    """Return the devices to measure, and how many of them each node has; None if all are of this machine.
-
-    For a study that runs on several nodes, they are the devices of these nodes. Otherwise `devices` names them, by
-    default all of this machine.
-    """
-    if bench is None or bench.spec.slurm.nodes <= 1:
-        return open_devices(devices or "auto"), None
-    return bench.source, len(bench.source.devices) // bench.spec.slurm.nodes
 
 
 def _built_in(

@@ -17,7 +17,7 @@ from rich.text import Text
 from tuner.export import SPEEDS, figure, in_words, with_error
 from tuner.probe import duration
 from tuner.running import events
-from tuner.running.event_lines import Lines, Searched, numbers, time_left
+from tuner.running.event_lines import EventLines, FixedValues, objectives_text, time_left
 
 
 class Bars(Progress):
@@ -27,11 +27,11 @@ class Bars(Progress):
         """The bars appear on `console` once this is entered as a context."""
         self._rows: dict[str | None, TaskID] = {}
         """The bar of each case; that of all cases has the key None."""
-        self._searched = Searched()
-        self._probed: dict[str, events.ProbeStarted] = {}
+        self._fixed_values = FixedValues()
+        self._running: dict[str, events.ProbeStarted] = {}
         """A worker → the probe that it runs."""
-        self._doing: dict[str, tuple[str, ...]] = {}
-        """A worker → what its probe does, and how busy its devices are."""
+        self._activity: dict[str, tuple[str, ...]] = {}
+        """A worker → texts of what its probe does, and of how busy its devices are."""
         self._best: dict[str, str] = {}
         """A case → its best so far, in words."""
         self._ended: set[str] = set()
@@ -53,48 +53,48 @@ class Bars(Progress):
     def get_renderables(self) -> Iterator[RenderableType]:
         """Yield the bars of the cases, then what each probe does and below it its config."""
         yield self.make_tasks_table(self.tasks)
-        for worker, probe in self._probed.items():
+        for worker, probe in self._running.items():
             name = f"{worker} #{probe.trial}".strip()  # a search by one process has no name for it
-            doing, *busy = self._doing.get(worker, ("starting",))
+            doing, *busy = self._activity.get(worker, ("starting",))
             yield Padding.indent(Text("; ".join([f"{name} {doing}", *busy])), 2)
-            yield Padding.indent(Text(in_words(self._searched.part_of(probe.case, probe.config))), 4)
+            yield Padding.indent(Text(in_words(self._fixed_values.without_fixed(probe.case, probe.config))), 4)
 
-    def take(self, event: events.Event, worker: str = "") -> None:
-        """Take an event in; `worker` names the worker that the event comes from."""
+    def handle(self, event: events.Event, worker: str = "") -> None:
+        """Change the bars by an event; `worker` names the worker that the event comes from, "" the only process."""
         match event:
             case events.StudyStarted():
                 self._devices[worker], self._objective = event.devices, event.objectives[0]
                 if len(event.cases) > 1:
-                    self._show(None, completed=len(self._ended), total=len(event.cases), text="ended")
+                    self._set_bar(None, completed=len(self._ended), total=len(event.cases), text="ended")
             case events.CaseStarted():
-                self._searched.take(event)
+                self._fixed_values.note(event)
                 self._show_case(event)
             case events.ProbeStarted():
-                self._probed[worker] = event
+                self._running[worker] = event
                 self._show_time_left(event, 0.0)
-            case events.ProbeRunning() if started := self._probed.get(worker):
-                self._doing[worker] = (_phase(event), *_utilisation(event, self._devices.get(worker, ())))
+            case events.ProbeRunning() if started := self._running.get(worker):
+                self._activity[worker] = (_phase(event), *_utilisation(event, self._devices.get(worker, ())))
                 self._show_time_left(started, event.seconds)
             case events.ProbeEnded():
                 self.forget(worker)
                 self._show_case(event)
-            case events.CaseEnded() if all(started.case != event.case for started in self._probed.values()):
+            case events.CaseEnded() if all(started.case != event.case for started in self._running.values()):
                 # no worker probes the case any more; the bar stays until the last worker has ended the case
                 self._ended.add(event.case)
                 if (row := self._rows.pop(event.case, None)) is not None:
                     self.remove_task(row)
                 if None in self._rows:
-                    self._show(None, completed=len(self._ended))
+                    self._set_bar(None, completed=len(self._ended))
 
     def forget(self, worker: str) -> None:
         """Show no probe of a worker any more, because the probe or the worker has ended."""
-        self._probed.pop(worker, None)
-        self._doing.pop(worker, None)
+        self._running.pop(worker, None)
+        self._activity.pop(worker, None)
 
     def _show_case(self, event: events.CaseStarted | events.ProbeEnded) -> None:
         """Show a case's best so far, and how many of its trials are done."""
         self._best[event.case] = best = self._best_of(event)
-        self._show(event.case, completed=event.finished, total=event.target, text=best)
+        self._set_bar(event.case, completed=event.finished, total=event.target, text=best)
 
     def _best_of(self, event: events.CaseStarted | events.ProbeEnded) -> str:
         """Return a case's best so far; of a speed also how many times the default's it is."""
@@ -108,9 +108,9 @@ class Bars(Progress):
     def _show_time_left(self, probe: events.ProbeStarted, spent_s: float) -> None:
         """Show on a case's bar its best so far, and how long its search still takes, `spent_s` seconds into a probe."""
         left = "" if probe.left_s is None else time_left(probe.left_s - spent_s)
-        self._show(probe.case, text="; ".join(filter(None, [left, self._best.get(probe.case, "")])))
+        self._set_bar(probe.case, text="; ".join(filter(None, [left, self._best.get(probe.case, "")])))
 
-    def _show(self, name: str | None, **fields: Any) -> None:
+    def _set_bar(self, name: str | None, **fields: Any) -> None:
         """Set the fields of the bar of a case, or of all cases for None; it is added if it is new."""
         if name in self._rows:
             self.update(self._rows[name], **fields)
@@ -120,7 +120,7 @@ class Bars(Progress):
 
 def _phase(event: events.ProbeRunning) -> str:
     """Return what a running probe does, and what it has measured so far."""
-    value = f": {numbers((event.value,), event.error, event.samples_per_s)}" if event.value is not None else ""
+    value = f": {objectives_text((event.value,), event.error, event.samples_per_s)}" if event.value is not None else ""
     iteration = "" if event.iteration is None else f", iteration {event.iteration}"
     return f"{event.phase}{iteration}, {duration(event.seconds)}{value}"
 
@@ -160,11 +160,11 @@ class LineScreen(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._lines = Lines()
+        self._lines = EventLines()
 
     def show(self, event: events.Event, worker: str = "") -> None:
         """Print the line of an event, behind the name of its worker."""
-        if shown := self._lines.of(event):
+        if shown := self._lines.line_of(event):
             self.say(f"{worker}: {shown.text.strip()}" if worker else shown.text, shown.style)
 
     def say(self, text: str, style: str = "") -> None:
@@ -173,7 +173,7 @@ class LineScreen(Screen):
 
 
 class JsonScreen(Screen):
-    """Writes each event as a line of JSON to stdout. Lines of text are for people, who read the standard error."""
+    """Writes each event as a line of JSON to stdout. EventLines of text are for people, who read the standard error."""
 
     every_s = 1.0
 
@@ -205,7 +205,7 @@ class LiveScreen(Screen):
 
         The place of a trial in the search and the time left are in the live view alone.
         """
-        self._tasks.put(partial(self._bars.take, event, worker))
+        self._tasks.put(partial(self._bars.handle, event, worker))
         if isinstance(event, events.ProbeEnded):
             event = replace(event, counts=False, left_s=None)  # the bars show both
         self._tasks.put(partial(self._lines.show, event, worker))

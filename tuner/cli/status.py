@@ -4,7 +4,7 @@ from rich.table import Table
 
 from tuner.cli import options
 from tuner.cli.case_tables import front_rows, front_tables, print_tables, summary_table
-from tuner.cli.hints import notes, script_of_best
+from tuner.cli.hints import notes_beside_table, script_of_best
 from tuner.errors import TunerError
 from tuner.export import StudyReader, at_its_end, connect, export_study, findings, reading
 from tuner.running.event_lines import auto_line
@@ -63,7 +63,10 @@ def selected_cases(spec: StudySpec) -> list[Case] | None:
 
 
 def open_reader(url: str, study: str) -> StudyReader:
-    """Return a reader of a study; a running trial whose process is gone counts as interrupted. Raises StoreError."""
+    """Return a reader of the study in the database at `url`. Raises StoreError.
+
+    A running trial whose process has given no sign of life lately counts as interrupted.
+    """
     engine = connect(url)
     with reading(engine) as connection:
         lives = lives_at(database_s(engine.url, connection.scalar))
@@ -92,14 +95,14 @@ def status(
             | {"rungs": case.facts.rungs, "batch": case.facts.batch, "ended": case.facts.ended}
             for row, case in zip(rows, reader.cases, strict=True)
         ]
-        options.print_document({"study": spec.name, "cases": cases, "notes": notes(rows)})
+        options.print_document({"study": spec.name, "cases": cases, "notes": notes_beside_table(rows)})
         return
     print_tables(console, summary_table(rows), *front_tables(reader))
     facts = [(case.name, case.facts) for case in reader.cases]
     lines = [auto_line(name, "the ladder", kept.rungs) for name, kept in facts if kept.rungs]
     lines += [auto_line(name, "the batch size", (), str(kept.batch)) for name, kept in facts if kept.batch]
     lines += [f"{name}: {at_its_end(kept.ended)}" for name, kept in facts if kept.ended]
-    lines += notes(rows)
+    lines += notes_beside_table(rows)
     if any(row.best and not row.replay_of for row in rows):  # a replay has no trainer to train with
         lines.append(script_of_best(study, devices=None, storage=storage, runs=runs))
     for line in lines:

@@ -122,7 +122,7 @@ def first_config(bench: Workbench, case: Case, settings: Sequence[str]) -> Confi
     space = bench.space_for(case)
     if batch := bench.batch_to_fit(case):
         first = batch.next_config(()) or batch.config(1)  # `()`: no trial has ended
-    elif bench.calibrates(case):
+    elif bench.needs_calibration(case):
         first = calibration_configs(space)[0]
     else:
         first = space.seeds(1)[0]
@@ -135,7 +135,11 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
     Raises StudyError for a setting outside the space, and for a parameter that is set twice.
     """
     wanted: dict[str, Value] = {}
-    for name, value in (_setting(text, space) for text in settings):
+    for text in settings:
+        name, equals, given = text.partition("=")
+        if not equals:
+            raise StudyError(f"--set {text}: write {text}=VALUE")
+        value = _value_of(name, given, space)
         if name in wanted:
             raise StudyError(f"--set {name} is given more than once; name one value")
         wanted[name] = value
@@ -152,17 +156,15 @@ def config_with(space: Space, first: Config, settings: Sequence[str]) -> Config:
     return config
 
 
-def _setting(text: str, space: Space) -> tuple[str, Value]:
-    """Return the parameter and the value of a text such as `num_envs=64`. Raises StudyError for any other text."""
-    name, equals, given = text.partition("=")
-    if not equals:
-        raise StudyError(f"--set {text}: write {text}=VALUE")
+def _value_of(name: str, given: str, space: Space) -> Value:
+    """Return the value of the parameter `name` that the text `given` names. Raises StudyError where there is none."""
     for value in space.values(name):  # none for an unknown name
         if _names_value(given, value):
-            return name, value
+            return value
     if name not in space.names:
-        raise StudyError(f"--set {text}: no parameter {name!r} is searched; name one of {', '.join(space.names)}")
-    raise StudyError(f"--set {text}: {name} must be one of: {', '.join(map(value_text, space.values(name)))}")
+        known = ", ".join(space.names)
+        raise StudyError(f"--set {name}={given}: no parameter {name!r} is searched; name one of {known}")
+    raise StudyError(f"--set {name}={given}: {name} must be one of: {', '.join(map(value_text, space.values(name)))}")
 
 
 def _names_value(text: str, value: Value) -> bool:
@@ -283,7 +285,7 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
     """
     asked = threading.Event()
     if led:
-        threading.Thread(target=_set_at_the_end, args=(sys.stdin.fileno(), asked), daemon=True).start()
+        threading.Thread(target=_set_when_closed, args=(sys.stdin.fileno(), asked), daemon=True).start()
 
     def ask(number: int, frame: FrameType | None) -> None:
         """Handle the first signal: set the event, and let Ctrl-C end the program from now on."""
@@ -304,7 +306,7 @@ def interruptible(console: Console, *, led: bool = False) -> Iterator[threading.
             signal.signal(number, handler)
 
 
-def _set_at_the_end(descriptor: int, asked: threading.Event) -> None:
+def _set_when_closed(descriptor: int, asked: threading.Event) -> None:
     """Wait until the other end of a descriptor is closed, and set the event: the process that leads has died."""
     while os.read(descriptor, 1024):  # it waits; nothing to read means that the other end is closed
         pass

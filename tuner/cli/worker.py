@@ -169,7 +169,7 @@ class _TeamView:
         errors = "\n".join(self._errors.pop(worker, []))
         if end.died:  # by a signal, or by an error of tuner itself
             how = f"was ended by signal {-end.code}" if end.code < 0 else f"ended with code {end.code}"
-            then = "it is started again and repeats its trial" if end.again else "the next run repeats its trial"
+            then = "it is started again and repeats its trial" if end.is_restarted else "the next run repeats its trial"
             self._screen.say(f"{worker} {how}; {then}", style="red")
             if errors:
                 self._screen.say(errors)

@@ -20,7 +20,7 @@ from tuner.export.case_view import CaseView
 from tuner.export.summary import CaseSummary, summary
 from tuner.records import schema
 from tuner.records.case_record import CaseRecord, StudyAttributes
-from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, of_study, read_json
+from tuner.records.schema import STEPS, STUDIES, TRIALS, Rows, is_case_of, read_json
 from tuner.records.trial import FAIL, RUNNING, TrialRecord, is_whole, read, stored_facts
 from tuner.records.urls import DATABASE, checked_url, remedy, session_options, shown
 
@@ -96,7 +96,7 @@ def has_study(url: str, study: str) -> bool:
     """Return whether a database can be read and holds a study."""
     try:
         with reading(connect(url)) as connection:
-            return connection.execute(select(STUDIES.c.study_id).where(of_study(study))).first() is not None
+            return connection.execute(select(STUDIES.c.study_id).where(is_case_of(study))).first() is not None
     except StoreError:
         return False
 
@@ -124,7 +124,7 @@ class StudyReader:
         In the database, each case is a study of Optuna, and what is known of the case are attributes of that study.
         """
         with reading(self.engine) as connection:
-            of_cases = select(STUDIES.c.study_id, STUDIES.c.study_name).where(of_study(self.study))
+            of_cases = select(STUDIES.c.study_id, STUDIES.c.study_name).where(is_case_of(self.study))
             begun = connection.execute(of_cases.order_by(STUDIES.c.study_id)).all()
             if not begun:
                 names = connection.scalars(select(STUDIES.c.study_name))
@@ -133,7 +133,7 @@ class StudyReader:
             ids = [row.study_id for row in begun]
             facts = connection.execute(select(*schema.FACTS.c).where(schema.FACTS.c.study_id.in_(ids))).all()
             queries = schema.trial_queries(TRIALS.c.study_id.in_(ids), (schema.VALUES, schema.ATTRIBUTES))
-            stored_trials = list(schema.of_trials(lambda query: connection.execute(query).all(), queries))
+            stored_trials = list(schema.trials_with_rows(lambda query: connection.execute(query).all(), queries))
         cases: list[CaseView] = []
         for study_id, study_name in begun:
             facts_of_case = {fact.key: read_json(fact.value_json) for fact in facts if fact.study_id == study_id}

@@ -170,13 +170,12 @@ def run_number(name: str) -> int | None:
     return int(number) if number != name and number.isdecimal() else None
 
 
+@dataclass(frozen=True, slots=True)
 class StudyAttributes:
     """The facts about one case's study, read from its attributes; a fact of another form than expected is unknown."""
 
-    __slots__ = ("_attributes",)
-
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
-        self._attributes = attributes
+    _attributes: Mapping[str, Any]
+    """Name → value of JSON."""
 
     @property
     def case(self) -> CaseRecord | None:
@@ -207,7 +206,7 @@ class StudyAttributes:
         return batch if batch and batch.size > 0 else None
 
     @property
-    def mended(self) -> int:
+    def trials_before_mending(self) -> int:
         """The number of trials from before the set-up was mended; 0 where it never was."""
         count = self._attributes.get(MENDED)
         return count if isinstance(count, int) else 0
@@ -254,13 +253,13 @@ FOLDER = "folder"
 """The fact that tells in which folder a trainer runs."""
 
 
-def is_of_another(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+def is_of_other_script(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Return whether a study was measured with another script in another folder, such as a colleague's."""
     names = (FOLDER, "script")
     return all(name in before and name in now and before[name] != now[name] for name in names)
 
 
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+def changed_facts(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     """Return each fact that is known of both and that has changed, such as `driver 550.54 → 570.86`."""
     both = (name for name in FACTS if name in before and name in now)
     return tuple(f"{FACTS[name]} {before[name]} → {now[name]}" for name in both if before[name] != now[name])

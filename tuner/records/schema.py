@@ -83,7 +83,7 @@ STATE = cast(TRIALS.c.state, String)
 """Of a trial; the column has an enum type of its own on PostgreSQL."""
 
 
-def of_study(study: str) -> ColumnElement[bool]:
+def is_case_of(study: str) -> ColumnElement[bool]:
     """Return the SQL condition that a row of `STUDIES` is a case of the study, which is named STUDY/CASE."""
     prefix = f"{study}/"
     return func.substr(STUDIES.c.study_name, 1, len(prefix)) == prefix  # unlike LIKE, it has no wildcards
@@ -102,7 +102,7 @@ class TrialQueries(NamedTuple):
 
 
 def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) -> TrialQueries:
-    """Return the queries that read the trials that are `wanted`, with their rows in each of `tables`; see `of_trials`.
+    """Return the queries by which `trials_with_rows` reads the trials that are `wanted`, with their rows in `tables`.
 
     To build the queries takes about as long as to read a few trials. So a caller that reads often builds them once.
     """
@@ -115,14 +115,23 @@ def trial_queries(wanted: ColumnElement[bool], tables: Sequence[TableClause]) ->
     )
 
 
-def of_trials(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[tuple[Row[Any], Sequence[Rows]]]:
+class TrialRows(NamedTuple):
+    """What the tables of Optuna hold of one trial."""
+
+    trial: Row[Any]
+    """The trial's row in `TRIALS`."""
+    details: Sequence[Rows]
+    """Its rows in each further table."""
+
+
+def trials_with_rows(execute: Callable[[Any], Rows], queries: TrialQueries) -> Iterator[TrialRows]:
     """Yield the rows of the wanted trials in the order of their ids, each with its rows of each further table.
 
     `execute` returns all rows of an SQLAlchemy query. All queries have run before the first trial is yielded.
     """
     trials = execute(queries.trials)
     tables = [grouped(execute(query), attrgetter("trial_id")) for query in queries.tables] if trials else []
-    return ((trial, [rows.get(trial.trial_id, ()) for rows in tables]) for trial in trials)
+    return (TrialRows(trial, [rows.get(trial.trial_id, ()) for rows in tables]) for trial in trials)
 
 
 def moment(stored: object) -> datetime | None:

@@ -160,7 +160,7 @@ class TrialRecord:
     """The device memory that was missing, in GiB; 0 where the config fitted or that is unknown."""
     is_barred: bool = False
     """Whether the trial's config must not be the best although it ran."""
-    took: Mapping[str, float] | None = None
+    stored_cost: Mapping[str, float] | None = None
     """The attribute `COST`, in the form that `cost` returns; None for a trial without it."""
     started: datetime | None = None
     """UTC, naive."""
@@ -210,8 +210,8 @@ class TrialRecord:
 
         Empty where that is unknown, and where the probe gave no number.
         """
-        if self.took is not None:
-            return self.took
+        if self.stored_cost is not None:
+            return self.stored_cost
         return cost(self.probe) if self.probe.status in {OK, PRUNED} else {}
 
     @property
@@ -344,7 +344,7 @@ def read(
         lease=attributes.get(schema.LEASE),
         missing_gib=missing_gib,
         is_barred=probe.ineligible is not None or bool(violations.get(schema.INELIGIBLE)),
-        took=_amounts(attributes[schema.COST]) if schema.COST in attributes else None,
+        stored_cost=_amounts(attributes[schema.COST]) if schema.COST in attributes else None,
         **facts,
     )
 

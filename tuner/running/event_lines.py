@@ -89,7 +89,7 @@ def _progress_at_start(event: events.CaseStarted) -> str:
 def _trial_line(event: events.ProbeEnded) -> str:
     """Return the line of a probe that has ended, such as `#3 num_envs=64: ok 71.2 ± 0.4, best so far (24.1 s)`."""
     turn = f" (trial {event.finished} of {event.target})" if event.counts else ""
-    values = f" {numbers(event.values, event.error, event.samples_per_s)}" if event.values else ""
+    values = f" {objectives_text(event.values, event.error, event.samples_per_s)}" if event.values else ""
     before_notes = ";" if event.values else ":"  # without values, the notes say why
     notes = f"{before_notes} {'; '.join(event.notes)}" if event.notes else ""
     outcome = f"{in_words(event.config, event.total_batch)}: {event.status}{values}{_best_so_far(event)}{notes}"
@@ -118,53 +118,53 @@ def time_left(seconds: float) -> str:
     return f"about {f'{max(seconds, 1.0):.0f} s' if seconds < 59.5 else duration(seconds)} left"
 
 
-def numbers(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
-    """Return the objectives as text, the first with its `error`, and samples/s if they are none of the objectives."""
+def objectives_text(objectives: tuple[float, ...], error: float | None, samples_per_s: float | None) -> str:
+    """Return a probe's objectives as text, the first with its standard `error`, then samples/s unless one is that."""
     shown = [with_error(objectives[0], error), *(with_error(value, None) for value in objectives[1:])]
     if samples_per_s is not None and samples_per_s not in objectives:
         shown.append(f"{figure(samples_per_s)} samples/s")
     return ", ".join(shown)
 
 
-class Searched:
-    """Tells which part of a config a search varies, so that no line repeats what is the same in all of them."""
+class FixedValues:
+    """Remembers which parameters have a single value in each case's search: a line about a config leaves them out."""
 
     def __init__(self) -> None:
         self._fixed: dict[str, tuple[str, ...]] = {}
         """A case → the parameters with a single value."""
 
-    def take(self, event: events.CaseStarted) -> None:
+    def note(self, event: events.CaseStarted) -> None:
         """Remember which parameters of a case are fixed."""
         self._fixed[event.case] = event.fixed
 
-    def part_of(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
-        """Return the values that vary; the whole config where none of them does."""
+    def without_fixed(self, case: str, config: dict[str, Value]) -> dict[str, Value]:
+        """Return a config of a case without its fixed values; the whole config where all values are fixed."""
         fixed = self._fixed.get(case, ())
         return {name: value for name, value in config.items() if name not in fixed} or config
 
 
-class Lines:
+class EventLines:
     """Makes the line of each event, without what earlier lines have said: fixed values, and common notes."""
 
     def __init__(self) -> None:
-        self._searched = Searched()
+        self._fixed_values = FixedValues()
         self._common_notes: set[str] = set()
         """The notes common to most trials that were told already, by the phrase that they have."""
 
-    def of(self, event: events.Event) -> StyledLine | None:
+    def line_of(self, event: events.Event) -> StyledLine | None:
         """Return the line for an event; None for an event without a line."""
         if isinstance(event, events.CaseStarted):
-            self._searched.take(event)
+            self._fixed_values.note(event)
         if isinstance(event, events.ProbeEnded):
-            config = self._searched.part_of(event.case, event.config)
-            event = replace(event, config=config, notes=tuple(self._take_new(event.notes)))
+            config = self._fixed_values.without_fixed(event.case, event.config)
+            event = replace(event, config=config, notes=tuple(self._new_notes(event.notes)))
         return line(event)
 
-    def _take_new(self, notes: Sequence[str]) -> Iterator[str]:
-        """Yield the notes to print. A note that most trials have is printed once.
+    def _new_notes(self, notes: Sequence[str]) -> Iterator[str]:
+        """Yield those notes of a trial that its line shows: notes that most trials have appear whole only once.
 
-        Two kinds of notes are such: on what other programs used, and on the cost of a pause. Of the former, later lines
-        tell only the share.
+        These are the notes on what other programs used, and on the cost of a pause. Later lines leave out the latter,
+        and shorten the former to its share.
         """
         for note in notes:
             phrase = next((phrase for phrase in (LOADED, WITHOUT_PAUSE) if phrase in note), None)

@@ -23,7 +23,7 @@ from tuner.study import Case, Value
 
 if TYPE_CHECKING:
     from tuner.search.verdict import Verdict
-    from tuner.store.case_study import Asked
+    from tuner.store.case_study import OwnTrial
 
 
 Phase = Literal["starting", "warm-up", "measuring"]
@@ -187,7 +187,7 @@ class ProbeEnded(Event):
     def of(
         cls,
         case: Case,
-        asked: "Asked",
+        asked: "OwnTrial",
         result: ProbeResult,
         verdict: "Verdict",
         *,
@@ -233,9 +233,9 @@ class CaseEnded(Event):
     probed: int
     """The trials of this command."""
     why: str | None
-    """See `CaseOutcome`."""
+    """Why no config is worth a probe any more, or which objective was not measured."""
     confirmed: int = 0
-    """See `CaseOutcome`."""
+    """The trials of this command that only confirmed a config by the plain command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,18 +253,18 @@ Watcher = Callable[[Event], None]
 """Gets every event of a running study, for example to show it."""
 
 
-def word(kind: type[Event]) -> str:
+def event_name(kind: type[Event]) -> str:
     """Return the word for a kind of event in a line of JSON, such as `case_ended`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-KINDS: dict[str, type[Event]] = {word(kind): kind for kind in Event.__subclasses__()}
+KINDS: dict[str, type[Event]] = {event_name(kind): kind for kind in Event.__subclasses__()}
 """Word → kind of event."""
 
 
 def to_json(event: Event, worker: str = "") -> str:
     """Return an event as a line of JSON; `worker` names the worker of a team that the event comes from."""
-    source = {"event": word(type(event))} | ({"worker": worker} if worker else {})
+    source = {"event": event_name(type(event))} | ({"worker": worker} if worker else {})
     return json.dumps(source | to_jsonable_python(event, inf_nan_mode="null"))
 
 
@@ -295,8 +295,8 @@ def early_ending(result: ProbeResult, streak: int, *, has_run: bool) -> Ending |
 
     Args:
         result: the result of the newest probe.
-        streak: the newest failures in a row that are no config's fault. A probe that runs and does not measure the
-            objective is such a failure, too.
+        streak: how many of the newest trials failed in a row, none by its config's fault. A probe that runs and does
+            not measure the objective counts as such a failure.
         has_run: whether any probe has measured the objective.
     """
     if result.failure is None:
@@ -331,12 +331,12 @@ class CaseOutcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether the work ended early."""
+        """Whether the work ended early: by a failure, an interruption, or an objective that is not measured."""
         return self.failure is not None or self.ending in {Ending.UNREAD, Ending.INTERRUPTED}
 
     @property
     def event(self) -> CaseEnded:
-        """The event that tells of it."""
+        """The event by which watchers hear of this outcome."""
         return CaseEnded(
             case=self.case.name, ending=self.ending, probed=self.probed, confirmed=self.confirmed, why=self.why
         )

@@ -33,9 +33,9 @@ class Purpose:
     """How configs are chosen for a case, and when its work is over."""
 
     strategy: StrategyOf
-    limited: bool = True
+    has_target: bool = True
     """Whether the work ends at a number of finished trials; otherwise it ends when the strategy has nothing left."""
-    competing: bool = True
+    configs_compete: bool = True
     """Whether configs compete: a clear loser ends early, and the plain command measures the best of sessions again."""
     stores_ending: bool = True
     """Whether the database keeps why the work ended. It does not where other work on the case follows."""
@@ -51,23 +51,27 @@ class Purpose:
 
 SEARCH = Purpose(strategy=searching)
 """Find the best config."""
-RECOVER = Purpose(strategy=lambda space, *_: recovery(space), limited=False, stores_ending=False)
+RECOVER = Purpose(strategy=lambda space, *_: recovery(space), has_target=False, stores_ending=False)
 """Find one config that runs, for a case in which none has run yet."""
 CALIBRATE = Purpose(
-    strategy=lambda space, *_: ladder_calibration(space), limited=False, competing=False, stores_ending=False
+    strategy=lambda space, *_: ladder_calibration(space), has_target=False, configs_compete=False, stores_ending=False
 )
 """Probe small rungs, from which the rungs of an `auto` ladder are made."""
 
 
 def purpose_of_batch_fit(batch: BatchToFit) -> Purpose:
-    """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out."""
-    # the reason is that the probe only shows how much memory a batch takes
+    """Return the purpose of probing small batch sizes, from which the batch size that is `auto` is worked out.
+
+    No config of these probes may be the best, because they only show how much memory a batch takes (`REASON`).
+    """
     return replace(CALIBRATE, strategy=lambda *_: batch_calibration(batch), ineligible=lambda _: REASON)
 
 
-def purpose_of_recording(configs: Sequence[Config], *, limited: bool = True) -> Purpose:
-    """Return the purpose of measuring all configs of a list fully, in this order; for `limited` see `Purpose`."""
-    return Purpose(strategy=lambda space, *_: in_order(configs, space.ladder), limited=limited, competing=False)
+def purpose_of_recording(configs: Sequence[Config], *, has_target: bool = True) -> Purpose:
+    """Return the purpose of measuring all configs of a list fully, in this order; for `has_target` see `Purpose`."""
+    return Purpose(
+        strategy=lambda space, *_: in_order(configs, space.ladder), has_target=has_target, configs_compete=False
+    )
 
 
 Probe = Callable[[ProbePlan, Stop], ProbeResult]
@@ -116,10 +120,10 @@ class Job:
 
     def target(self, spec: StudySpec) -> int | None:
         """Return the number of finished trials that ends the work on a case; None where no number does."""
-        return (self.trials or spec.search.trials) if self.purpose.limited else None
+        return (self.trials or spec.search.trials) if self.purpose.has_target else None
 
 
-def check(job: Job, case: Case) -> None:
+def check_case(job: Job, case: Case) -> None:
     """Check before anything begins whether a case can be searched and its study be resumed.
 
     Raises StudyError with the case's name if no sampler can be made, and StoreError if the case's study in the database
@@ -134,7 +138,7 @@ def check(job: Job, case: Case) -> None:
 
 
 class Shortage(NamedTuple):
-    """A budget's end before its time is over."""
+    """Why a budget is over before its time is: the next probe would take longer than what is left."""
 
     probe_s: float
     """The seconds that the next probe needed."""
@@ -159,13 +163,13 @@ class Budget:
         return self._end_s - self._clock.now()
 
     def is_over(self) -> bool:
-        """Return whether the time is over, or the rest was too short for a probe."""
+        """Return whether the time is over, or a probe was refused because it needed more than the time left."""
         return self.shortage is not None or self.left_s() <= 0.0
 
-    def grant(self, probe_s: float | None) -> bool:
-        """Return whether the rest is enough for a probe of so many seconds; None stands for an unknown length.
+    def has_time_for(self, probe_s: float | None) -> bool:
+        """Return whether a probe of so many seconds fits into the time that is left; one of unknown length (None) does.
 
-        If it is not enough, the budget is over. The first probe may take the whole budget, although the preparation has
+        If it does not fit, the budget is over. The first probe may take the whole budget, although the preparation has
         taken some of it: otherwise a study that is resumed with the same budget would never go on.
         """
         left_s = self.left_s()  # once, because time goes on
@@ -175,23 +179,25 @@ class Budget:
         return self.shortage is None
 
     def begin(self) -> None:
-        """Note that a probe begins: no further one may take more than what is left."""
+        """Note that the first probe begins: from now on, a probe may take only the time that is left."""
         self._has_begun = True
 
 
-def within(job: Job, budget: Budget) -> Job:
+def within_budget(job: Job, budget: Budget) -> Job:
     """Return the job that ends when its budget is over, and that begins no probe for which the budget is too short.
 
     A simulated probe takes no time, so its length is ignored.
     """
 
     def begin(plan: ProbePlan, stop: Stop) -> ProbeResult:
-        """Probe a config on the budget's time."""
+        """Tell the budget that a probe begins, and run it."""
         budget.begin()
         return job.probe(plan, stop)
 
     limited = replace(job, interrupted=lambda: job.interrupted() or budget.is_over(), is_late=budget.is_over)
-    return limited if job.simulated else replace(limited, probe=begin, has_time=budget.grant, left_s=budget.left_s)
+    if job.simulated:
+        return limited
+    return replace(limited, probe=begin, has_time=budget.has_time_for, left_s=budget.left_s)
 
 
 @contextmanager

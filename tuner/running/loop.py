@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from tuner.errors import StudyError
 from tuner.probe import Failure, FailureKind, number_of
-from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changes, is_of_another
+from tuner.records.case_record import FOLDER, STOPPED_EARLY, CaseRecord, changed_facts, is_of_other_script
 from tuner.records.schema import BATCH, RUNGS
 from tuner.running import events
-from tuner.running.job import CALIBRATE, Job, check, purpose_of_batch_fit
+from tuner.running.job import CALIBRATE, Job, check_case, purpose_of_batch_fit
 from tuner.running.probing import Probing
 from tuner.search.calibration import BatchToFit, rungs_after
 from tuner.search.choosing import Strategy
 from tuner.search.strategies import build_pruner, defaults_first
-from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.case_study import CaseStudy, OwnTrial
 from tuner.store.opening import siblings
 from tuner.study import Case, Space, compare_with_default
 
@@ -51,7 +51,7 @@ class CaseWork:
             objectives=self._spec.objectives,
             identity=identity,
             case=_case_record(job, case, self._spec.objective, space),
-            confirm=job.purpose.competing,  # the best is confirmed, and there is a best only where configs compete
+            confirm=job.purpose.configs_compete,  # only then there is a best to confirm
         )
         self._target = job.target(self._spec)
         """The number of finished trials that ends the work; None where no number does."""
@@ -60,7 +60,10 @@ class CaseWork:
         self._probing = Probing(job, case, self.study, spec=self._spec, space=space)
 
     def _strategy(self, count: int) -> Strategy:
-        """Return what chooses configs after `count` trials: the defaults first where constraints compare with them."""
+        """Return the strategy of the job's purpose, for a study that has `count` trials.
+
+        Where constraints compare configs with the defaults of their rungs, the defaults are chosen first.
+        """
         strategy = self._job.purpose.strategy(self._space, self._spec, count, self._find_siblings)
         compares = compare_with_default(self._spec.build_constraints())
         return defaults_first(strategy, self._space) if compares else strategy
@@ -70,30 +73,30 @@ class CaseWork:
 
         Raises StudyError if the study was measured with another script of the same name.
         """
-        self._begin()
-        while asked := self._ask():
-            result, history = self._probing.measure(asked)
+        self._resume()
+        while trial := self._next_trial():
+            result, history = self._probing.measure(trial)
             self._probed += 1
-            self._confirmed += asked.confirms
+            self._confirmed += trial.confirms
             if ending := events.early_ending(result, history.failing_streak, has_run=bool(history.complete)):
                 self._store_ending(f"the search {ending}; rerun to resume")
                 return self._outcome(ending, result.failure)
-        return self._outcome_without_next()
+        return self._outcome_at_end()
 
-    def _begin(self) -> None:
-        """Take over what earlier runs of the tuner have left, and tell the watcher how far the case is.
+    def _resume(self) -> None:
+        """End the trials that earlier runs have left running, and tell the watcher how many trials the case has.
 
         Raises StudyError if the study was measured with another script of the same name.
         """
         history = self.study.history()
         facts_before = history.facts
-        if is_of_another(facts_before, self._job.bench.facts):
+        if is_of_other_script(facts_before, self._job.bench.facts):
             raise StudyError(
                 f"the study {self._spec.name} was measured with another {facts_before['script'].split()[0]} in "
                 f"{facts_before[FOLDER]}; give this one another `name`"
             )
-        taken_back = self.study.take_back(self._probing.folder)
-        if any(taken_back):
+        abandoned = self.study.end_abandoned_trials(self._probing.folder)
+        if any(abandoned):
             history = self.study.history()
         self._job.watcher(
             events.CaseStarted(
@@ -101,20 +104,20 @@ class CaseWork:
                 finished=history.finished,
                 target=self._target,
                 best=events.BestSoFar.of(self.study.case, history.records),
-                saved=taken_back.stored,
-                to_repeat=taken_back.to_repeat,
-                changed=changes(history.facts, self._job.bench.facts) if history.facts else (),
+                saved=abandoned.stored,
+                to_repeat=abandoned.to_repeat,
+                changed=changed_facts(history.facts, self._job.bench.facts) if history.facts else (),
                 fixed=tuple(parameter.name for parameter in self._space.parameters if len(parameter.values) == 1),
             )
         )
 
     def _store_ending(self, why: str) -> None:
-        """Let the database keep why the work on the case ended, unless other work on it follows."""
+        """Store in the database why the work on the case ended, unless other work on the case follows this."""
         if self._job.purpose.stores_ending:
             self.study.stop(why)
 
-    def _outcome_without_next(self) -> events.CaseOutcome:
-        """Return how the work ended, when there is no next trial to begin."""
+    def _outcome_at_end(self) -> events.CaseOutcome:
+        """Return how the work on the case ended, once no next trial may begin, and store the reason."""
         if self._job.interrupted():
             self._store_ending(STOPPED_EARLY)
             return self._outcome(events.Ending.INTERRUPTED)
@@ -134,7 +137,7 @@ class CaseWork:
         # the strategy has nothing left, and says why
         return replace(outcome, why=self.study.end(keep=self._job.purpose.stores_ending))
 
-    def _ask(self) -> Asked | None:
+    def _next_trial(self) -> OwnTrial | None:
         """Begin the next trial and return it; None when the case is over, the user interrupts, or others run the rest.
 
         The case is over at its target, or when the strategy has nothing left. While other workers run the last probes
@@ -142,14 +145,14 @@ class CaseWork:
         the workers leave.
         """
         while not self._job.interrupted():
-            if asked := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
-                return asked
+            if trial := self.study.ask(self._target, self._probing.starts_for, self._may_begin, self._job.left_s):
+                return trial
             awaited = self.study.awaited_at_ask  # the probes of other workers
             if not awaited or self._job.wait is None:
                 return None
-            while self.study.awaited == awaited and not self._job.interrupted():
+            while self.study.awaited_now == awaited and not self._job.interrupted():
                 self._job.wait()
-            self.study.take_back(self._probing.folder)
+            self.study.end_abandoned_trials(self._probing.folder)
         return None
 
     def _may_begin(self, probe_s: float | None) -> bool:
@@ -205,7 +208,7 @@ def optimize(job: Job, cases: Sequence[Case]) -> list[events.CaseOutcome]:
     Later errors are StoreError, OutputError or DeviceError: every finished trial is stored and no process is left.
     """
     for case in cases:
-        check(job, case)
+        check_case(job, case)
     outcomes: list[events.CaseOutcome] = []
     for case in cases:
         if job.interrupted():
@@ -251,35 +254,34 @@ def prepare(job: Job, case: Case) -> Prepared:
     """
     if batch := job.bench.batch_to_fit(case):
         return _with_batch(job, case, batch)
-    return _with_rungs(job, case) if job.bench.calibrates(case) else Prepared(job)
+    return _with_rungs(job, case) if job.bench.needs_calibration(case) else Prepared(job)
 
 
 def _with_rungs(job: Job, case: Case) -> Prepared:
-    """Return the job with the rungs of the case; see `prepare`."""
+    """Return the job with the rungs of the case's `auto` ladder; see `prepare`."""
     space, limits = job.bench.space_for(case), job.bench.spec_for(case).probe
-    work, parameter = CaseWork(replace(job, purpose=CALIBRATE), case), str(space.ladder)
-    outcome = _run_small_probes(work, job, parameter) if work.study.attributes.rungs is None else None
+    work, ladder = CaseWork(replace(job, purpose=CALIBRATE), case), str(space.ladder)
+    outcome = None if work.study.attributes.rungs else _run_small_probes(work, job, ladder)
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
-    rungs = work.study.fix(RUNGS, lambda trials: rungs_after(trials, space, limits))
-    job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=rungs, why=None))
+    rungs = work.study.fixed_auto_value(RUNGS, lambda trials: rungs_after(trials, space, limits))
+    job.watcher(events.AutoFixed(case=case.name, parameter=ladder, values=rungs, why=None))
     return Prepared(replace(job, bench=job.bench.with_rungs(case, rungs)), outcome)
 
 
 def _with_batch(job: Job, case: Case, batch: BatchToFit) -> Prepared:
-    """Return the job with the batch size of the case, or with what to repair; see `prepare`."""
-    work, parameter = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case), batch.parameter
-    outcome = _run_small_probes(work, job, parameter) if work.study.attributes.batch is None else None
+    """Return the job with the case's batch size that is `auto`, or with what to repair; see `prepare`."""
+    work = CaseWork(replace(job, purpose=purpose_of_batch_fit(batch)), case)
+    outcome = None if work.study.attributes.batch else _run_small_probes(work, job, batch.parameter)
     if outcome and outcome.stopped:
         return Prepared(job, outcome)
-    fitted = work.study.fix(BATCH, batch.fit)
+    fitted = work.study.fixed_auto_value(BATCH, batch.fit)
     if fitted is None:
-        why = f"{parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
+        why = f"{batch.parameter} is auto, and fewer than two batch sizes ran; write `choices` of sizes that run"
         failure = Failure(kind=FailureKind.INVALID_CONFIG, rule="batch", detail=why)
         probed = outcome.probed if outcome else 0
-        ending = events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure)
-        return Prepared(job, ending)
-    job.watcher(events.AutoFixed(case=case.name, parameter=parameter, values=(fitted.size,), why=str(fitted)))
+        return Prepared(job, events.CaseOutcome(case=case, ending=events.Ending.SETUP, probed=probed, failure=failure))
+    job.watcher(events.AutoFixed(case=case.name, parameter=batch.parameter, values=(fitted.size,), why=str(fitted)))
     return Prepared(replace(job, bench=job.bench.with_batch(case, fitted)), outcome)
 
 

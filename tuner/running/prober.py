@@ -118,7 +118,7 @@ class RealProber:
                 self._say(text)
 
     def utilisation(self) -> Sequence[float | None]:
-        """Return how busy each device was since the last call, in percent; empty if nothing was measured."""
+        """Return how busy each device was since the last call, in percent and in rank order; empty before any probe."""
         return self._recorder.take_utilisation() if self._recorder else ()
 
     def close(self) -> None:

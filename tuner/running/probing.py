@@ -19,20 +19,11 @@ from tuner.running.job import Job, Pulse
 from tuner.running.prober import run_in
 from tuner.search.choosing import History
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
-from tuner.store.case_study import Asked, CaseStudy, probe_record, write_unstored
+from tuner.store.case_study import CaseStudy, OwnTrial, probe_record, write_unstored
 from tuner.study import Case, Config, Space, StudySpec, compare_with_default, same_launch
 
 _REFUSALS = {ConfigRefusedError: probe.FailureKind.INVALID_CONFIG, LaunchError: probe.FailureKind.INVALID_COMMAND}
 """The kind of failure of a config that the trainer cannot plan or start; for any other error a file is at fault."""
-
-
-class _Judged(NamedTuple):
-    """The result of a probe, and what the study makes of it."""
-
-    result: probe.ProbeResult
-    verdict: Verdict
-    plan: probe.ProbePlan | None
-    """None if the trainer has refused the config."""
 
 
 class StoredProbe(NamedTuple):
@@ -65,7 +56,7 @@ class Probing:
         self._spec = spec
         self._space = space
         self._constraints = spec.build_constraints()
-        self._compares = compare_with_default(self._constraints)
+        self._needs_default = compare_with_default(self._constraints)
         self._own_training: TrainingCounts | None = None
         """What was counted in a probe of the person's own config; None before it is needed, or known."""
         self._failed_sessions = 0
@@ -78,92 +69,107 @@ class Probing:
         key = self._job.bench.trainer.session_key(self._case, config) if self._spec.probe.warm else None
         return 0.0 if key is not None and key == self._job.open_session() else 1.0
 
-    def measure(self, asked: Asked) -> StoredProbe:
-        """Probe a config, unless its result is known before, judge and store the result, and return it."""
-        slot = self._job.bench.slot(self._case, self.folder / f"{asked.number:04d}", asked.config)
+    def measure(self, trial: OwnTrial) -> StoredProbe:
+        """Probe the config of a trial, unless its result is known before; store the result, and return it."""
+        slot = self._job.bench.slot(self._case, self.folder / f"{trial.number:04d}", trial.config)
         slot = replace(slot, limits=self._job.purpose.limits(slot.limits))
         try:
-            result, verdict, plan = run_in(slot, partial(self._plan, asked), partial(self._run, asked))
+            stored = run_in(slot, partial(self._plan, trial), partial(self._probe, trial))
         except TrainerError as refusal:
             kind = _REFUSALS.get(type(refusal), probe.FailureKind.MISSING_ASSET)
-            result = probe.unlaunched(asked.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
-            verdict, plan = self._judge(result, asked), None
-        return StoredProbe(result, self._tell(asked, result, verdict, plan))
+            result = probe.unlaunched(trial.config, probe.Failure(kind=kind, rule="trainer", detail=str(refusal)), "")
+            stored = self._store(trial, result, self._judge(result, trial), None)
+        self._count_failed_sessions(stored.result)
+        return stored
 
-    def _plan(self, asked: Asked, slot: probe.Slot) -> probe.ProbePlan:
+    def _plan(self, trial: OwnTrial, slot: probe.Slot) -> probe.ProbePlan:
         """Return a plan for a run in a session if the case has sessions, else for the trainer's plain command."""
         trainer = self._job.purpose.trainer or self._job.bench.trainer
         sessions_work = self._failed_sessions < self.MOST_FAILED_SESSIONS
-        is_warm = self._spec.probe.warm and not asked.choice.cold and sessions_work
-        warm_plan = trainer.warm_plan(self._case, asked.config, slot) if is_warm else None  # None: it has no sessions
-        return warm_plan or trainer.plan(self._case, asked.config, slot)
+        is_warm = self._spec.probe.warm and not trial.choice.cold and sessions_work
+        warm_plan = trainer.warm_plan(self._case, trial.config, slot) if is_warm else None  # None: it has no sessions
+        return warm_plan or trainer.plan(self._case, trial.config, slot)
 
-    def _run(self, asked: Asked, plan: probe.ProbePlan) -> _Judged:
-        """Run a probe, and return its result with the verdict and the plan.
+    def _probe(self, trial: OwnTrial, plan: probe.ProbePlan) -> StoredProbe:
+        """Run the plan of a trial, judge the result, store both, and return what is stored.
 
-        The frontier is what earlier failures say about others: if it tells that the config fails, nothing runs.
+        Nothing runs if the failures of other configs already tell that this one fails, too.
         """
-        history = asked.history
-        if known := judge_unlaunched(asked.config, history.frontier):
+        history = trial.history
+        if known := judge_unlaunched(trial.config, history.frontier):
             failure, verdict = known
-            return _Judged(probe.unlaunched(asked.config, failure, plan.digest), verdict, plan)
+            return self._store(trial, probe.unlaunched(trial.config, failure, plan.digest), verdict, plan)
+        left = None if trial.confirms else self._probes_left(trial.choice.left, history.finished)
+        self._job.watcher(
+            ProbeStarted(
+                case=self._case.name,
+                trial=trial.number,
+                config=dict(trial.config),
+                left=left,
+                left_s=self._time_left(left, history, workers=history.running + 1),
+            )
+        )
+        measured = self._job.probe(plan, self._stop_function(trial))
+        result = self._with_facts_of_study(measured, plan, history.facts)
+        return self._store(trial, result, self._judge(result, trial), plan)
 
-        # tell how much is left
-        case = self._case.name
-        left = None if asked.confirms else self._probes_left(asked.choice.left, history.finished)
-        left_s = self._time_left(left, history, history.running + 1)
-        started = ProbeStarted(case=case, trial=asked.number, config=dict(asked.config), left=left, left_s=left_s)
-        self._job.watcher(started)
+    def _with_facts_of_study(
+        self, result: probe.ProbeResult, plan: probe.ProbePlan, facts_before: Mapping[str, str]
+    ) -> probe.ProbeResult:
+        """Return the result of a probe with what only the study can add: batch, FLOPs, and changes since other trials.
 
-        # probe, and add to the result what only the study knows
-        result = replace(self._job.probe(plan, self._stop(asked)), total_batch=plan.total_batch)
-        result = probe.with_sure_speed(result, self._spec.needed)
+        `facts_before`: the facts of the study's newest measurement, such as its version of torch.
+        """
+        result = probe.with_sure_speed(replace(result, total_batch=plan.total_batch), self._spec.needed)
         mfu_pct = probe.mfu_pct(result.samples_per_s, plan.flops_per_sample, plan.slot.devices)
         result = replace(result, mfu_pct=mfu_pct)
-        before, now = history.facts.get("torch"), result.facts.get("torch")
+        before, now = facts_before.get("torch"), result.facts.get("torch")
         if before and now and before != now:  # only a probe tells the version
             note = f"torch {before} → {now} since the newest trial, so speeds may differ"
             result = replace(result, notes=(*result.notes, note))
         if result.ok and (change := self._training_change(result)):
             result = replace(result, failure=probe.other_training(change))
-        return _Judged(result, self._judge(result, asked), plan)
+        return result
 
-    def _judge(self, result: probe.ProbeResult, asked: Asked) -> Verdict:
-        """Return the verdict on a result: its status, its values, and whether it may be the best.
+    def _count_failed_sessions(self, result: probe.ProbeResult) -> None:
+        """Count the sessions in a row that failed: after `MOST_FAILED_SESSIONS`, the case is measured without any.
 
-        The sessions in a row that failed are counted, too: after some, the case is measured without sessions.
+        The count begins anew if a session works, or if the plain command fails as well: sessions are not the cause.
         """
         blames_of_no_config = {probe.Blame.HOST, probe.Blame.SETUP, probe.Blame.UNKNOWN}
         failed = result.failure is not None and result.failure.kind.blame in blames_of_no_config
         if failed and result.warm:
             self._failed_sessions += 1
-        elif failed or result.warm:  # the plain command fails as well, or a session works: sessions are not the cause
+        elif failed or result.warm:
             self._failed_sessions = 0
-        # where the purpose says when a probe ends, the study does not ask for free memory or hours of training
+
+    def _judge(self, result: probe.ProbeResult, trial: OwnTrial) -> Verdict:
+        """Return the verdict on the result of a probe: its status, its values, and whether it may be the best.
+
+        Where the purpose of the work says when a probe ends, no free memory and no hours of training are asked for.
+        """
+        purpose, spec = self._job.purpose, self._spec
         verdict = judge(
             result,
-            *self._spec.objectives,
-            headroom_pct=0.0 if self._job.purpose.next_answer else self._spec.probe.headroom_pct,
-            training_hours=0.0 if self._job.purpose.next_answer else self._spec.search.training_hours,
+            *spec.objectives,
+            headroom_pct=0.0 if purpose.next_answer else spec.probe.headroom_pct,
+            training_hours=0.0 if purpose.next_answer else spec.search.training_hours,
             constraints=self._constraints,
             default=self._default_metrics(result),
-            attempt=asked.attempt,
+            attempt=trial.attempt,
         )
-        by_purpose = self._job.purpose.ineligible(result) if verdict.value is not None else None
+        by_purpose = purpose.ineligible(result) if verdict.value is not None else None
         return replace(verdict, ineligible=verdict.ineligible or by_purpose)
 
     def _training_change(self, result: probe.ProbeResult) -> str | None:
-        """Return in words how a config changes what the person's own command trains; None if it does not.
+        """Return in words how a config changes what the person's own command trains, by what both were counted to do.
 
-        What was counted inside the two trainings is compared, in the parts that the trainer must keep. None also if
-        one of the two is not known, or if this is the own config.
+        None if it changes nothing that the trainer must keep, if this is the own config, or if a count is missing.
         """
-        keeps = self._job.bench.trainer.keeps
-        if not keeps or result.training is None or self._space.own is None:
+        own_config, keeps = self._space.own, self._job.bench.trainer.keeps
+        if not keeps or result.training is None or own_config is None or same_launch(result.config, own_config):
             return None
-        if same_launch(result.config, self._space.own):
-            return None
-        if self._own_training is None and (newest := self._study.history().newest(self._space.own)):
+        if self._own_training is None and (newest := self._study.history().newest(own_config)):
             self._own_training = newest.probe.training
         if self._own_training is None:
             return None
@@ -177,7 +183,7 @@ class Probing:
         If the result is that of the default itself, they are its own. Empty if the default is not measured yet, and if
         no constraint compares with it.
         """
-        if not self._compares:
+        if not self._needs_default:
             return {}
         if self._is_default(result.config):
             return probe.measured(result)
@@ -186,41 +192,43 @@ class Probing:
 
     def _is_default(self, config: Config) -> bool:
         """Return whether constraints compare other configs with this one, because it is the default of its rung."""
-        return self._compares and same_launch(config, self._space.default_at(self._space.rung(config)))
+        return self._needs_default and same_launch(config, self._space.default_at(self._space.rung(config)))
 
-    def _tell(self, asked: Asked, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None) -> History:
-        """Store a result, tell the watcher, and return what the study has probed now.
+    def _store(
+        self, trial: OwnTrial, result: probe.ProbeResult, verdict: Verdict, plan: probe.ProbePlan | None
+    ) -> StoredProbe:
+        """Store the result of a trial with its verdict, tell the watcher, and return the result with the history then.
 
-        If the result cannot be stored, a file in the probe's folder keeps it.
+        If the database cannot store the result, a file in the probe's folder keeps it, and StoreError is raised.
+        `plan`: None if the trainer has refused the config.
         """
-        folder, expected = self._job.bench.folder, asked.choice.left
+        folder, expected = self._job.bench.folder, trial.choice.left
         record = probe_record(result, verdict, plan, folder=folder)
         try:
-            history = self._study.tell(asked, verdict, record)
+            history = self._study.tell(trial, verdict, record)
         except StoreError as error:
-            if (file := write_unstored(asked.number, verdict, record, folder)) is None:
+            if (file := write_unstored(trial.number, verdict, record, folder)) is None:
                 raise
             kept = f"the result of the last probe is kept in {file}; the next run stores it if the trial is still open"
             raise StoreError(f"{error}\n{kept}") from error
         expected_after = None if expected is None else max(0.0, expected - 1.0)  # without this probe
-        probes_left = self._probes_left(expected_after, history.finished)
-        workers = 1 + history.running  # this process, and the others
+        left = None if trial.confirms else self._probes_left(expected_after, history.finished)
         best = BestSoFar.of(self._study.case, history.records)
         searches_best = self._job.recording is None and len(self._spec.objectives) == 1  # several have no single best
         self._job.watcher(
             ProbeEnded.of(
                 self._case,
-                asked,
+                trial,
                 result,
                 verdict,
-                leads=searches_best and best is not None and best.trial == asked.number,
+                leads=searches_best and best is not None and best.trial == trial.number,
                 best=best,
                 finished=history.finished,
                 target=self._job.target(self._spec),
-                left_s=self._time_left(None if asked.confirms else probes_left, history, workers),
+                left_s=self._time_left(left, history, workers=history.running + 1),
             )
         )
-        return history
+        return StoredProbe(result, history)
 
     def _probes_left(self, expected: float | None, finished: int) -> float | None:
         """Return how many probes are left until the search probably ends; None if nothing tells.
@@ -228,18 +236,18 @@ class Probing:
         The search ends by itself, or at its target number of finished trials, whichever comes first.
 
         Args:
-            expected: the probes until the search ends by itself; None if the sampler does not say.
-            finished: the trials that have finished, of those that count towards the target.
+            expected: The probes until the search ends by itself; None if the strategy does not say.
+            finished: The trials that have finished, of those that count towards the target.
         """
         target = self._job.target(self._spec)
         if target is None:
             return expected
         until_target = max(0, target - finished)
-        if expected is None:  # the gain sampler will say it later; others do not end by themselves
-            return None if self._spec.sampler == "gain" else until_target
+        if expected is None:  # a strategy that foretells its end will do so after some trials
+            return None if self._study.strategy.foretells_end else until_target
         return min(until_target, expected)
 
-    def _time_left(self, probes: float | None, history: History, workers: int) -> float | None:
+    def _time_left(self, probes: float | None, history: History, *, workers: int) -> float | None:
         """Return the seconds until the search probably ends, at most those of the budget.
 
         That is the time that the workers need for so many usual probes, and for the confirmations at the end. It is
@@ -248,53 +256,53 @@ class Probing:
         Args:
             probes: The probes that are left; None if nothing tells their number.
             history: The trials of the study, which tell how long a probe usually takes.
-            workers: The number of processes that share the probes.
+            workers: The number of processes that share the probes, this one included.
         """
         usual_s = None if self._job.simulated else history.usual_s
         if probes is None or usual_s is None:
             return None
-        confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
+        confirmation_s = history.confirmation_s if self._job.purpose.configs_compete else 0.0
         own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
-        # `gain` counts these among its probes
-        if self._job.purpose.competing and self._spec.sampler != "gain" and own and history.to_compare(own):
+        are_counted = self._study.strategy.foretells_end  # then `probes` has the measurements that compare with `own`
+        if self._job.purpose.configs_compete and not are_counted and own and history.to_compare(own):
             confirmation_s += max(usual_s, confirmation_s)
         return min(probes * usual_s / workers + confirmation_s, max(0.0, self._job.left_s()))
 
-    def _has_window(self, so_far: probe.ProbeResult | None) -> bool:
+    def _has_measured_enough(self, so_far: probe.ProbeResult | None) -> bool:
         """Return whether a running probe has measured for the study's `window_seconds`."""
         return so_far is not None and (so_far.window_s or 0.0) >= self._spec.probe.window_seconds
 
-    def _stop(self, asked: Asked) -> probe.Stop:
-        """Return the function by which the probe of a trial asks, again and again, whether it goes on."""
-        show = self._viewer(asked, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody watches
+    def _stop_function(self, trial: OwnTrial) -> probe.Stop:
+        """Return a function that the prober calls again and again during a trial's probe: does the probe go on?"""
+        show = self._show_function(trial, self._job.pulse) if self._job.pulse else lambda _: None  # else nobody watches
         newest: probe.ProbeResult | None = None
 
         def stop(so_far: probe.ProbeResult | None) -> probe.Answer:
-            """Return whether the probe goes on. Unless it is interrupted, renew the lease, and show how it stands.
+            """Return whether the probe goes on. Unless it is interrupted, renew the trial's lease and show the probe.
 
-            `so_far`: the result so far, where it is new; otherwise None.
+            `so_far`: the result after an iteration that has just ended; None at calls between iterations.
             """
             nonlocal newest
             newest = so_far or newest
             if self._job.interrupted():  # by the user; or the time is over, and a value counts even if it is rough
-                counts = self._job.is_late() and self._has_window(newest)
+                counts = self._job.is_late() and self._has_measured_enough(newest)
                 return probe.Answer(probe.Next.ENOUGH if counts else probe.Next.INTERRUPTED)
-            self._study.beat(asked)
+            self._study.beat(trial)
             show(newest)
             if so_far and (change := self._training_change(so_far)):
                 return probe.Answer(probe.Next.OTHER_TRAINING, change)
-            return self._after_iteration(asked, so_far) if so_far else probe.Answer(probe.Next.GO)
+            return self._answer_after_iteration(trial, so_far) if so_far else probe.Answer(probe.Next.GO)
 
         return stop
 
-    def _viewer(self, asked: Asked, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
-        """Return a function that tells the watcher how the probe stands that begins now, as often as the pulse says."""
+    def _show_function(self, trial: OwnTrial, pulse: Pulse) -> Callable[[probe.ProbeResult | None], None]:
+        """Return a function that sends the watcher a `ProbeRunning` event about a trial's probe, which begins now."""
         objective, limits = self._spec.objectives[0], self._spec.probe
         began_s = shown_s = pulse.clock.now()
         pulse.utilisation()  # forgets what was measured before this probe
 
         def show(newest: probe.ProbeResult | None) -> None:
-            """Tell the watcher how the probe stands, at most once every `pulse.every_s` seconds.
+            """Send the event, unless the last one is less than `pulse.every_s` seconds old.
 
             `newest`: the result after the newest iteration; None before the first.
             """
@@ -308,7 +316,7 @@ class Probing:
                 phase = "warm-up" if newest.window_s is None else "measuring"
             event = ProbeRunning(
                 case=self._case.name,
-                trial=asked.number,
+                trial=trial.number,
                 phase=phase,
                 seconds=now_s - began_s,
                 iteration=newest and newest.iterations,
@@ -322,12 +330,12 @@ class Probing:
 
         return show
 
-    def _after_iteration(self, asked: Asked, so_far: probe.ProbeResult) -> probe.Answer:
-        """Report a running probe to the pruner, which may find that it is behind, and return whether it goes on.
+    def _answer_after_iteration(self, trial: OwnTrial, so_far: probe.ProbeResult) -> probe.Answer:
+        """Return whether a probe goes on after an iteration, by the pruner and by how precise its values are.
 
-        The pruner ends only a probe that competes for the best. One that measures a config again, or the default with
-        which others are compared, runs to its usual end. So does a probe that other programs slow down: the config may
-        be as fast as the others.
+        The pruner gets each value. It ends only a probe that competes for the best: one that measures a config again,
+        or the default with which others are compared, runs to its usual end. So does a probe that other programs slow
+        down, because its config may be as fast as the others.
         """
         objectives = self._spec.objectives
         if self._job.purpose.next_answer:
@@ -335,9 +343,9 @@ class Probing:
         value = probe.value(so_far, objectives[0])
         is_hopeless = False
         if value is not None and not so_far.level_changed:  # before a change, values say nothing of the config
-            is_hopeless = self._study.report(asked, so_far.iterations, value)
-        is_competing = self._job.purpose.competing and not asked.repeats and not self._is_default(asked.config)
-        if is_hopeless and is_competing and self._has_window(so_far) and not so_far.is_disturbed:
+            is_hopeless = self._study.report(trial, so_far.iterations, value)
+        is_competing = self._job.purpose.configs_compete and not trial.repeats and not self._is_default(trial.config)
+        if is_hopeless and is_competing and self._has_measured_enough(so_far) and not so_far.is_disturbed:
             why = f"behind the others; stopped after iteration {so_far.iterations} ({self._spec.pruner.name})"
             return probe.Answer(probe.Next.PRUNED, why)
         incumbent = self._study.incumbent() if is_competing else None

@@ -118,7 +118,7 @@ def _record(job: Job, recording: PlannedRecording) -> CaseRecording:
     # A recording ends after as many trials as it has configs. Small probes are trials of the same study and would be
     # counted, so with them it ends when no config is left. That the values were `auto` shows in the space even now.
     had_auto_values = space.auto_bounds is not None or space.auto_batch is not None
-    purpose = purpose_of_recording(recording.configs, limited=not had_auto_values)
+    purpose = purpose_of_recording(recording.configs, has_target=not had_auto_values)
     job = replace(_with_circumstances(prepared_job, recording), purpose=purpose, trials=len(recording.configs))
     return CaseRecording(recording, next(iter(optimize(job, [case])), None))
 

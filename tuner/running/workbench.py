@@ -130,7 +130,7 @@ class Workbench:
             searched = searched.with_rungs(self.rungs[case.name])
         if searched.auto_batch and case.name in self.batches:
             searched = searched.with_batch(self.batches[case.name].size)
-        if cut := self.cut_for(case):  # 4
+        if cut := self.ladder_end_for(case):  # 4
             searched = searched.up_to(cut.num_envs)
         if searched.example() is None:
             config = next(replace(searched, holds=study.every).configs())  # any one, to quote why it is refused
@@ -157,7 +157,7 @@ class Workbench:
             raise StudyError(f"the rules leave no value of {name} on {number_of(ranks, 'device')}")
         return replace(parameter, values=values, grown=spec.possible(name, parameter.grown, ranks))
 
-    def cut_for(self, case: study.Case) -> LadderEnd | None:
+    def ladder_end_for(self, case: study.Case) -> LadderEnd | None:
         """Return the largest rung that the trainer can run, with the reason; None if all rungs of the study can run.
 
         Raises StudyError when even the smallest rung is too large.
@@ -173,7 +173,7 @@ class Workbench:
             )
         return end
 
-    def calibrates(self, case: study.Case) -> bool:
+    def needs_calibration(self, case: study.Case) -> bool:
         """Return whether small probes must find the rungs of the `auto` ladder: this bench does not know them."""
         return case.name not in self.rungs and self.space_for(case).auto_bounds is not None
 

@@ -49,7 +49,7 @@ def device_groups(spec: str, available: int, *, workers: int | None, per_trial: 
     return [",".join(cards[start : start + per_trial]) for start in range(0, count * per_trial, per_trial)]
 
 
-IN_ORDER = {0, 2, 130}
+OWN_EXIT_CODES = {0, 2, 130}
 """The exit codes with which a worker ends by itself: done, an error that the user can fix, interrupted."""
 
 Line = Mapping[str, Any]
@@ -94,7 +94,7 @@ class _Worker:
         )
         threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
 
-    def hang_up(self) -> None:
+    def close_input(self) -> None:
         """Close the standard input, which asks the worker to end."""
         if self.process.stdin is not None:
             with suppress(OSError):
@@ -112,13 +112,13 @@ class Exit(NamedTuple):
     """The end of a worker process."""
 
     code: int
-    again: bool
+    is_restarted: bool
     """Whether the worker is started again."""
 
     @property
     def died(self) -> bool:
         """Whether the process was ended from outside or by a fault, rather than by itself."""
-        return self.code not in IN_ORDER
+        return self.code not in OWN_EXIT_CODES
 
 
 class WorkerTeam:
@@ -168,9 +168,9 @@ class WorkerTeam:
 
             # its output has ended, and so does the process
             code = worker.process.wait()
-            worker.hang_up()
-            again = code not in IN_ORDER and worker.starts <= self.RESTARTS and not self._is_ending
-            ended(worker.plan.name, Exit(code=code, again=again))
+            worker.close_input()
+            again = code not in OWN_EXIT_CODES and worker.starts <= self.RESTARTS and not self._is_ending
+            ended(worker.plan.name, Exit(code=code, is_restarted=again))
             worker.has_ended = not again
             if again:
                 worker.start()
@@ -180,7 +180,7 @@ class WorkerTeam:
         """Ask every worker to end its probe; `run` returns when all have ended."""
         self._is_ending = True
         for worker in self._workers:
-            worker.hang_up()
+            worker.close_input()
 
     def close(self) -> None:
         """End all workers and wait for them. A worker that does not end within `END_S` of its turn is killed."""

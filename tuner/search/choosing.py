@@ -370,6 +370,8 @@ class Strategy:
     """They choose until the search ends, the most urgent chooser first."""
     confirm: Callable[[History, Price], Choice | None] = confirm_measured
     """Chooses once the search has ended: the best config, unless the plain command has measured it."""
+    foretells_end: bool = False
+    """Whether `Choice.left` tells, after some trials, how many probes are left, those that `confirm` adds included."""
 
     def choose(self, history: History, price: Price) -> Choice | Done:
         """Choose what to probe next.

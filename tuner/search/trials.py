@@ -68,7 +68,7 @@ def since_mended(study: Study) -> list[FrozenTrial]:
 
     A study is mended only before it has measured anything, so earlier trials say nothing about their configs.
     """
-    mended = StudyAttributes(study.user_attrs).mended
+    mended = StudyAttributes(study.user_attrs).trials_before_mending
     return [trial for trial in study.get_trials(deepcopy=False) if trial.number >= mended]
 
 

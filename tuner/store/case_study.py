@@ -80,9 +80,14 @@ class UnstoredResult:
     verdict: Verdict
     record: ProbeRecord
 
+    def is_of(self, trial: FrozenTrial) -> bool:
+        """Return whether this is the result of a trial: a trial of another database may have the same number."""
+        lease = Lease.read(trials.typed_trial(trial).lease)
+        return self.number == trial.number and lease is not None and lease.is_of_same_process(self.lease)
 
-class TakenBack(NamedTuple):
-    """How many trials had lost their process, and what became of them."""
+
+class AbandonedTrials(NamedTuple):
+    """How many trials were left running by processes that are gone, by what became of them."""
 
     stored: int
     """The number of trials whose result was in a file and is now stored."""
@@ -93,7 +98,7 @@ class TakenBack(NamedTuple):
 def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: Path) -> Path | None:
     """Write the result of a trial that the database cannot store to a file in the probe's folder.
 
-    `CaseStudy.take_back` stores it later.
+    `CaseStudy.end_abandoned_trials` stores it later.
 
     Args:
         number: The number of the trial.
@@ -117,22 +122,17 @@ def write_unstored(number: int, verdict: Verdict, record: ProbeRecord, folder: P
     return file
 
 
-def _unstored_result(trial: FrozenTrial, probes: Path) -> tuple[Path, UnstoredResult] | None:
-    """Return the file below the folder of a case's probes in which `write_unstored` has kept a trial's result; or None.
-
-    A trial of another database may have the same number, so the process must be the same, too.
-    """
-    lease = Lease.read(trials.typed_trial(trial).lease)
+def _unstored_results(probes: Path) -> dict[Path, UnstoredResult]:
+    """Return the files of `write_unstored` below the folder of a case's probes, each with the result that it keeps."""
+    results: dict[Path, UnstoredResult] = {}
     for file in probes.glob(f"*/{RESULT_FILE}"):
         with suppress(OSError, ValidationError):  # the file is incomplete, or of another version
-            result: UnstoredResult = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
-            if result.number == trial.number and lease is not None and lease.same(result.lease):
-                return file, result
-    return None
+            results[file] = schema.adapter(UnstoredResult).validate_json(file.read_bytes())
+    return results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class OwnTrial:
     """A trial that this process now runs."""
 
     trial_id: int
@@ -150,7 +150,7 @@ class Asked:
 
     @property
     def confirms(self) -> bool:
-        """Whether the trial measures again what the result hangs on."""
+        """Whether the trial only confirms: the plain command measures again a config on which the result depends."""
         return self.choice.why is Why.CONFIRM
 
 
@@ -159,10 +159,11 @@ _MARKS = {Why.CONFIRM: schema.CONFIRMS, Why.SOAK: schema.SOAKS, Why.TELL: schema
 
 
 def _expected_s(choice: Choice, history: History) -> float | None:
-    """Return the seconds that a probe is expected to take, to decide whether it may begin in the time that is left.
+    """Return the seconds that a probe is expected to take; None before the case's first value.
 
-    These are the seconds that its chooser expects, but at most the usual time: a longer expectation is often wrong, and
-    a probe that is cut off by the end of the time may still give a rough value. None before the case's first value.
+    The caller decides by it whether the probe may begin in the time that is left. Where its chooser expects more than
+    the median of the case's probes, the median counts: a longer expectation is often wrong, and a probe that the end of
+    the time cuts off may still give a rough value.
     """
     usual_s = history.usual_s
     if usual_s is None or choice.takes_s is None:
@@ -235,9 +236,9 @@ class CaseStudy:
         self._confirm = confirm
         self._space, self.case = space, case
         self._identity = schema.storable(identity)
-        self._strategy = strategy(trials_so_far)
-        self._held_up = False
-        """Whether no trial begins here until other probes on this machine end, as one needs it for itself."""
+        self.strategy = strategy(trials_so_far)
+        self._waits_for_machine = False
+        """Whether no trial begins here until other probes on this machine end: a confirmation must run alone."""
         self._running: list[RunningProbe] = []
         """The probes that ran when they were read last, of all cases of the study file."""
         self._beat_s = 0.0
@@ -248,10 +249,10 @@ class CaseStudy:
         """Number of a trial → the last iteration that was reported to the pruner."""
 
     def _unless_locked(self, work: Callable[[], Answer], otherwise: Otherwise) -> Answer | Otherwise:
-        """Return what work returns; `otherwise`, after a short wait, if another program locks the database's file.
+        """Do some work in a transaction and return its answer, or `otherwise` if another program locks the file.
 
-        Work during a probe is done so: the trainer's output is not read while this waits, and the trainer may be the
-        program that locks the file.
+        It waits only `SLICE_S` seconds for the file. Work during a probe is done so, because the trainer's output is
+        not read meanwhile, and the trainer may be the program that locks the file.
         """
         try:
             return self._database.transact(work, hurried=True)
@@ -265,7 +266,7 @@ class CaseStudy:
         return history
 
     @property
-    def awaited(self) -> frozenset[int]:
+    def awaited_now(self) -> frozenset[int]:
         """The ids of the running trials for which this process waits where it cannot begin a trial.
 
         These are all trials of the case, because their results may change what is left to do. Where a confirmation
@@ -276,8 +277,10 @@ class CaseStudy:
 
     @property
     def awaited_at_ask(self) -> frozenset[int]:
-        """The same at the last `ask` or `awaited`, read in one transaction with the answer of `ask`."""
-        waits_for = [probe for probe in self._running if probe.case == self._name or (self._held_up and probe.is_here)]
+        """The ids of the trials that `awaited_now` returns, as they were at its last call or at the last `ask`."""
+        waits_for = [
+            probe for probe in self._running if probe.case == self._name or (self._waits_for_machine and probe.is_here)
+        ]
         return frozenset(probe.trial for probe in waits_for)
 
     def _running_probes(self) -> list[RunningProbe]:
@@ -299,10 +302,10 @@ class CaseStudy:
         """What the study keeps beside its trials: the rungs of an `auto` ladder, for example."""
         return self._database.transact(lambda: StudyAttributes(self._study.user_attrs))
 
-    def fix(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
-        """Return an `auto` value. If the study has none, make it from the trials and store it for good.
+    def fixed_auto_value(self, name: str, make: Callable[[Sequence[FrozenTrial]], Answer]) -> Answer:
+        """Return the value that the study keeps for an `auto` parameter; make it from the trials if there is none yet.
 
-        It happens in one transaction, so that all workers get the same.
+        This happens in one transaction, so that all workers get the same value. A stored value never changes.
 
         Args:
             name: `RUNGS` or `BATCH`: the name of the study attribute.
@@ -319,7 +322,7 @@ class CaseStudy:
 
         return self._database.transact(stored_or_made, alone=True)
 
-    def take_back(self, probes: Path) -> TakenBack:
+    def end_abandoned_trials(self, probes: Path) -> AbandonedTrials:
         """End the running trials whose process is gone, so that their configs can be probed again; return how many.
 
         If a file holds the result of such a trial, the trial ends with this result: see `write_unstored`. The files are
@@ -328,27 +331,30 @@ class CaseStudy:
         `probes`: the folder with the folders of the case's probes.
         """
 
-        def end_dropped() -> tuple[int, list[Path]]:
-            """End the trials whose process is gone; return their number, and the files whose results are now stored."""
+        def end_trials() -> list[Path | None]:
+            """End each abandoned trial, and return the file whose result it has now; None if it is to be repeated."""
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            dropped = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, self._database.lives)]
-            stored: list[Path] = []
-            for trial in dropped:
-                if unstored := _unstored_result(trial, probes):
-                    file, result = unstored
-                    verdict, record = result.verdict, result.record
-                    stored.append(file)
+            lives = self._database.lives
+            abandoned = [trial for trial in running if not is_held(trials.typed_trial(trial).lease, lives)]
+            results = _unstored_results(probes) if abandoned else {}
+            files: list[Path | None] = []
+            for trial in abandoned:
+                file = next((file for file, result in results.items() if result.is_of(trial)), None)
+                if file:
+                    verdict, record = results[file].verdict, results[file].record
                 else:
                     digest = launch_digest(trial.params)
                     verdict = Verdict(state=TrialState.FAIL, status=INTERRUPTED, retry=True)
                     record = ProbeRecord(config=trial.params, digest=digest, status=INTERRUPTED, launched=True)
-                self._tell(trial._trial_id, verdict, record)
-            return len(dropped), stored
+                self._end_trial(trial._trial_id, verdict, record)
+                files.append(file)
+            return files
 
-        dropped, files = self._database.transact(end_dropped, alone=True)
-        for file in files:
+        files = self._database.transact(end_trials, alone=True)
+        stored = [file for file in files if file]
+        for file in stored:
             file.unlink(missing_ok=True)
-        return TakenBack(stored=len(files), to_repeat=dropped - len(files))
+        return AbandonedTrials(stored=len(stored), to_repeat=len(files) - len(stored))
 
     def ask(
         self,
@@ -356,7 +362,7 @@ class CaseStudy:
         price: Price = one_start,
         has_time: Callable[[float | None], bool] = lambda _: True,
         left_s: Callable[[], float] = lambda: math.inf,
-    ) -> Asked | None:
+    ) -> OwnTrial | None:
         """Begin a trial of the next config, with a lease of this process, and return it; None where none may begin.
 
         Once the search has ended, the best config is confirmed if only sessions have measured it. The last part of a
@@ -375,31 +381,31 @@ class CaseStudy:
             StoreError: The database cannot be used, or somebody has changed the settings of the study.
         """
 
-        def begin() -> Asked | None:
+        def begin() -> OwnTrial | None:
             """Begin a trial, and return it; None where none may begin."""
             stored = unchanged_attributes(self._database, self._study, self._identity)
             history = History(self._study, self._space)
             running = self._running_probes()
             probes_here = [probe for probe in running if probe.is_here] if self._confirm else []
-            self._held_up = any(probe.confirms for probe in probes_here)  # a confirmation has the machine for itself
-            if self._held_up:
+            self._waits_for_machine = any(probe.confirms for probe in probes_here)
+            if self._waits_for_machine:  # a confirmation runs alone on its machine
                 return None
-            choice = self._choice(history, target, price, left_s())
+            choice = self._next_choice(history, target, price, left_s())
             if choice is None:
                 return None
-            self._held_up = choice.why is Why.CONFIRM and bool(probes_here)
-            if self._held_up or not has_time(_expected_s(choice, history)):
+            self._waits_for_machine = choice.why is Why.CONFIRM and bool(probes_here)
+            if self._waits_for_machine or not has_time(_expected_s(choice, history)):
                 return None
-            asked = self._begin(choice, history)
+            trial = self._begin_trial(choice, history)
             # the search goes on, so why it ended or stopped before is out of date
             for name, text in ((schema.ENDED, stored.ended), (schema.STOPPED, stored.stopped)):
                 if text:
                     self._study.set_user_attr(name, None)
-            return asked
+            return trial
 
         return self._database.transact(begin, alone=True)
 
-    def _begin(self, choice: Choice, history: History) -> Asked:
+    def _begin_trial(self, choice: Choice, history: History) -> OwnTrial:
         """Begin a trial with a lease of this process, in a transaction that is open, and return it for the prober.
 
         Args:
@@ -414,7 +420,7 @@ class CaseStudy:
         trial = trials.running(self._space, choice.config, attributes)
         storage = self._database.storage
         trial_id = storage.create_new_trial(self._study._study_id, trial)
-        return Asked(
+        return OwnTrial(
             trial_id=trial_id,
             number=storage.get_trial_number_from_id(trial_id),
             config=trial.params,
@@ -424,7 +430,7 @@ class CaseStudy:
             repeats=history.newest(trial.params) is not None,
         )
 
-    def _choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
+    def _next_choice(self, history: History, target: int | None, price: Price, left_s: float) -> Choice | None:
         """Return what to probe next: the search's next choice, or else a confirmation; None where neither has any.
 
         A confirmation comes first if the time that is left is too short for the search's next probe and the
@@ -438,27 +444,27 @@ class CaseStudy:
         """
         choice = None
         if target is None or history.finished + history.running < target:
-            answer = self._strategy.choose(history, price)
+            answer = self.strategy.choose(history, price)
             choice = answer if isinstance(answer, Choice) else None
         if choice and choice.why is not Why.SEARCH:
             return choice
         if choice and _leaves_time_to_confirm(choice, history, left_s, self._space.own):
             return choice
         may_confirm = self._confirm and not history.running
-        confirmation = self._strategy.confirm(history, price) if may_confirm else None
+        confirmation = self.strategy.confirm(history, price) if may_confirm else None
         return confirmation or choice
 
     def end(self, *, keep: bool = True) -> str | None:
-        """Return in words why the search has nothing left to probe; None while something is left.
+        """Return in words why the strategy has nothing left to probe; None while something is left.
 
-        `keep`: whether the study stores the reason until its next trial begins. It is not stored while other workers
-        still probe.
+        `keep`: whether the study stores this reason until its next trial begins. It never does while other workers
+        still probe, because their results may change what is left.
         """
 
         def ended() -> str | None:
             """Return why nothing is left to probe, and store it as the caller wants; None while something is left."""
             history = self.history()
-            answer = self._strategy.choose(history, one_start)
+            answer = self.strategy.choose(history, one_start)
             reason = answer.reason if isinstance(answer, Done) else None
             if keep and not history.running:
                 self._study.set_user_attr(schema.ENDED, reason)
@@ -467,10 +473,10 @@ class CaseStudy:
         return self._database.transact(ended, alone=True)
 
     def stop(self, how: str) -> None:
-        """Store how the search has stopped, and how it goes on, until its next trial begins."""
+        """Store the sentence `how`: how the search stopped, and how to go on. The next trial that begins removes it."""
         self._database.transact(lambda: self._study.set_user_attr(schema.STOPPED, how), alone=True)
 
-    def report(self, asked: Asked, iteration: int, value: float) -> bool:
+    def report(self, asked: OwnTrial, iteration: int, value: float) -> bool:
         """Report the objective so far to the pruner, and return whether it would stop the probe.
 
         Nothing is reported, and False returned, in three cases:
@@ -494,7 +500,7 @@ class CaseStudy:
             self._reported[asked.number] = iteration
         return bool(would_prune)
 
-    def beat(self, asked: Asked) -> None:
+    def beat(self, asked: OwnTrial) -> None:
         """Renew the lease of the trial every `BEAT_S` seconds, as a sign for other workers that this process lives."""
 
         def renew() -> float:
@@ -505,12 +511,15 @@ class CaseStudy:
         if time.monotonic() - self._beat_s >= BEAT_S:
             self._beat_s = self._unless_locked(renew, self._beat_s)
 
-    def tell(self, asked: Asked, verdict: Verdict, probe: ProbeRecord) -> History:
-        """Store the verdict and the record of the probe, and return what the study has probed now."""
-        return self._database.transact(lambda: self._tell(asked.trial_id, verdict, probe))
+    def tell(self, asked: OwnTrial, verdict: Verdict, probe: ProbeRecord) -> History:
+        """End a trial: store its verdict and the record of its probe, and return the history with this trial."""
+        return self._database.transact(lambda: self._end_trial(asked.trial_id, verdict, probe))
 
-    def _tell(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
-        """End a trial with its verdict and its record, in a transaction that is open, and return the history then."""
+    def _end_trial(self, trial_id: int, verdict: Verdict, probe: ProbeRecord) -> History:
+        """End a trial with its verdict and its record, and return the history with it. The caller holds a transaction.
+
+        A trial that the pruner has stopped gets the last value that was reported to the pruner.
+        """
         storage = self._database.storage
         for name, fact in attributes(probe, retry=verdict.retry, error=verdict.error).items():
             storage.set_trial_user_attr(trial_id, name, fact)

@@ -79,7 +79,7 @@ def retry_connecting(engine: sql.Engine, away_s: float, sleep: Callable[[float],
             sleep(PAUSE_S)
 
 
-def raise_losses(engine: sql.Engine) -> None:
+def raise_connection_losses(engine: sql.Engine) -> None:
     """Let an engine raise ConnectionLostError for each error after which the transaction may succeed if it is repeated.
 
     That is so where the connection was lost during a statement, and where PostgreSQL reports a conflict, a deadlock or
@@ -124,7 +124,7 @@ class Transactions:
         self._sleep, self._now_s = sleep, now_s
         self._transaction: sql.RootTransaction | None = None
         self._bind(autoflush=False)  # a session writes all that Optuna has added at once, when it commits
-        raise_losses(engine)
+        raise_connection_losses(engine)
         event.listen(engine, "begin", self._refuse_after_rollback)
 
     def run(
@@ -154,7 +154,7 @@ class Transactions:
             answers: list[Answer] = []  # none until the work is done
             number: int | None = None
             try:
-                with self._joining() as connection:
+                with self._shared_transaction() as connection:
                     at_begin(connection)
                     if end_s is not None:
                         before_repeat()
@@ -173,12 +173,12 @@ class Transactions:
                     raise
 
     @property
-    def are_open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether this is asked inside the work of a transaction."""
         return self._transaction is not None
 
     @contextmanager
-    def _joining(self) -> Iterator[sql.Connection]:
+    def _shared_transaction(self) -> Iterator[sql.Connection]:
         """Yield a connection whose transaction all sessions join; roll back what is not committed."""
         with self._engine.connect() as connection:
             self._transaction = connection.begin()
@@ -240,9 +240,9 @@ class PatientConnection(sqlite3.Connection):
 
     def commit(self) -> None:
         """Commit; wait for programs that still read."""
-        self.patiently(super().commit)
+        self.wait_while_locked(super().commit)
 
-    def patiently(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
+    def wait_while_locked(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         """Return what a call of SQLite returns; make it again while another program locks the file.
 
         SQLite itself gives up after `SLICE_S` seconds, so that Ctrl-C is heard. This gives up after `patience_s`
@@ -271,11 +271,11 @@ class _PatientCursor(sqlite3.Cursor):
 
     def __init__(self, connection: PatientConnection) -> None:
         super().__init__(connection)
-        self._patiently = connection.patiently
+        self._wait_while_locked = connection.wait_while_locked
 
     def execute(self, *arguments: Any) -> "_PatientCursor":
         """Run a statement; wait while another program locks the file."""
-        return self._patiently(super().execute, *arguments)
+        return self._wait_while_locked(super().execute, *arguments)
 
 
 _FAILURES = (SQLAlchemyError, OSError, UnicodeError, StorageInternalError, ConnectionLostError, RolledBackError)
@@ -311,7 +311,7 @@ class Database:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._url = checked_url(url)
         self.shown_url = shown(self._url)
-        with self.reported():
+        with self.errors_explained():
             self._check_kind(begun=True)
             self._make_file()
             with self.lock():
@@ -358,7 +358,7 @@ class Database:
 
         at_begin = self._take_lock if alone else lambda _: None
         file_lock = self._file_lock() if alone and self._is_sqlite else nullcontext()
-        reported = nullcontext() if self._transactions.are_open else self.reported()  # the outer work reports
+        reported = nullcontext() if self._transactions.is_open else self.errors_explained()  # the outer work reports
         with reported, _hurried(hurried), file_lock:
             try:
                 return self._transactions.run(work, at_begin=at_begin, before_repeat=self.storage.forget)
@@ -370,8 +370,8 @@ class Database:
     def lock(self) -> Iterator[None]:
         """Hold the lock of the database inside a `with` block: only one worker holds it at a time.
 
-        It begins trials, and ends those of other workers. SQLite has a file lock beside the database, PostgreSQL an
-        advisory lock. Raises StoreError if another worker does not release the lock.
+        Trials begin, and trials of other workers are ended, only under this lock. SQLite has a file lock beside the
+        database, PostgreSQL an advisory lock. Raises StoreError if another worker does not release the lock.
         """
         if self._is_sqlite:
             with self._file_lock():
@@ -418,7 +418,7 @@ class Database:
         )
 
     @contextmanager
-    def reported(self) -> Iterator[None]:
+    def errors_explained(self) -> Iterator[None]:
         """Turn errors of the database in a `with` block into StoreError: with the URL, and what to do about them."""
         try:
             yield

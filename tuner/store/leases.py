@@ -60,7 +60,7 @@ class Lease:
         """Return the lease as values of JSON."""
         return {name: fact for name, fact in asdict(self).items() if fact is not None}
 
-    def same(self, lease: "Lease") -> bool:
+    def is_of_same_process(self, lease: "Lease") -> bool:
         """Return whether both leases are of the same process."""
         return (self.host, self.pid, self.boot, self.ticks) == (lease.host, lease.pid, lease.boot, lease.ticks)
 
@@ -68,7 +68,7 @@ class Lease:
         """Return whether the process ran on this machine, even if in another container: all share the boot."""
         return self.boot == _boot_id() if self.boot else self.host == this_host()
 
-    def held(self, lives: "Callable[[Lease], bool]") -> bool:
+    def is_alive(self, lives: "Callable[[Lease], bool]") -> bool:
         """Return whether the process lives: on this host the kernel says it, elsewhere `lives` by the signs of life.
 
         Another container counts as elsewhere, because it may have the host's name but its own process ids. So does a
@@ -128,10 +128,10 @@ def lives_at(now_s: float) -> Callable[[Lease], bool]:
 def is_held(attribute: object, lives: Callable[[Lease], bool]) -> bool:
     """Return whether a living process runs a trial, by the trial's attribute `LEASE`; False for one of another form.
 
-    `lives`: as of `Lease.held`.
+    `lives`: as of `Lease.is_alive`.
     """
     lease = Lease.read(attribute)
-    return lease is not None and lease.held(lives)
+    return lease is not None and lease.is_alive(lives)
 
 
 def this_host() -> str:

@@ -24,6 +24,7 @@ from tuner.search.standing import best
 from tuner.search.trials import typed_trial
 from tuner.store.database import Database
 from tuner.store.leases import is_held, lives_at
+from tuner.store.storage import StoredCase
 from tuner.study import Case, most_similar
 
 
@@ -189,13 +190,12 @@ def siblings(
         cases = storage.cases()
         answers: list[Sibling] = []
         for name in _candidates(cases, prefix, case, identity, any_study=bool(script)):
-            study_id, _ = cases[name]
-            trials = storage.get_all_trials(study_id, deepcopy=False)
+            trials = storage.get_all_trials(cases[name].study_id, deepcopy=False)
             if not name.startswith(prefix):
                 complete = (typed_trial(trial) for trial in trials if trial.state == TrialState.COMPLETE)
                 if {trial.probe.facts.get("script") for trial in complete} != {script}:
                     continue
-            if known_sibling := sibling(name.removeprefix(prefix), trials):
+            if known_sibling := as_sibling(name.removeprefix(prefix), trials):
                 answers.append(known_sibling)
             if len(answers) == 3:
                 break
@@ -205,7 +205,7 @@ def siblings(
 
 
 def _candidates(
-    cases: dict[str, tuple[int, StudyAttributes]],
+    cases: dict[str, StoredCase],
     prefix: str,
     case: Case,
     identity: Mapping[str, Any],
@@ -214,24 +214,32 @@ def _candidates(
 ) -> list[str]:
     """Return the names of the cases that may be siblings: those of the same study, then those of other studies.
 
-    `prefix` is the beginning of the names of the same study. `any_study`: whether other studies count.
+    Those of the same study come in the order of their similarity, those of other studies the newest first.
+
+    Args:
+        cases: All cases of the database by their names STUDY/CASE, in the order in which they were started.
+        prefix: `STUDY/`, with which the names of the same study begin.
+        case: The case that wants to learn.
+        identity: Its settings, which a sibling must share as far as they decide what is measured.
+        any_study: Whether cases of other studies count.
     """
     of_study = [
-        known_case(name.removeprefix(prefix), facts.case)
-        for name, (_, facts) in cases.items()
-        if name.startswith(prefix) and comparable(facts.identity or {}) == comparable(identity)
+        known_case(name.removeprefix(prefix), stored.facts.case)
+        for name, stored in cases.items()
+        if name.startswith(prefix) and comparable(stored.facts.identity or {}) == comparable(identity)
     ]
     names = [f"{prefix}{name}" for name in most_similar(case, of_study)]
-    parts = ("objective", "source", "devices")
-    wanted = [identity.get(part) for part in parts]
-    for name, (_, facts) in reversed(cases.items()) if any_study else ():
-        of_case = [(facts.identity or {}).get(part) for part in parts]
-        if of_case == wanted and not name.startswith(prefix):
-            names.append(name)
+    if any_study:
+        parts = ("objective", "source", "devices")
+        wanted = [identity.get(part) for part in parts]
+        for name, stored in reversed(cases.items()):
+            case_identity = stored.facts.identity or {}
+            if not name.startswith(prefix) and [case_identity.get(part) for part in parts] == wanted:
+                names.append(name)
     return names
 
 
-def sibling(case: str, trials: Sequence[FrozenTrial]) -> Sibling | None:
+def as_sibling(case: str, trials: Sequence[FrozenTrial]) -> Sibling | None:
     """Return what another, similar case can learn from a case's trials: its best config, costs and measurements.
 
     None where no config may be the best. The measurements are those of the first objective.

@@ -42,7 +42,7 @@ class RaceRuns:
         """Return the runs that have ended, in the order in which they began."""
         return self._database.transact(lambda: StudyAttributes(self._attributes()).race)
 
-    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
+    def claim(self, config: Config, seed: int, is_needless: Callable[[Sequence[RunRecord]], bool]) -> bool:
         """Claim the run of a config with a seed for this process, so that no other process makes it.
 
         The claim of a process that is gone is taken over.
@@ -50,7 +50,7 @@ class RaceRuns:
         Args:
             config: The config.
             seed: The seed.
-            is_made: Returns whether the run is not needed any more, given the runs so far.
+            is_needless: Returns whether the run is not needed any more, given the runs so far.
 
         Returns:
             Whether the run is claimed now. It is not if another process makes it, or if it is not needed.
@@ -64,7 +64,7 @@ class RaceRuns:
                     if is_held(claim.lease, self._database.lives):
                         return False
                     number = claimed_number  # in place of the claim of a process that is gone
-            if is_made(self.read()):
+            if is_needless(self.read()):
                 return False
             self._write_claim(number, Claim(config=config, seed=seed, lease=self._database.lease()))
             return True
@@ -100,7 +100,7 @@ class RaceRuns:
         self._claimed = None
 
     def _write_claim(self, number: int, claim: Claim) -> None:
-        """Store a claim of this process in the place of a run."""
+        """Store a claim of this process under the number of a run, where the run's record will stand once it ended."""
         self._claimed, self._beat_s = (number, claim), time.monotonic()
         self._write(number, {"claim": asdict(claim)})
 

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, String, bindparam, cast, or_, select
 
 from tuner.records import schema
 from tuner.records.case_record import StudyAttributes
-from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, of_study, read_json, storable
+from tuner.records.schema import ATTRIBUTES, STATE, STUDIES, TRIALS, is_case_of, read_json, storable
 from tuner.records.trial import RUNNING, is_whole, stored_facts
 from tuner.store.leases import Lease
 from tuner.study import grouped
@@ -58,7 +58,7 @@ def _running_query(study: str) -> Any:
         select(TRIALS.c.trial_id, STUDIES.c.study_name, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
         .join_from(TRIALS, STUDIES, STUDIES.c.study_id == TRIALS.c.study_id)
         .join(ATTRIBUTES, ATTRIBUTES.c.trial_id == TRIALS.c.trial_id)
-        .where(of_study(study), STATE == RUNNING)
+        .where(is_case_of(study), STATE == RUNNING)
         .where(ATTRIBUTES.c.key.in_([schema.LEASE, schema.CONFIRMS]))
         .order_by(TRIALS.c.trial_id)
     )
@@ -87,6 +87,14 @@ class RunningProbe(NamedTuple):
     """Whether it runs on this machine."""
     confirms: bool
     """Whether it measures the best of its case again."""
+
+
+class StoredCase(NamedTuple):
+    """A case in the database."""
+
+    study_id: int
+    """The id of its study in Optuna's tables."""
+    facts: StudyAttributes
 
 
 def _by_optuna(method: Callable[..., Any]) -> Any:
@@ -181,7 +189,7 @@ class TrialStorage(BaseStorage):
     def get_trial(self, trial_id: int) -> FrozenTrial:
         """Return a trial, also one of another program. Raises KeyError where there is none, or it is damaged."""
         with self._reading() as rows:
-            stored = list(schema.of_trials(partial(rows, trial=trial_id), _SINGLE))
+            stored = list(schema.trials_with_rows(partial(rows, trial=trial_id), _SINGLE))
         trial = _frozen_trial(*stored[0], None) if stored else None
         if trial is None:
             raise KeyError(NO_RECORD)
@@ -197,7 +205,7 @@ class TrialStorage(BaseStorage):
         cache, objectives = self._caches[study_id], len(self.get_study_directions(study_id))
         with self._reading() as rows:
             execute = partial(rows, study=study_id, last=cache.last, open=cache.open)
-            changed = list(schema.of_trials(execute, _CHANGED))
+            changed = list(schema.trials_with_rows(execute, _CHANGED))
         trials = dict(cache.ended)
         cache.open = []
         for row, details in changed:
@@ -221,17 +229,14 @@ class TrialStorage(BaseStorage):
         rows = self.rows(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
         return rows[0].study_id if rows else None
 
-    def cases(self) -> dict[str, tuple[int, StudyAttributes]]:
-        """Return the cases of all studies, in the order in which they were started.
-
-        They are a mapping: STUDY/CASE → the id of its study in Optuna's tables, and the facts that the study keeps.
-        """
+    def cases(self) -> dict[str, StoredCase]:
+        """Return the cases of all studies by their names STUDY/CASE, in the order in which they were started."""
         fact_rows = grouped(self.rows(select(schema.FACTS)), lambda row: row.study_id)
-        cases: dict[str, tuple[int, StudyAttributes]] = {}
-        for row in self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id)):
-            facts = _decoded(fact_rows.get(row.study_id, ()))
-            cases[row.study_name] = row.study_id, StudyAttributes(facts)
-        return cases
+        studies = self.rows(select(STUDIES.c.study_id, STUDIES.c.study_name).order_by(STUDIES.c.study_id))
+        return {
+            row.study_name: StoredCase(row.study_id, StudyAttributes(_decoded(fact_rows.get(row.study_id, ()))))
+            for row in studies
+        }
 
     def running_probes(self, study: str, lives: Callable[[Lease], bool]) -> list[RunningProbe]:
         """Return the probes of all cases of a study that run now. A trial whose process is gone is left out.
@@ -246,7 +251,7 @@ class TrialStorage(BaseStorage):
         return [
             RunningProbe(row.trial_id, row.study_name, lease.is_here(), row.trial_id in confirming)
             for row, lease in leases
-            if lease and lease.held(lives)
+            if lease and lease.is_alive(lives)
         ]
 
     def rows(self, query: Any, **values: Any) -> Sequence[Row[Any]]:

@@ -22,7 +22,7 @@ from tuner.probe.run import run
 from tuner.records.trial import ProbeRecord, encode
 from tuner.report.facts import gather
 from tuner.search.verdict import Verdict
-from tuner.store.case_study import Asked, CaseStudy
+from tuner.store.case_study import CaseStudy, OwnTrial
 from tuner.store.database import Database
 from tuner.study import ProbeSpec, launch_digest, load
 from tuner.trainers.registry import open_trainer
@@ -121,7 +121,7 @@ def resume(address: str) -> None:
     database = Database(address)
     try:
         study = case_study(database, name=NAME)
-        study.take_back(Path("none"))
+        study.end_abandoned_trials(Path("none"))
         if asked := study.ask(None):
             tell(study, asked, TrialState.COMPLETE)
     finally:
@@ -135,7 +135,7 @@ def show(address: str) -> None:
     gather(reader, Path("none"))
 
 
-def tell(study: CaseStudy, asked: Asked, state: TrialState) -> None:
+def tell(study: CaseStudy, asked: OwnTrial, state: TrialState) -> None:
     record = ProbeRecord(status="ok", config=asked.config, digest=launch_digest(asked.config))
     value = 50.0 if state is TrialState.COMPLETE else None
     study.tell(asked, Verdict(state=state, status="ok" if value else "crash", value=value), record)

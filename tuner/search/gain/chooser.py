@@ -154,9 +154,8 @@ def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strat
 
     A search may end before each sibling had its turn.
     """
-    return Strategy(
-        choosers=(retry, gain.settle, gain.ended, siblings_first(space, siblings), gain.choose), confirm=gain.confirm
-    )
+    choosers = (retry, gain.settle, gain.ended, siblings_first(space, siblings), gain.choose)
+    return Strategy(choosers=choosers, confirm=gain.confirm, foretells_end=True)
 
 
 class GainSampler(StrategySampler):

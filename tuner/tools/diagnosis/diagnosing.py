@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, and_, func, select
 from tuner.errors import EmptyStoreError
 from tuner.export import StudyReader, reading
 from tuner.probe import MIB_PER_GIB, of_known
-from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, moment, of_study
+from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, is_case_of, moment
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
 from tuner.records.urls import shown
 from tuner.tools.diagnosis import study_times
@@ -303,7 +303,7 @@ def _record_in_database(engine: Engine, study: str) -> study_times.StudyRecord:
     name, _, case = study.partition("/")
     with reading(engine) as connection:
         exact = connection.execute(with_key.where(STUDIES.c.study_name == study)).first()  # 1 or 2
-        cases = [exact] if exact else connection.execute(with_key.where(of_study(study))).all()  # 3
+        cases = [exact] if exact else connection.execute(with_key.where(is_case_of(study))).all()  # 3
         if not cases:
             names = connection.scalars(select(STUDIES.c.study_name).order_by(STUDIES.c.study_name)).all()
             raise EmptyStoreError(f"{shown(engine.url)} has no study {study!r}; {_names_to_choose_from(names)}")

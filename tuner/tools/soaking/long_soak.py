@@ -70,7 +70,7 @@ def job_of_failure(job: Job, config: Config, failure: probe.Failure, ladder: str
         return probe.unlaunched(plan.config, failure, plan.digest)
 
     purpose = Purpose(
-        strategy=lambda *_: Strategy(choosers=(choose,)), limited=False, competing=False, stores_ending=False
+        strategy=lambda *_: Strategy(choosers=(choose,)), has_target=False, configs_compete=False, stores_ending=False
     )
     return replace(job, probe=unlaunched, purpose=purpose)
 
@@ -101,8 +101,8 @@ def soak_purpose(
     settings = replace(training.soak, minutes=minutes, hours=training.hours, iterations=training.iterations)
     return Purpose(
         strategy=lambda space, *_: Strategy(choosers=(SoakChooser(space, training, settings, first).choose,)),
-        limited=False,
-        competing=False,
+        has_target=False,
+        configs_compete=False,
         stores_ending=False,
         ineligible=training.ineligibility,
         next_answer=SoakFollower(60.0 * minutes, training, ends_when_good=bench.spec.soak.provokes),

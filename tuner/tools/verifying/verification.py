@@ -15,7 +15,7 @@ from tuner import probe
 from tuner.count import differences
 from tuner.errors import StudyError, TrainerError
 from tuner.export import SPEEDS, CaseView, figure, in_words, no_best, with_error
-from tuner.records.case_record import FACTS, changes
+from tuner.records.case_record import FACTS, changed_facts
 from tuner.running.job import Budget, Job
 from tuner.running.prober import run_in
 from tuner.search.standing import Standing
@@ -183,7 +183,7 @@ class Verification:
         taken_s = 0.0
         while True:
             has_four = findings.rounds * len(self.subjects) >= 4
-            if has_four and (findings.is_precise or not self._budget.grant(taken_s / findings.rounds)):
+            if has_four and (findings.is_precise or not self._budget.has_time_for(taken_s / findings.rounds)):
                 return findings
             # every second round runs backwards, so that a slow drift of the machine concerns both alike
             turn = self.subjects if findings.rounds % 2 == 0 else self.subjects[::-1]
@@ -303,7 +303,7 @@ def _changes_since_study(best: RepeatedConfig) -> str:
     same = [what for name, what in FACTS.items() if name in before and before[name] == now.get(name)]
     unknown = [what for name, what in FACTS.items() if name in now and name not in before]
     parts = [
-        f"changed: {', '.join(changes(before, now)) or 'nothing'}",
+        f"changed: {', '.join(changed_facts(before, now)) or 'nothing'}",
         f"unchanged: {', '.join(same) or 'nothing'}",
         *([f"unknown of then: {', '.join(unknown)}"] if unknown else []),
     ]
