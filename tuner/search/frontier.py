@@ -91,7 +91,7 @@ class Frontier:
                     exceeded.append(OutOfMemory(failure.config, failure.violation * _ratio(rung, failed_rung)))
         return max(exceeded, key=lambda failure: failure.violation, default=None)
 
-    def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
+    def values_beyond_failures(self, space: Space) -> Iterator[list[list[bool]]]:
         """Yield, for each known failure, which values of each parameter of a space need at least as much.
 
         So many configs can be checked at once: a config is beyond a failure if all its values need as much.
