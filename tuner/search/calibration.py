@@ -21,7 +21,7 @@ from tuner.search.trials import typed_trial
 from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
 
 Expects = Callable[[int], bool]
-"""Says whether a rung is expected to run, or to leave enough memory free. If a rung is, so are all smaller rungs."""
+"""Returns what is expected of a rung, such as that it runs. If it is expected of a rung, so it is of smaller rungs."""
 
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
@@ -137,7 +137,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
                 mean, deviation = model.expect([config])
                 if mean[0] - 2.0 * deviation[0] > most:
                     return False
-        return observed.frontier.beyond(config) is None  # nothing that needs less has run out
+        return observed.frontier.exceeded_failure(config) is None  # nothing that needs less has run out
 
     def safe(rung: int) -> bool:
         """Return whether the usual config on a rung is possible, and expected to leave enough memory free."""

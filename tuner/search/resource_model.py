@@ -130,33 +130,27 @@ class ResourceModel:
             prior: The model of a similar case.
         """
         self._features, self._bend = Features(space, ignored), bend
-        measured, beyond = self._features.matrices(configs), self._features.matrices(exceeding)
-        self._split = measured.fixed.shape[1]
+        self._measured = self._features.matrices(configs)
+        self._amounts = np.log(np.asarray(amounts, dtype=float))
+        """The logarithms of the measured amounts."""
+        self._split = self._measured.fixed.shape[1]
         """The number of parameters of the fixed part. Those of the growing part follow them."""
-        logarithms = np.log(np.asarray(amounts, dtype=float))
-        self._expected, covariance = self._prior_of(
-            prior, logarithms, measured.growing, choice_deviation, growing_share
-        )
+        self._expected, covariance = self._prior(choice_deviation, growing_share, prior)
         self._precision = np.linalg.inv(covariance)
         # First without the configs that exceed 1.0: this fit says how much they are likely to need.
-        self._error, self._exceeding_logarithms = error, np.zeros(0)
-        self._learn(measured, logarithms, self._features.matrices(()))
+        self._exceeding, self._exceeding_amounts = self._features.matrices(()), np.zeros(0)
+        self._learn(error)
         if exceeding:
-            self._exceeding_logarithms = _truncated_means(math.log(1.05), self._predict(beyond))  # 5 % above 1.0
-            self._error = error  # the first fit may have widened it
-            self._learn(measured, logarithms, beyond)
+            self._exceeding = self._features.matrices(exceeding)
+            self._exceeding_amounts = _truncated_means(math.log(1.05), self._predict(self._exceeding))  # 5 % above 1.0
+            self._learn(error)
 
-    def _learn(self, measured: DesignMatrices, logarithms: Floats, exceeding: DesignMatrices) -> None:
-        """Fit the parameters, widen the error by the misfit, and compute the covariance at the fit.
-
-        Args:
-            measured: The configs that were measured.
-            logarithms: The logarithm of the amount of each of them.
-            exceeding: The configs that need more than 1.0.
-        """
-        self._fitted = self._fit(measured, logarithms, exceeding)
-        means, slopes = self._logarithms(self._fitted, measured)
-        misfit = float(np.square((means - logarithms) / self._error).sum()) / max(len(logarithms), 1)
+    def _learn(self, error: float) -> None:
+        """Fit the parameters, widen the `error` of a measurement by the misfit, and compute their covariance."""
+        self._error = error
+        self._fitted = self._most_probable()
+        means, slopes = self._logarithms(self._fitted, self._measured)
+        misfit = float(np.square((means - self._amounts) / error).sum()) / max(len(self._amounts), 1)
         self._error *= max(1.0, math.sqrt(misfit))
         self._covariance = np.linalg.inv(slopes.T @ slopes / self._error**2 + self._precision)
 
@@ -179,24 +173,20 @@ class ResourceModel:
         variances = np.square(slopes @ np.linalg.cholesky(self._covariance)).sum(axis=1)  # slope · covariance · slope
         return Prediction(means, np.sqrt(variances + self._error**2))
 
-    def _prior_of(
-        self,
-        prior: "ResourceModel | None",
-        logarithms: Floats,
-        growing: Floats,
-        choice_deviation: float,
-        growing_share: float,
+    def _prior(
+        self, choice_deviation: float, growing_share: float, similar: "ResourceModel | None"
     ) -> tuple[Floats, Floats]:
-        """Return mean and covariance of the parameters before the fit.
+        """Return mean and covariance of the parameters before the fit. `similar`: the model of a similar case.
 
         The order of the parameters: level and choices of the fixed part, level and choices of the growing part, and the
         power of each size. Memory is linear in `num_envs` (two H200s, MimicKit), so the power of the ladder hardly
         differs from 1.
 
-        1. With a prior, the mean is the fit of the similar case. Similar cases differ by a common factor: on an H200,
+        1. With a similar case, the mean is its fit. Similar cases differ by a common factor: on an H200,
            the pi_plus cases of two methods differed in memory by 1.5. Besides, each parameter may differ by half of
            its usual deviation.
-        2. Without a prior, both levels follow from the mean of the measured amounts, of which `growing_share` grows.
+        2. Without a similar case, both levels follow from the mean of the measured amounts, of which `growing_share`
+           grows.
         """
         sizes, choice_count = self._features.sizes, self._split - 1
         no_choice = [0.0] * choice_count
@@ -205,27 +195,28 @@ class ResourceModel:
         part_deviations = [0.8, *[choice_deviation] * choice_count]  # of a level and its choices
         deviations = np.maximum([*part_deviations, *part_deviations, *power_deviations], 1e-3)  # 0 has no inverse
         # 1
-        if prior is not None:
+        if similar is not None:
             levels = np.array([1.0, *no_choice, 1.0, *no_choice, *[0.0] * len(sizes)])
             common_factor = 0.4**2 * np.outer(levels, levels)
-            return prior._fitted, prior._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
+            return similar._fitted, similar._covariance + common_factor + np.diag((0.5 * deviations) ** 2)
         # 2
-        level = float(logarithms.mean()) if len(logarithms) else math.log(0.5)
-        has_growth = len(sizes) and len(logarithms)
-        growth_by_sizes = growing[:, self._split :] @ np.array(powers) if has_growth else np.zeros(1)
-        mean = np.array([level, *no_choice, level - float(growth_by_sizes.mean()), *no_choice, *powers])
+        level, growth_by_sizes = math.log(0.5), 0.0
+        if len(self._amounts):
+            level = float(self._amounts.mean())
+            growth_by_sizes = float((self._measured.growing[:, self._split :] @ np.array(powers)).mean())
+        mean = np.array([level, *no_choice, level - growth_by_sizes, *no_choice, *powers])
         mean[0] += math.log(1.0 - growing_share) / self._bend
         mean[self._split] += math.log(growing_share) / self._bend
         return mean, np.diag(deviations**2)
 
-    def _fit(self, measured: DesignMatrices, logarithms: Floats, exceeding: DesignMatrices) -> Floats:
-        """Return the most probable parameters, by at most 40 steps of Levenberg and Marquardt. Args: as of `_learn`."""
+    def _most_probable(self) -> Floats:
+        """Return the most probable parameters, by at most 40 steps of Levenberg and Marquardt."""
         parameters, damping = self._expected.copy(), 1e-3
-        local = self._quadratic_model(parameters, measured, logarithms, exceeding)
+        local = self._quadratic_model(parameters)
         for _ in range(40):
             damped = local.curvature + damping * np.diag(np.diag(local.curvature))
             moved = parameters + np.linalg.solve(damped, -local.gradient)
-            moved_local = self._quadratic_model(moved, measured, logarithms, exceeding)
+            moved_local = self._quadratic_model(moved)
             if moved_local.cost < local.cost:  # a step that helps: take it, and dare a longer step
                 has_converged = local.cost - moved_local.cost < 1e-6 * (1.0 + local.cost)
                 parameters, local, damping = moved, moved_local, damping / 10.0
@@ -236,30 +227,24 @@ class ResourceModel:
                 break
         return parameters
 
-    def _quadratic_model(
-        self, parameters: Floats, measured: DesignMatrices, logarithms: Floats, exceeding: DesignMatrices
-    ) -> "_QuadraticModel":
+    def _quadratic_model(self, parameters: Floats) -> "_QuadraticModel":
         """Return how badly some parameters fit, with the gradient and the curvature there, for a step of the fit.
 
-        A config of `exceeding` should need at least `_exceeding_logarithms`. To expect even more of it costs nothing.
+        A config that exceeds 1.0 should need at least its `_exceeding_amounts`. To expect even more costs nothing.
 
-        Args:
-            parameters: The parameters, in the order of `_prior_of`.
-            measured: The configs that were measured.
-            logarithms: The logarithm of the amount of each of them.
-            exceeding: The configs that need more than 1.0.
+        `parameters`: in the order of `_prior`.
         """
         # The measured amounts, and the prior.
-        means, slopes = self._logarithms(parameters, measured)
-        residuals, departure = (logarithms - means) / self._error, parameters - self._expected
+        means, slopes = self._logarithms(parameters, self._measured)
+        residuals, departure = (self._amounts - means) / self._error, parameters - self._expected
         cost = float(residuals @ residuals + departure @ self._precision @ departure) / 2.0
         gradient = self._precision @ departure - slopes.T @ residuals / self._error
         curvature = slopes.T @ slopes / self._error**2 + self._precision
         # The configs that exceed 1.0.
-        if len(exceeding.fixed):
-            means, slopes = self._logarithms(parameters, exceeding)
+        if len(self._exceeding_amounts):
+            means, slopes = self._logarithms(parameters, self._exceeding)
             error = 0.05  # how exactly the amount of such a config is known, as a logarithm
-            residuals = np.maximum(0.0, self._exceeding_logarithms - means) / error
+            residuals = np.maximum(0.0, self._exceeding_amounts - means) / error
             slopes = slopes * (residuals > 0.0)[:, None]
             cost += float(residuals @ residuals) / 2.0
             gradient = gradient - slopes.T @ residuals / error

@@ -251,7 +251,7 @@ def judge_unlaunched(config: Config, frontier: Frontier) -> tuple[probe.Failure,
 
     None for any other config. `frontier` knows the configs that ran out of memory.
     """
-    beyond = frontier.beyond(config)
+    beyond = frontier.exceeded_failure(config)
     if beyond is None:
         return None
     settings = " ".join(f"{name}={value_text(number)}" for name, number in beyond.config.items())

@@ -12,7 +12,6 @@ import numpy as np
 
 from tuner.search.choosing import ALL_PROBED, Price
 from tuner.search.gain import expected_gain
-from tuner.search.gain.expected_gain import EQUAL_WITHIN
 from tuner.search.gain.outlook import MOST_COMPARED, Outlook
 from tuner.search.gain.pool import Codes, largest_of
 from tuner.search.gain.rules import STEEP, Rules
@@ -342,7 +341,7 @@ class Acquisition:
     def _expected_gain(self, errors: Floats | float, chances: Floats) -> Floats:
         """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
         outlook = self.outlook
-        tie = EQUAL_WITHIN * outlook.scale
+        tie = expected_gain.EQUAL_WITHIN * outlook.scale
         gain = expected_gain.knowledge_gradient(
             *outlook.predictions, errors, outlook.eligible_places, ceiling=outlook.goal.ceiling, tie=tie
         )
@@ -353,7 +352,7 @@ class Acquisition:
         """The probability that each config runs and is better than the best by more than `EQUAL_WITHIN`."""
         outlook = self.outlook
         (mean, deviation), best = outlook.predictions, outlook.best_place or 0
-        least = mean[best] + EQUAL_WITHIN * outlook.scale
+        least = mean[best] + expected_gain.EQUAL_WITHIN * outlook.scale
         chances = outlook.launch_chance * (1.0 - expected_gain.chance_below(least, mean, deviation))
         chances[best] = 0.0
         return np.where(outlook.may_probe, chances, 0.0)

@@ -28,12 +28,7 @@ class Outlook:
     """What is known of each config of a pool after the trials so far: each array has an element per config."""
 
     def __init__(
-        self,
-        pool: Pool,
-        observed: Observed,
-        limits: ProbeSpec,
-        goal: Goal,
-        source: Surrogate | None = None,
+        self, pool: Pool, observed: Observed, limits: ProbeSpec, goal: Goal, source: Surrogate | None = None
     ) -> None:
         """Derive what is known of each config from the trials.
 

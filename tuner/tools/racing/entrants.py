@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuner.errors import StoreError
 from tuner.export import CaseView, in_words, no_best
 from tuner.probe import SAMPLES_PER_S
-from tuner.search.standing import Standing, of_both
+from tuner.search.standing import Standing, undominated_in_value_and_speed
 from tuner.study import Config, launch_digest, launched
 
 
@@ -137,7 +137,7 @@ def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
     Its value and its samples/s are scaled from 0 to 1, from the smallest to the largest on the front. The config whose
     smaller number of the two is largest is returned; None where all on the front are `taken`.
     """
-    front = of_both(standing for standing in configs if standing.samples_per_s is not None)
+    front = undominated_in_value_and_speed(standing for standing in configs if standing.samples_per_s is not None)
     candidates = [standing for standing in front if launch_digest(standing.config) not in taken]
     values, speeds = [point.value for point in front], [point.samples_per_s or 0.0 for point in front]
 
