@@ -112,7 +112,7 @@ def ladder_calibration(space: Space) -> Strategy:
 
 def calibration_configs(space: Space) -> list[Config]:
     """Return the configs that calibration probes, in this order, until two have run: defaults of some rungs."""
-    return [usual(space) | {str(space.ladder): rung} for rung in calibration_rungs(_doublings(space))]
+    return [usual(space) | {str(space.ladder): rung} for rung in calibration_rungs(list(map(int, space.rungs)))]
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
@@ -149,12 +149,7 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     own_rung = next(parameter.own for parameter in space.parameters if parameter.is_ladder)
     if isinstance(own_rung, int) and possible(own_rung):
         tried.add(own_rung)
-    return make_rungs(_doublings(space), safe=safe, possible=possible, tried=tried)
-
-
-def _doublings(space: Space) -> list[int]:
-    """Return the rungs of an `auto` ladder before any are made."""
-    return [int(rung) for rung in space.rungs]
+    return make_rungs(list(map(int, space.rungs)), safe=safe, possible=possible, tried=tried)
 
 
 def usual(space: Space) -> Config:
