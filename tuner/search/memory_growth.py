@@ -285,7 +285,7 @@ class Rising:
         Args:
             random: The source of random numbers.
             draws: The number of draws.
-            log_time_ratio: The coming time as a multiple of the observed time, both in logarithms: records come with them.
+            log_time_ratio: The coming time as a multiple of the observed time, both in logarithms.
             prior: What is known of records before the run.
             sizes: The observed records, in MiB.
         """
