@@ -116,7 +116,7 @@ def calibration_configs(space: Space) -> list[Config]:
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
-    """Return the rungs that follow from a study's trials so far. The ladder of `space` holds the doublings.
+    """Return the rungs of an `auto` ladder, by a study's trials so far. The ladder of `space` holds the doublings.
 
     A rung is left out only if it needs too much memory or time to start by two standard deviations of the prediction. A
     rung that has run out of memory or time stays as the last rung.

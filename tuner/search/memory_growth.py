@@ -375,7 +375,7 @@ class Lasts:
 
     @property
     def share(self) -> float:
-        """`most_mib` as a share of the device's memory."""
+        """The share of the device's memory below which memory stays with the probability `SURE`."""
         return self.most_mib / self.total_mib
 
     @property

@@ -563,8 +563,8 @@ def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]
 
     1. Two readings of one config are far apart.
     2. Other programs were much busier beside one of the configs.
-    3. The speed of one config changed for good by at least a factor of 1.5, and the other config ended before it came
-       as far. A smaller change may come from elsewhere.
+    3. The speed of one config changed for good by at least a factor of 1.5, and all trials of the other config ended
+       before they would have shown such a change. A smaller change may have another cause.
 
     Args:
         first: The trials of one config, in their order.
