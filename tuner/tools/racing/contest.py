@@ -18,7 +18,7 @@ from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, 
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.search.scores import Mean, RaceStanding, lead_of, are_constant, means, standings, thinned
+from tuner.search.scores import Mean, RaceStanding, are_constant, lead_of, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
 from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
