@@ -128,7 +128,7 @@ class Ground:
 
     def _launched(self, config: Mapping[str, Value]) -> Recorded | None:
         """Return the failure that the recording did not repeat for this config. A search pays for it."""
-        beyond = self._ends.beyond(config)
+        beyond = self._ends.exceeded_failure(config)
         return self._table.find(beyond.config) if beyond else None
 
     def _seconds(self, recorded: Recorded | None) -> tuple[float, float]:

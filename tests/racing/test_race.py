@@ -33,8 +33,8 @@ class Memory(RaceRuns):
     def read(self) -> tuple[RunRecord, ...]:
         return tuple(self.made)
 
-    def claim(self, config: Config, seed: int, is_made: Callable[[Sequence[RunRecord]], bool]) -> bool:
-        return not is_made(self.made)
+    def claim(self, config: Config, seed: int, is_needless: Callable[[Sequence[RunRecord]], bool]) -> bool:
+        return not is_needless(self.made)
 
     def beat(self) -> None: ...
 

@@ -9,7 +9,7 @@ from tests_search import given
 from tuner.probe import Change, DeviceSummary
 from tuner.records.trial import ProbeRecord, TrialRecord, attributes
 from tuner.search.choosing import History
-from tuner.search.standing import agreeing, unlike
+from tuner.search.standing import agreeing, why_incomparable
 from tuner.study.space import Parameter, Space
 
 STEPS = 100
@@ -35,7 +35,7 @@ def test_a_config_whose_readings_are_far_apart_cannot_be_compared() -> None:
             counting(number, samples_per_s=speed, samples_per_s_se=se) for number, (speed, se) in enumerate(readings)
         ]
         other = [counting(9, samples_per_s=100.0, samples_per_s_se=1.0)]
-        assert (unlike(its, other) is not None) is (unlike(other, its) is not None) is apart
+        assert (why_incomparable(its, other) is not None) is (why_incomparable(other, its) is not None) is apart
 
 
 def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_far() -> None:
@@ -44,12 +44,12 @@ def test_a_speed_that_changed_cannot_be_compared_with_one_that_has_not_come_so_f
     def later(each: float, reached: int, trained_s: float) -> list[TrialRecord]:
         return [counting(0, each, reached=reached, start_up_s=2.0, total_s=2.0 + trained_s)]
 
-    assert "iteration 150" in (unlike(later(32, 149, 9.0), [changed]) or "")
-    assert unlike([changed], later(32, 149, 9.0))
-    assert unlike(later(32, 151, 7.0), [changed])  # perhaps somebody else's job was over by then
-    assert unlike(later(32, 151, 9.0), [changed]) is None
-    assert unlike(later(64, 75, 9.0), [changed]) is None  # as many samples
-    assert unlike(later(32, 10, 1.0), [counting(1, 32, change=Change(50, 8.0, 1.2))]) is None
+    assert "iteration 150" in (why_incomparable(later(32, 149, 9.0), [changed]) or "")
+    assert why_incomparable([changed], later(32, 149, 9.0))
+    assert why_incomparable(later(32, 151, 7.0), [changed])  # perhaps somebody else's job was over by then
+    assert why_incomparable(later(32, 151, 9.0), [changed]) is None
+    assert why_incomparable(later(64, 75, 9.0), [changed]) is None  # as many samples
+    assert why_incomparable(later(32, 10, 1.0), [counting(1, 32, change=Change(50, 8.0, 1.2))]) is None
 
 
 def reading(number: int, speed: float, *, others_pct: float | None = 0.0) -> TrialRecord:
@@ -82,7 +82,7 @@ def test_a_speed_beside_much_busier_programs_cannot_be_compared() -> None:
     ]:
         own = [reading(number, 100.0, others_pct=share) for number, share in enumerate(own_others_pct)]
         best = [reading(9, 200.0, others_pct=share) for share in best_others_pct]
-        assert ("59 % of the processors" in (unlike(own, best) or "")) is is_apart
+        assert ("59 % of the processors" in (why_incomparable(own, best) or "")) is is_apart
 
 
 def test_what_ran_beside_busy_programs_is_measured_again_once_they_are_calm() -> None:

@@ -97,7 +97,7 @@ def test_no_config_beyond_a_known_end_of_memory_is_asked_for() -> None:
     before = Frontier()
     failures = 0
     for config in asked:
-        assert before.beyond(config) is None
+        assert before.exceeded_failure(config) is None
         failures += int(config["num_envs"]) >= 32
         before = search.history.frontier
     assert 1 <= failures <= 2 * 3

@@ -21,12 +21,12 @@ def number(config: Config, name: str) -> int:
 
 @given(configs)
 def test_nothing_lies_beyond_an_unknown_frontier(config: Config) -> None:
-    assert Frontier().beyond(config) is None
+    assert Frontier().exceeded_failure(config) is None
 
 
 @given(failures)
 def test_a_failure_lies_beyond_itself(known: OutOfMemory) -> None:
-    assert Frontier([known]).beyond(known.config) == known
+    assert Frontier([known]).exceeded_failure(known.config) == known
 
 
 @example([OutOfMemory({"num_envs": 10}, 5.0), OutOfMemory({"num_envs": 1000}, 6.0)], {"num_envs": 999}, 1, 0)
@@ -37,7 +37,7 @@ def test_more_of_what_needs_memory_stays_beyond_and_is_worse(
     larger = {**config, "num_envs": number(config, "num_envs") + more_envs}
     if "batch_size" in config:
         larger["batch_size"] = number(config, "batch_size") + more_batch
-    before, after = Frontier(known).beyond(config), Frontier(known).beyond(larger)
+    before, after = Frontier(known).exceeded_failure(config), Frontier(known).exceeded_failure(larger)
     if before is not None:
         assert after is not None
         assert after.violation >= before.violation
@@ -45,7 +45,7 @@ def test_more_of_what_needs_memory_stays_beyond_and_is_worse(
 
 @given(failures, configs)
 def test_a_config_beyond_the_frontier_needs_at_least_as_much_of_everything(known: OutOfMemory, config: Config) -> None:
-    beyond = Frontier([known]).beyond(config)
+    beyond = Frontier([known]).exceeded_failure(config)
     dominates = (
         config["agent_variant"] == known.config["agent_variant"]
         and ("batch_size" in config) == ("batch_size" in known.config)
@@ -60,27 +60,27 @@ def test_a_config_beyond_the_frontier_needs_at_least_as_much_of_everything(known
 @given(st.lists(failures), configs)
 def test_another_variant_shows_nothing(known: list[OutOfMemory], config: Config) -> None:
     others = [one for one in known if one.config["agent_variant"] != config["agent_variant"]]
-    assert Frontier(others).beyond(config) is None
+    assert Frontier(others).exceeded_failure(config) is None
 
 
 @given(failures, st.integers(0, 4), st.integers(20, 40))
 def test_what_needs_no_memory_does_not_count(known: OutOfMemory, workers: int, epochs: int) -> None:
     config = {**known.config, "num_workers": workers, "update_epochs": epochs}
-    assert Frontier([known]).beyond(config) == known
+    assert Frontier([known]).exceeded_failure(config) == known
 
 
 def test_what_a_parameter_of_the_user_s_own_takes_is_not_known() -> None:
     frontier = Frontier([OutOfMemory({"num_envs": 1024, "width": 4096}, 1.0)])
-    assert frontier.beyond({"num_envs": 2048, "width": 4096}) is not None
-    assert frontier.beyond({"num_envs": 2048, "width": 64}) is None
-    assert frontier.beyond({"num_envs": 2048}) is None
+    assert frontier.exceeded_failure({"num_envs": 2048, "width": 4096}) is not None
+    assert frontier.exceeded_failure({"num_envs": 2048, "width": 64}) is None
+    assert frontier.exceeded_failure({"num_envs": 2048}) is None
 
 
 def test_values_that_are_no_numbers_are_comparable_to_themselves_only() -> None:
     frontier = Frontier([OutOfMemory({"num_envs": "many"}, 1.0)])
-    assert frontier.beyond({"num_envs": "many"}) is not None
-    assert frontier.beyond({"num_envs": "more"}) is None
-    assert frontier.beyond({"num_envs": 4096}) is None
+    assert frontier.exceeded_failure({"num_envs": "many"}) is not None
+    assert frontier.exceeded_failure({"num_envs": "more"}) is None
+    assert frontier.exceeded_failure({"num_envs": 4096}) is None
 
 
 def test_a_failure_is_as_large_as_its_message_says() -> None:
@@ -91,16 +91,16 @@ def test_a_failure_is_as_large_as_its_message_says() -> None:
 
 def test_a_larger_rung_of_any_ladder_needs_more() -> None:
     known = OutOfMemory({"n": 64, "width": 8}, 2.0)
-    beyond = Frontier([known], ladder="n").beyond({"n": 128, "width": 8})
+    beyond = Frontier([known], ladder="n").exceeded_failure({"n": 128, "width": 8})
     assert beyond is not None
     assert beyond.violation == 4.0
-    assert Frontier([known], ladder="n").beyond({"n": 32, "width": 8}) is None
-    assert Frontier([known]).beyond({"n": 128, "width": 8}) is None
+    assert Frontier([known], ladder="n").exceeded_failure({"n": 32, "width": 8}) is None
+    assert Frontier([known]).exceeded_failure({"n": 128, "width": 8}) is None
 
 
 def test_host_memory_grows_with_every_number_and_with_no_choice() -> None:
     need = Need(ignored=frozenset({"update_epochs"}), sizes_only=True)
     frontier = Frontier([OutOfMemory({"batch_size": 32, "workers": 4, "update_epochs": 20, "tf32": True}, 1.0, need)])
-    assert frontier.beyond({"batch_size": 64, "workers": 4, "update_epochs": 10, "tf32": False}) is not None
-    assert frontier.beyond({"batch_size": 64, "workers": 2, "update_epochs": 20, "tf32": True}) is None
-    assert frontier.beyond({"batch_size": 16, "workers": 8, "update_epochs": 20, "tf32": True}) is None
+    assert frontier.exceeded_failure({"batch_size": 64, "workers": 4, "update_epochs": 10, "tf32": False}) is not None
+    assert frontier.exceeded_failure({"batch_size": 64, "workers": 2, "update_epochs": 20, "tf32": True}) is None
+    assert frontier.exceeded_failure({"batch_size": 16, "workers": 8, "update_epochs": 20, "tf32": True}) is None

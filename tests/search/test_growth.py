@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from tests_space import USUAL
 
-from tuner.search.resource_model import Amounts, Growth, inherited
+from tuner.search.resource_model import Amounts, ResourceModel, fitted_after_siblings
 from tuner.study.space import Config, Parameter, Space
 
 LADDER = Space((Parameter(name="num_envs", values=(256, 512, 1024, 2048, 4096, 8192)),))
@@ -17,9 +17,9 @@ def mib(config: Config) -> float:
     return 2560.0 + 3.47 * float(config["num_envs"])
 
 
-def grown(*rungs: int, error: float = 0.03) -> Growth:
+def grown(*rungs: int, error: float = 0.03) -> ResourceModel:
     known: list[Config] = [{"num_envs": rung} for rung in rungs]
-    return Growth(LADDER, known, [mib(config) for config in known], error=error, choices=0.1)
+    return ResourceModel(LADDER, known, [mib(config) for config in known], error=error, choice_deviation=0.1)
 
 
 def test_two_rungs_predict_the_others() -> None:
@@ -44,7 +44,7 @@ def test_far_from_what_was_measured_it_is_less_sure() -> None:
 def test_a_variant_that_needs_more_gets_its_own_line() -> None:
     known = [{**config, "num_envs": 32} for config in USUAL.configs()]
     heavy = [1000.0 * (1.0 + 0.2 * (config["agent_variant"] == "hiutil")) for config in known]
-    mean, _ = Growth(USUAL, known, heavy, error=0.01, choices=0.3).expect(known)
+    mean, _ = ResourceModel(USUAL, known, heavy, error=0.01, choice_deviation=0.3).expect(known)
     assert mean == pytest.approx(heavy, rel=0.03)
 
 
@@ -56,25 +56,27 @@ def heavier(config: Config) -> float:
 def test_a_line_begins_with_that_of_another_case() -> None:
     configs = list(LADDER.configs())
     known: Amounts = ([configs[0], configs[4]], [mib(configs[0]), mib(configs[4])])
-    growth = inherited(LADDER, [known, ([], [])], error=0.03, choices=0.1)
+    growth = fitted_after_siblings(LADDER, [known, ([], [])], error=0.03, choice_deviation=0.1)
     assert growth is not None
     mean, deviation = growth.expect(configs)
     assert mean == pytest.approx(list(map(mib, configs)), rel=0.05)
     assert (deviation > 0.4 * mean).all()
-    assert inherited(LADDER, [([], [])], error=0.03, choices=0.1) is None
+    assert fitted_after_siblings(LADDER, [([], [])], error=0.03, choice_deviation=0.1) is None
 
 
 def test_one_measurement_of_the_case_itself_shows_the_factor() -> None:
     for rung in range(6):
         configs = list(LADDER.configs())
         own: Amounts = ([configs[rung]], [heavier(configs[rung])])
-        growth = inherited(LADDER, [(configs, list(map(mib, configs))), own], error=0.03, choices=0.1)
+        growth = fitted_after_siblings(
+            LADDER, [(configs, list(map(mib, configs))), own], error=0.03, choice_deviation=0.1
+        )
         assert growth is not None
         mean, deviation = growth.expect(configs)
         expected = np.array(list(map(heavier, configs)))
         assert mean[rung] == pytest.approx(expected[rung], rel=0.03)
         assert (np.abs(mean - expected) <= 2.0 * deviation).all()
-        alone = Growth(LADDER, *own, error=0.03, choices=0.1).expect(configs)
+        alone = ResourceModel(LADDER, *own, error=0.03, choice_deviation=0.1).expect(configs)
         assert np.abs(mean - expected).max() < np.abs(alone[0] - expected).max()
 
 
@@ -82,7 +84,7 @@ def test_two_measurements_of_the_case_itself_outweigh_the_other_case() -> None:
     configs = list(LADDER.configs())
     misled: Amounts = (configs, [50_000.0 - value for value in map(mib, configs)])
     own: Amounts = ([configs[1], configs[5]], [heavier(configs[1]), heavier(configs[5])])
-    growth = inherited(LADDER, [misled, own], error=0.03, choices=0.1)
+    growth = fitted_after_siblings(LADDER, [misled, own], error=0.03, choice_deviation=0.1)
     assert growth is not None
     assert growth.expect(configs)[0] == pytest.approx(list(map(heavier, configs)), rel=0.1)
 
@@ -105,7 +107,7 @@ def share(config: Config) -> float:
 
 @given(some.lists(some.sampled_from([one for one in SCRIPT.configs() if share(one) < 1.0]), min_size=2, max_size=8))
 def test_what_needs_more_of_every_size_is_never_expected_to_need_less(known: list[Config]) -> None:
-    growth = Growth(SCRIPT, known, list(map(share, known)), error=0.03, choices=0.25)
+    growth = ResourceModel(SCRIPT, known, list(map(share, known)), error=0.03, choice_deviation=0.25)
     for small, large in ((16, 32), (8, 128)):
         configs: list[Config] = [
             {"batch_size": size, "length": 256, "dtype": "fp32", "compile": 0} for size in (small, large)
@@ -119,8 +121,8 @@ def test_what_ran_out_of_memory_lets_nobody_try_the_same_size_with_another_switc
     ran: list[Config] = [{"batch_size": 8, "length": 256, "dtype": "fp32", "compile": 0}]
     over: list[Config] = [{"batch_size": 128, "length": 512, "dtype": "fp32", "compile": 0}]
     beside: Config = {**over[0], "compile": 1}
-    without = Growth(SCRIPT, ran, [0.2], error=0.03, choices=0.25).logarithms([beside])[0]
-    means, _ = Growth(SCRIPT, ran, [0.2], error=0.03, choices=0.25, over=over).logarithms([beside])
+    without = ResourceModel(SCRIPT, ran, [0.2], error=0.03, choice_deviation=0.25).logarithms([beside])[0]
+    means, _ = ResourceModel(SCRIPT, ran, [0.2], error=0.03, choice_deviation=0.25, exceeding=over).logarithms([beside])
     assert means[0] > max(without[0] - 1e-6, -0.1)
 
 
@@ -129,7 +131,7 @@ def test_a_data_type_with_half_the_bytes_is_learnt_from_two_configs() -> None:
         {"batch_size": size, "length": 512, "dtype": dtype, "compile": 0}
         for size, dtype in ((8, "fp32"), (64, "fp32"), (64, "bf16"))
     ]
-    growth = Growth(SCRIPT, known, list(map(share, known)), error=0.03, choices=0.25)
+    growth = ResourceModel(SCRIPT, known, list(map(share, known)), error=0.03, choice_deviation=0.25)
     wanted: Config = {"batch_size": 128, "length": 512, "dtype": "bf16", "compile": 0}
     mean, _ = growth.expect([wanted])
     assert mean[0] == pytest.approx(share(wanted), rel=0.15)

@@ -34,7 +34,7 @@ def failure(kind: str, *, ran: bool = False) -> FrozenTrial:
 
 def closed(trial: FrozenTrial) -> list[Config]:
     frontier = Observed([trial]).frontier
-    return [config for config in SPACE.configs() if frontier.beyond(config)]
+    return [config for config in SPACE.configs() if frontier.exceeded_failure(config)]
 
 
 def test_a_start_that_was_too_slow_closes_its_rung_and_those_above() -> None:

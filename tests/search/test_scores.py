@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.records.case_record import RunRecord
-from tuner.search.scores import MOST_POINTS, Lead, ahead, are_constant, means, score_at, standings, thinned
+from tuner.search.scores import MOST_POINTS, Lead, are_constant, lead_of, means, score_at, standings, thinned
 
 
 def run(seed: int, score: float, *, seconds: float = 10.0, failure: str | None = None) -> RunRecord:
@@ -38,9 +38,9 @@ def test_each_mean_has_its_own_error_and_two_means_share_their_variance() -> Non
     found = means(runs, 10.0)
     assert [one.value for one in found.values()] == [2.0, 10.0, 5.0, -900.0]
     assert [one.error for one in found.values()] == [pytest.approx(1.0), 0.0, None, 0.0]
-    assert ahead(found[1], found[0]) == Lead(errors=8.0, freedom=2)
-    assert ahead(found[2], found[0]) == Lead(errors=3.0 / 3.0**0.5, freedom=1)
-    assert ahead(found[1], found[3]) is None
+    assert lead_of(found[1], found[0]) == Lead(errors=8.0, freedom=2)
+    assert lead_of(found[2], found[0]) == Lead(errors=3.0 / 3.0**0.5, freedom=1)
+    assert lead_of(found[1], found[3]) is None
 
 
 def test_returns_that_never_change_say_nothing() -> None:
@@ -63,7 +63,7 @@ def test_short_and_failed_runs_do_not_count_and_one_seed_has_no_error() -> None:
         (0, False),
         (1, True),
     ]
-    assert ahead(found[0], found[0]) is None
+    assert lead_of(found[0], found[0]) is None
 
 
 def test_a_seed_counts_once_and_a_run_that_ended_early_does_not_count() -> None:

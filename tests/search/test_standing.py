@@ -13,12 +13,12 @@ from tuner.search.standing import (
     Standing,
     all_measured,
     best,
+    cold_and_warm,
     eligible,
     fastest,
     incumbent,
     leader,
     rival,
-    ways,
 )
 from tuner.study.space import Config
 
@@ -154,7 +154,7 @@ def test_no_best_is_beaten_in_both_by_a_config_measured_in_the_same_way(
     ]
     found = leader(trials)
     assert found is not None
-    cold, warm = ways(trials)
+    cold, warm = cold_and_warm(trials)
     way = warm if found.best.is_warm else cold
     for other in way.values():
         if other.launch in cold and found.best.is_warm:
@@ -231,7 +231,7 @@ def test_once_memory_has_not_lasted_soaks_compare_the_configs_whose_memory_lasts
 
 def test_a_cold_measurement_overrules_sessions() -> None:
     told = [reading(0, "a", 80.0, warm=True), reading(1, "b", 70.0, warm=True), reading(2, "a", None)]
-    cold, warm = ways(told)
+    cold, warm = cold_and_warm(told)
     assert (list(cold), list(warm)) == ([], ["b"])
 
 
@@ -248,9 +248,9 @@ def test_what_is_to_beat_counts_sessions_until_they_are_measured_cold() -> None:
 
 
 def test_errors_shrink_with_readings_that_agree_and_grow_with_their_scatter() -> None:
-    cold, _ = ways([reading(0, "a", 60.0, error=1.0), reading(1, "a", 60.0, error=1.0)])
+    cold, _ = cold_and_warm([reading(0, "a", 60.0, error=1.0), reading(1, "a", 60.0, error=1.0)])
     assert cold["a"].error == pytest.approx(0.5**0.5)
-    cold, _ = ways([reading(0, "a", 50.0, error=1.0), reading(1, "a", 70.0, error=1.0)])
+    cold, _ = cold_and_warm([reading(0, "a", 50.0, error=1.0), reading(1, "a", 70.0, error=1.0)])
     assert cold["a"].error == pytest.approx(10.0)
 
 

@@ -189,10 +189,10 @@ def test_a_case_has_not_ended_while_others_probe_or_where_the_end_is_not_to_be_k
 def test_where_memory_ends_is_learnt_and_shared_with_other_workers(study: CaseStudy, other: CaseStudy) -> None:
     (largest,) = probe(study, OUT_OF_MEMORY)
     for one in (study, other):
-        beyond = one.history().frontier.beyond(largest)
+        beyond = one.history().frontier.exceeded_failure(largest)
         assert beyond is not None
         assert beyond.violation == OUT_OF_MEMORY.constraint
-    assert not [config for config in probe(other, ok(50.0), 8) if study.history().frontier.beyond(config)]
+    assert not [config for config in probe(other, ok(50.0), 8) if study.history().frontier.exceeded_failure(config)]
 
 
 def test_the_incumbent_is_the_best_complete_value(study: CaseStudy) -> None:
@@ -310,7 +310,7 @@ def test_a_study_that_has_measured_nothing_is_mended(database: Database, study: 
     (first,) = probe(study, verdict)
     mended = case_study(database, known=identity(**OTHER))
     assert (mended.history().finished, mended.history().failing_streak) == (0, 0)
-    assert mended.history().frontier.beyond(first) is None
+    assert mended.history().frontier.exceeded_failure(first) is None
     assert probe(mended, ok(50.0)) == [first]
     assert len(stored(database)) == 2
     assert (mended.history().finished, mended.history().incumbent) == (1, 50.0)

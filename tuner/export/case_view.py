@@ -18,19 +18,19 @@ from tuner.probe import LOADED, SAMPLES_PER_S, duration, of_known
 from tuner.records.case_record import RECORDED, STOPPED_EARLY, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
-from tuner.search.scores import ahead, counted, means
+from tuner.search.scores import lead_of, means, runs_that_count
 from tuner.search.standing import (
     Leader,
     Standing,
     Standings,
     all_measured,
+    cold_and_warm,
     ended,
     fastest,
     front,
     is_failure,
     leader,
-    unlike,
-    ways,
+    why_incomparable,
 )
 from tuner.search.standing import rival as find_rival
 from tuner.study import Config, grouped, launch_digest, launched, rung_of
@@ -158,13 +158,13 @@ class CaseView:
         if best is None or second is None:
             return None
         runs_of_both = {standing.launch: self.race_by_config.get(standing.launch, ()) for standing in (best, second)}
-        trained_s = [max((run.seconds for run in counted(runs)), default=0.0) for runs in runs_of_both.values()]
+        trained_s = [max((run.seconds for run in runs_that_count(runs)), default=0.0) for runs in runs_of_both.values()]
         seconds = min(trained_s)
         scores = means(runs_of_both, seconds) if seconds else {}
         if len(scores) < 2:
             return None
         busier, faster = scores[best.launch], scores[second.launch]
-        lead = ahead(faster, busier)  # above 0 where the faster config has the greater score
+        lead = lead_of(faster, busier)  # above 0 where the faster config has the greater score
         if lead is None or not lead.is_clear:
             which = "which learns more is not clear"
         else:
@@ -190,7 +190,7 @@ class CaseView:
     @cached_property
     def _warm_standings(self) -> Standings:
         """The configs as sessions measured them."""
-        return ways(self.trials).warm
+        return cold_and_warm(self.trials).warm
 
     @property
     def fastest(self) -> Standing | None:
@@ -213,7 +213,7 @@ class CaseView:
 
     def unlike_best(self, standing: Standing | None) -> str | None:
         """Return why the speed of a config cannot be compared with that of the best; None where it can."""
-        return unlike(standing.trials, self.best.trials) if standing and self.best else None
+        return why_incomparable(standing.trials, self.best.trials) if standing and self.best else None
 
     @cached_property
     def failed_again_text(self) -> str | None:
@@ -262,7 +262,7 @@ class CaseView:
         default = launched(self.default_for(standing.config))
         if measured := next((config for config in self.configs if config.config == default), None):
             pair = self.comparable_pair(measured, standing)
-            if pair is None or unlike(measured.trials, standing.trials):
+            if pair is None or why_incomparable(measured.trials, standing.trials):
                 return None
             config, default_speeds = pair.best, [pair.config.samples_per_s or 0.0]  # `pair.best`: the config itself
         else:  # no probe of the default has run to its end

@@ -266,7 +266,7 @@ class Table:
         run_config = launched(config)
         if row := self._by_config.get(config_digest(run_config)):
             return row
-        too_large = self._frontier.beyond(run_config)
+        too_large = self._frontier.exceeded_failure(run_config)
         return self._by_config[config_digest(too_large.config)] if too_large else None
 
     def holds(self, config: Config) -> bool:

@@ -15,7 +15,7 @@ from tuner import export
 from tuner.probe import ITERATIONS_PER_S, MIB_PER_GIB, SAMPLES_PER_S, DeviceSeries, FailureKind, folder_of, read_series
 from tuner.records.case_record import FOLDER
 from tuner.records.trial import INTERRUPTED, OK, TrialRecord, pooled
-from tuner.search.standing import Standing, of_both
+from tuner.search.standing import Standing, undominated_in_value_and_speed
 from tuner.study import LADDER, open_regular, rung_of, without_keys
 
 
@@ -199,7 +199,7 @@ def _case_facts(view: export.CaseView, folder: Path) -> CaseFacts:
         view=view,
         summary=export.summary(view),
         points=measured,
-        front=frozenset(point.launch for point in of_both(measured)),
+        front=frozenset(point.launch for point in undominated_in_value_and_speed(measured)),
         steps=all_steps,
         out_of_memory=tuple(sorted(rung for rung in too_large if rung is not None)),
         first_best=next((step for step in all_steps if best and step.trial.launch == best.launch), None),

@@ -16,12 +16,12 @@ from tuner.records.case_record import StudyAttributes
 from tuner.records.trial import MEMORY_SHARE, START_S
 from tuner.search.choosing import ALL_PROBED, Choice, Done, History, Price, Strategy, Why, retry
 from tuner.search.observed import Observed
-from tuner.search.resource_model import inherited
+from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.trials import typed_trial
 from tuner.study import BatchFit, Config, ProbeSpec, Space, Tried, fit, next_size, same_launch
 
 Expects = Callable[[int], bool]
-"""Says whether a rung is expected to run, or to leave enough memory free. If a rung is, so are all smaller rungs."""
+"""Returns what is expected of a rung, such as that it runs. If it is expected of a rung, so it is of smaller rungs."""
 
 
 def calibration_rungs(doublings: Sequence[int]) -> list[int]:
@@ -112,11 +112,11 @@ def ladder_calibration(space: Space) -> Strategy:
 
 def calibration_configs(space: Space) -> list[Config]:
     """Return the configs that calibration probes, in this order, until two have run: defaults of some rungs."""
-    return [usual(space) | {str(space.ladder): rung} for rung in calibration_rungs(_doublings(space))]
+    return [usual(space) | {str(space.ladder): rung} for rung in calibration_rungs(list(map(int, space.rungs)))]
 
 
 def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) -> tuple[int, ...]:
-    """Return the rungs that follow from a study's trials so far. The ladder of `space` holds the doublings.
+    """Return the rungs of an `auto` ladder, by a study's trials so far. The ladder of `space` holds the doublings.
 
     A rung is left out only if it needs too much memory or time to start by two standard deviations of the prediction. A
     rung that has run out of memory or time stays as the last rung.
@@ -125,32 +125,31 @@ def rungs_after(trials: Sequence[FrozenTrial], space: Space, limits: ProbeSpec) 
     """
     ladder, usual_config = str(space.ladder), usual(space)
     observed = Observed(trials, ladder=ladder)
-    memory = _expectation(observed, space, MEMORY_SHARE, error=0.02, choices=0.1)
-    start_s = _expectation(observed, space, START_S, error=0.1, choices=0.0)
+    known_shares, known_s = (observed.known_amounts(amount, space) for amount in (MEMORY_SHARE, START_S))
+    memory_model = fitted_after_siblings(space, known_shares, error=0.02, choice_deviation=0.1)
+    start_model = fitted_after_siblings(space, known_s, error=0.1, choice_deviation=0.0)
 
     def possible(rung: int) -> bool:
         """Return whether the usual config on a rung may fit into memory and start in time."""
         config = usual_config | {ladder: rung}
-        needs_and_limits = ((memory(config), 1.0), (start_s(config), limits.longest_start_s))
-        fits = all(mean - 2.0 * deviation <= most for (mean, deviation), most in needs_and_limits)
-        return fits and observed.frontier.beyond(config) is None  # nothing that needs less has run out
+        for model, most in ((memory_model, 1.0), (start_model, limits.longest_start_s)):
+            if model is not None:  # something was measured
+                mean, deviation = model.expect([config])
+                if mean[0] - 2.0 * deviation[0] > most:
+                    return False
+        return observed.frontier.exceeded_failure(config) is None  # nothing that needs less has run out
 
     def safe(rung: int) -> bool:
         """Return whether the usual config on a rung is possible, and expected to leave enough memory free."""
-        mean_share, _ = memory(usual_config | {ladder: rung})
-        return possible(rung) and mean_share <= 1.0 - limits.headroom_pct / 100.0
+        mean_share = memory_model.expect([usual_config | {ladder: rung}]).mean[0] if memory_model else 0.0
+        return possible(rung) and bool(mean_share <= 1.0 - limits.headroom_pct / 100.0)
 
     tried = {int(trial.params[ladder]) for trial in trials if ladder in trial.params}
     # The user's own rung stays, so that the search compares with it.
     own_rung = next(parameter.own for parameter in space.parameters if parameter.is_ladder)
     if isinstance(own_rung, int) and possible(own_rung):
         tried.add(own_rung)
-    return make_rungs(_doublings(space), safe=safe, possible=possible, tried=tried)
-
-
-def _doublings(space: Space) -> list[int]:
-    """Return the rungs of an `auto` ladder before any are made."""
-    return [int(rung) for rung in space.rungs]
+    return make_rungs(list(map(int, space.rungs)), safe=safe, possible=possible, tried=tried)
 
 
 def usual(space: Space) -> Config:
@@ -160,32 +159,6 @@ def usual(space: Space) -> Config:
     """
     default = space.default_at(next(iter(space.rungs), None))
     return default if default in space else space.draw(lambda parameter: parameter.values[0])
-
-
-Expectation = Callable[[Config], tuple[float, float]]
-"""Returns mean and standard deviation of the seconds, or the share of memory, that a probe of a config will take."""
-
-
-def _expectation(observed: Observed, space: Space, name: str, *, error: float, choices: float) -> Expectation:
-    """Fit a model to one part of the measured cost, and return what it expects of a config.
-
-    Args:
-        observed: What the trials show.
-        space: The parameters and their values.
-        name: The part of the cost: `MEMORY_SHARE` or `START_S`.
-        error: The standard error of a measured amount, as a logarithm.
-        choices: How far another choice of a parameter in words usually changes the amount, as a logarithm.
-    """
-    growth = inherited(space, observed.known_amounts(name, space), error=error, choices=choices)
-
-    def expected(config: Config) -> tuple[float, float]:
-        """Return mean and standard deviation for one config; 0 before anything is measured."""
-        if growth is None:
-            return 0.0, 0.0
-        mean, deviation = growth.expect([config])
-        return float(mean[0]), float(deviation[0])
-
-    return expected
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -163,17 +163,17 @@ class History:
     @cached_property
     def _cold(self) -> standing.Standings:
         """Launch key → what the plain command has measured of a config that may be the best."""
-        return standing.ways(self._ended).cold
+        return standing.cold_and_warm(self._ended).cold
 
     def is_new(self, config: Config) -> bool:
         """Check whether a config of the space has never been launched and may fit into memory."""
         known = launch_digest(config) in self._probed
-        return not known and self.frontier.beyond(config) is None and config in self._space
+        return not known and self.frontier.exceeded_failure(config) is None and config in self._space
 
     def is_over(self, config: Config) -> bool:
         """Check whether a config needs no further probe: one has ended without a retry to come, or it cannot fit."""
         is_probed = any(not trial.retry and same_launch(trial.config, config) for trial in self._ended)
-        return is_probed or self.frontier.beyond(config) is not None
+        return is_probed or self.frontier.exceeded_failure(config) is not None
 
     def due_retry(self) -> TrialRecord | None:
         """Return the first failed trial that is marked for retry and has not been repeated.

@@ -1,4 +1,7 @@
-"""Where memory or time ends: the configs that need at least as much as one that ran out. Pure."""
+"""Which configs must run out of memory or time: those that need at least as much as a config that did. Pure.
+
+The ladder is the parameter that decides how much memory a config needs, and its values are the rungs.
+"""
 
 import itertools
 import math
@@ -30,7 +33,7 @@ class Need:
     grows_by_rung: bool = True
     """Whether a larger rung never lowers the need, whichever parameter has the ladder."""
     sizes_only: bool = False
-    """Whether every number is growing, and no choice changes the need."""
+    """Whether the need grows with every number, and depends on nothing else; `growing` is then not used."""
 
     def product(self, config: Config) -> float:
         """Return the product of all growing sizes of a config; 0 where a size is 0, such as that of no workers."""
@@ -77,10 +80,10 @@ class Frontier:
             alike = self._failures.setdefault(failure.need, {})
             alike.setdefault(self._comparison_key(failure.config, failure.need), []).append(failure)
 
-    def beyond(self, config: Mapping[str, Value]) -> OutOfMemory | None:
-        """Return the known failure that says that `config` cannot run; None if no failure does.
+    def exceeded_failure(self, config: Mapping[str, Value]) -> OutOfMemory | None:
+        """Return the known failure that needs at most as much as `config`, which must then fail too; None without one.
 
-        The missing memory of a failure is scaled to the rung of `config`. Of several failures, the largest counts.
+        Its missing memory is scaled to the rung of `config`. Of several failures, it is the one that misses most.
         """
         exceeded: list[OutOfMemory] = []
         for need, alike in self._failures.items():
@@ -91,10 +94,10 @@ class Frontier:
                     exceeded.append(OutOfMemory(failure.config, failure.violation * _ratio(rung, failed_rung)))
         return max(exceeded, key=lambda failure: failure.violation, default=None)
 
-    def by_value(self, space: Space) -> Iterator[list[list[bool]]]:
-        """Yield, for each known failure, which values of each parameter of a space need at least as much.
+    def values_beyond_failures(self, space: Space) -> Iterator[list[list[bool]]]:
+        """Yield, for each known failure, which values of each parameter of a space need at least as much as its own.
 
-        So many configs can be checked at once: a config is beyond a failure if all its values need as much.
+        So a search can check many configs at once: a config must fail if all its values need as much.
 
         Yields:
             For each parameter, whether each of its values needs as much. The last entry is for configs that do not use
@@ -106,7 +109,7 @@ class Frontier:
                 yield [_values_beyond(need, growing, parameter, failure.config) for parameter in space.parameters]
 
     def _comparison_key(self, config: Mapping[str, Value], need: Need) -> frozenset[object]:
-        """Return the parameters and values that two configs must share, so that their needs can be compared."""
+        """Return the parameters and values of a config that another must share, so that their needs can be compared."""
         if need.sizes_only:  # any two configs can be compared
             return frozenset()
         may_differ = need.ignored.union(need.growing_with(self._ladder))

@@ -123,9 +123,9 @@ class Rising:
         return self._fitted(late=True)
 
     def _fitted(self, *, late: bool) -> MemoryGrowth:
-        """Return the growth of the floors that fits best, and how probable it is that they grow at all.
+        """Return how fast the floors grow in a straight line, and how probable it is that they grow at all.
 
-        The straight line that fits best is compared with curves that do not grow for ever (Schwarz's criterion). A
+        The straight line that fits best is compared with curves that do not grow for ever, by Schwarz's criterion. A
         short part may miss the least memory, so the least of three neighbouring floors counts.
 
         `late`: whether growth may begin late, after flat floors. Growth that begins in the last three parts is not
@@ -144,10 +144,10 @@ class Rising:
         # The line that fits best, for each time at which growth may begin.
         begins_s = at_s[: max(1, len(at_s) - 3)] if late else at_s[:1]
         clocks = [np.maximum(at_s - begin_s, 0.0) for begin_s in begins_s]  # the time since growth began
-        fitted_numbers = [2] + [3] * (len(clocks) - 1)  # slope and level; a late begin is a third number
+        parameter_counts = [2] + [3] * (len(clocks) - 1)  # slope and level; a late begin is a third parameter
         evidence = [
-            _evidence(_misfit(floors, clock) + self._rounding, numbers, floors)
-            for clock, numbers in zip(clocks, fitted_numbers, strict=True)
+            _evidence(_misfit(floors, clock) + self._rounding, count, floors)
+            for clock, count in zip(clocks, parameter_counts, strict=True)
         ]
         clock = clocks[evidence.index(max(evidence))]
         slope = float(np.polyfit(clock, floors, 1)[0])
@@ -167,13 +167,13 @@ class Rising:
 
     @property
     def _rounding(self) -> float:
-        """The mean square of the error by which memory is rounded to `resolution_mib`, in MiB²."""
+        """The variance, in MiB², of the uniform error by which memory is rounded to `resolution_mib`."""
         return self.resolution_mib**2 / 12
 
     def _evidence_without_growth(self, at_s: NDArray[np.floating[Any]], floors: Floats) -> float:
-        """Return the largest evidence for floors at these times that do not grow for ever.
+        """Return the largest evidence for a curve of the floors that does not grow for ever.
 
-        They are constant, rise with the logarithm of the time, or rise in up to three steps.
+        Such curves are constant, rise with the logarithm of the time, or rise in up to three steps.
         """
         variance = float(floors.var())
         evidence = [
@@ -185,15 +185,15 @@ class Rising:
         return max(evidence)
 
     def _evidence_of_steps(self, floors: Floats) -> Iterator[float]:
-        """Yield the evidence for one, two and three steps between which the floors are flat.
+        """Yield the evidence for curves with one, two and three steps, between which the floors are flat.
 
-        Where memory comes in equal blocks, these may also come from growth. So each step counts as unsure by a block.
+        Equal blocks of memory may also come from growth. So each step then counts as uncertain by a block.
         """
         for steps in range(1, min(3, len(floors) - 1) + 1):
             misfit = _misfit_of_steps(floors, steps)
             if misfit <= self._rounding:  # flat between the steps
-                numbers = 2 * steps + 1  # the place of each step, and the levels
-                yield _evidence(misfit + max(self._rounding, self._block_mib**2 / 12), numbers, floors)
+                parameters = 2 * steps + 1  # the time of each step, and the levels
+                yield _evidence(misfit + max(self._rounding, self._block_mib**2 / 12), parameters, floors)
 
     @property
     def _block_mib(self) -> float:
@@ -220,7 +220,7 @@ class Rising:
 
     @property
     def sure_mib_per_h(self) -> float:
-        """The growth in MiB per hour that is sure: two standard errors below the growth that fits best; 0 if unsure.
+        """A lower bound on the growth in MiB per hour: two standard errors below the best fit; 0 if growth is not sure.
 
         A longer batch near the end looks like growth that begins late, so only growth from the start on is sure.
         """
@@ -229,17 +229,17 @@ class Rising:
 
     @property
     def hidden_mib_per_h(self) -> float:
-        """The growth in MiB per hour that is too small to show in a run so short; 0 where memory does show growth.
+        """An upper bound on growth, in MiB per hour, that is too small to show in the run; 0 where growth does show.
 
         It is two standard errors above the growth that fits best.
         """
         return 0.0 if self.kind == "slope" else HOUR_S * (self._growth.mib_per_s + 2.0 * self._growth.error)
 
     def rise_mib(self, until_s: float, prior: RecordPrior = USUAL) -> Floats:
-        """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` equally likely rises.
+        """Return by how many MiB the largest memory may rise from now to `until_s`: `DRAWS` random rises.
 
-        Memory grows in a share of the draws that is the probability of growth, and records add to it. In the others,
-        only records raise it. What grows also raises a peak that comes again, from the time on at which it first came.
+        The probability of growth is the share of the draws in which memory grows. In all draws, records raise it.
+        Growth also raises a peak that comes again, from the time on at which it first came.
 
         Args:
             until_s: The end, in seconds after the first mark.
@@ -250,12 +250,16 @@ class Rising:
         """
         random, slope = np.random.default_rng(0), self._growth.mib_per_s
         # Records come with the logarithm of the time: this is the coming time as a multiple of the observed time.
-        times = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
+        log_time_ratio = math.log(max(until_s, self.end_s) / self.end_s) / math.log(self.end_s / self.begin_s)
         growing_draws = round(DRAWS * self.grows)
         growing_s = max(until_s - self.peak_s, 0.0)
         growth = np.abs(random.normal(slope, self._growth.error, size=growing_draws)) * growing_s
-        records_beside_growth = self._records(random, growing_draws, times, prior, self._steps_beyond_growth(slope))
-        records_alone = self._records(random, DRAWS - growing_draws, times, prior, [by for _, by in self.steps])
+        records_beside_growth = self._records(
+            random, growing_draws, log_time_ratio, prior, self._steps_beyond_growth(slope)
+        )
+        records_alone = self._records(
+            random, DRAWS - growing_draws, log_time_ratio, prior, [by for _, by in self.steps]
+        )
         return np.sort(np.concatenate([growth + records_beside_growth, records_alone]))
 
     def _steps_beyond_growth(self, slope: float) -> list[float]:
@@ -271,25 +275,25 @@ class Rising:
         return steps
 
     def _records(
-        self, random: np.random.Generator, draws: int, times: float, prior: RecordPrior, sizes: list[float]
+        self, random: np.random.Generator, draws: int, log_time_ratio: float, prior: RecordPrior, sizes: list[float]
     ) -> Floats:
-        """Return by how many MiB coming records raise memory, for each of so many draws.
+        """Return by how many MiB the records to come raise memory, in each of some random draws.
 
-        Their number is Poisson distributed. Each size repeats one of `sizes` or is new: new sizes are exponential
-        (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
+        The number of records is Poisson distributed. The size of each repeats one of `sizes`, or is new and
+        exponentially distributed (Blackwell and MacQueen, "Ferguson distributions via Pólya urn schemes", 1973).
 
         Args:
-            random: The source of chance.
+            random: The source of random numbers.
             draws: The number of draws.
-            times: The logarithm of the coming time, as a multiple of that of the observed time: records come with it.
+            log_time_ratio: The coming time as a multiple of the observed time, both in logarithms.
             prior: What is known of records before the run.
             sizes: The observed records, in MiB.
         """
         # How many records come in each draw: the posterior of their rate is a gamma distribution.
         most = prior.most * math.log(self.end_s / self.begin_s)
-        runs = 0.1 + 1.0  # the prior counts as a tenth of a run, to which this run adds a whole
+        runs = 0.1 + 1.0  # the prior counts as a tenth of a run, and this run as one
         rate = np.minimum(random.gamma(prior.records + len(sizes), size=draws) / runs, most)
-        count = random.poisson(times * rate)
+        count = random.poisson(log_time_ratio * rate)
 
         # How large a new record usually is.
         swing_mib = self.now_mib - min(self.floors, default=self.now_mib)
@@ -308,10 +312,10 @@ class Rising:
 
 
 def _onset_s(device: DeviceSummary) -> float:
-    """Return the second at which something began that recurs and makes most of the peak, such as an evaluation.
+    """Return the second at which something first came that recurs and makes most of the peak, such as an evaluation.
 
-    0 where nothing does. It shows where memory climbs to at least half-way between its least and its peak, falls back,
-    and comes as high again. Its first climb says nothing about later memory, so the run settles only after it.
+    0 where nothing recurs. It shows where memory climbs at least half-way from its least to its peak, falls back, and
+    comes as high again. Its first climb says nothing about later memory, so the run settles only after it.
     """
     rises, floors, tops = device.mem_rises, device.mem_floors, device.mem_tops
     end_s, high = rises[-1]
@@ -333,21 +337,21 @@ def _onset_s(device: DeviceSummary) -> float:
     return onset_s if recurs else 0.0
 
 
-def _evidence(misfit: float, numbers: int, floors: Floats) -> float:
-    """Return the logarithm of the evidence for a curve by Schwarz's criterion, by which curves are compared.
+def _evidence(misfit: float, parameters: int, floors: Floats) -> float:
+    """Return the logarithm of the evidence for a curve by Schwarz's criterion: minus half of the BIC.
 
-    `misfit`: the mean square that the curve leaves. `numbers`: how many numbers of the curve were fitted.
+    `misfit`: the mean squared residual of the floors. `parameters`: how many parameters of the curve were fitted.
     """
-    return -(len(floors) * math.log(misfit) + numbers * math.log(len(floors))) / 2
+    return -(len(floors) * math.log(misfit) + parameters * math.log(len(floors))) / 2
 
 
 def _misfit(floors: Floats, clock: NDArray[np.floating[Any]]) -> float:
-    """Return the mean square that the best straight line leaves of floors over a clock: the time of each floor."""
+    """Return the mean squared residual of floors about their regression line over `clock`, the time of each floor."""
     return float(np.square(floors - np.polyval(np.polyfit(clock, floors, 1), clock)).mean())
 
 
 def _misfit_of_steps(floors: Floats, steps: int) -> float:
-    """Return the mean square that the best stairs with so many steps leave: flat levels between the steps."""
+    """Return the mean squared residual of floors about the best stairs: flat levels between so many steps."""
     least = math.inf
     for steps_at in combinations(range(1, len(floors)), steps):
         levels = [floors[begin:end] for begin, end in pairwise((0, *steps_at, len(floors)))]
@@ -357,12 +361,12 @@ def _misfit_of_steps(floors: Floats, steps: int) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lasts:
-    """Whether a config's memory lasts for a training, on the device where it is the shortest."""
+    """How surely a config's memory suffices for a training, on the device where that is least sure."""
 
     hours: float
     """The length of the training."""
     chance: float
-    """The probability that it lasts."""
+    """The probability that memory suffices to the end."""
     rising: Rising
     """How memory rose in the run."""
     most_mib: float
@@ -371,12 +375,12 @@ class Lasts:
 
     @property
     def share(self) -> float:
-        """`most_mib` as a share of the device's memory."""
+        """The share of the device's memory below which memory stays with the probability `SURE`."""
         return self.most_mib / self.total_mib
 
     @property
     def filled_h(self) -> float:
-        """The hours after which growth that does not show may have filled the memory."""
+        """The hours after which growth too small to show may have filled the memory; infinite without any."""
         left_mib, hidden_mib_per_h = SPARE * self.total_mib - self.rising.now_mib, self.rising.hidden_mib_per_h
         return left_mib / hidden_mib_per_h if hidden_mib_per_h else math.inf
 
@@ -386,7 +390,7 @@ SPARE = 0.995
 
 
 def lasts(devices: tuple[DeviceSummary, ...], hours: float, prior: RecordPrior = USUAL) -> Lasts | None:
-    """Return how surely memory lasts for a training of so many hours, on the device where it is least sure.
+    """Return how surely memory suffices for a training of so many hours, on the device where that is least sure.
 
     None where no device's memory is known. `prior`: what is known of records before the run.
     """

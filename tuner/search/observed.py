@@ -1,4 +1,7 @@
-"""A study's trials as numbers: what each config measured, which configs cannot run, what probes and siblings took."""
+"""Sums up a study's trials for the search: what each config measured, which configs failed, and what probes took.
+
+A sibling is a similar case that was searched before. A rung is a value of the parameter that decides the memory.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,12 +38,13 @@ Reading = tuple[Config, float, float | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sibling:
-    """What is known of a case that is similar to the case searched now."""
+    """What another case has measured that is similar to the case searched now."""
 
     case: str
     best: Config
     """Its best eligible config."""
     costs: Sequence[Cost] = ()
+    """What its probes took."""
     readings: Sequence[Reading] = ()
     """Its measurements; larger values are better."""
 
@@ -135,16 +139,16 @@ class Observed:
         return len(self.failed) + len(self._failures)
 
     def known_amounts(self, name: str, space: Space) -> list[Amounts]:
-        """Return the measured amounts of the part `name` of the cost: for each sibling, then for this study.
+        """Return the measured amounts of the part `name` of the cost, such as `start_s`: a list for each case.
 
-        The sibling that is least similar comes first.
+        The sibling that is least similar comes first, and this study last.
         """
         costs_of_cases = [sibling.costs for sibling in reversed(self._siblings)]
         costs_of_cases.append(self._costs)
         return [amounts(costs, name, space) for costs in costs_of_cases]
 
     def _note(self, trial: TrialRecord, value: float | None, sign: float) -> None:
-        """Note what a trial shows of its config; `value` is its first objective, None where it has none."""
+        """Store what a trial shows of its config. `value`: its first objective; None where it has none."""
         digest, config = launch_digest(trial.config), launched(trial.config)
         if value is None:  # the trial runs now, or it failed
             self.closed.add(digest)
@@ -158,7 +162,7 @@ class Observed:
             self._costs.append((config, trial.cost))
 
     def _note_failure(self, trial: TrialRecord, config: Config) -> None:
-        """Note what a trial without a value says of memory and time, and whether its config is at fault otherwise."""
+        """Store the config of a trial without a value by its failure: of memory, of time, or of another kind."""
         failure = trial.failure
         is_by_tuner = trial.probe.digest or trial.retry
         if failure is None and trial.state in FINISHED and not is_by_tuner:

@@ -152,13 +152,13 @@ def siblings_first(space: Space, siblings: Sequence[Sibling]) -> Chooser:
     configs = {case: config for case, config in nearest.items() if config in space}
 
     def choose(history: History, price: Price) -> Choice | None:
-        """Choose from `configs`, the best config of each sibling: the first new one of a sibling that had no turn.
+        """Choose the first new config of `configs`, the best config of each sibling; before it, the user's own config.
 
-        A trial's origin is the sibling whose config it probes. The user's own config comes before the first of them.
+        A trial's origin is the sibling whose config it probes. A sibling that is the origin of a trial is left out.
         """
-        had_a_turn = {trial.origin for trial in history.records}
+        probed_siblings = {trial.origin for trial in history.records}
         for case, config in configs.items():
-            if case in had_a_turn or not history.is_new(config):
+            if case in probed_siblings or not history.is_new(config):
                 continue
             if space.own and history.is_new(space.own):
                 return Choice(config=space.own)

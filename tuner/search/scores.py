@@ -1,4 +1,4 @@
-"""What the runs of a race come to: the score of each config at a time, with its standard error. Pure.
+"""The score of each config of a race after some time of training, with its standard error. Pure.
 
 A race trains a few configs for the same time, each with several random seeds. The score of a run is what its trainer
 prints as the return, so it says how much has been learnt.
@@ -39,21 +39,21 @@ class Mean:
 
 
 class Lead(NamedTuple):
-    """How far one mean is above another."""
+    """How far one mean is above another, as Student's t statistic."""
 
     errors: float
-    """The difference in standard errors of the difference."""
+    """The difference of the means, divided by its standard error."""
     freedom: int
-    """The degrees of freedom of this standard error."""
+    """The degrees of freedom of Student's t."""
 
     @property
     def chance(self) -> float:
-        """The share of races in which chance alone would put two equal configs so far apart (Student's t test)."""
+        """The p-value: how probably two equal configs would differ at least so much by chance (Student's t test)."""
         return student_tail(abs(self.errors), self.freedom)
 
     @property
     def is_clear(self) -> bool:
-        """Whether this is hardly chance: two equal configs would differ so in at most 5 % of races."""
+        """Whether the lead is statistically significant: `chance` is at most 5 %."""
         return self.chance <= 0.05
 
 
@@ -93,7 +93,7 @@ class RaceStanding(Generic[Key]):
         return next((run.why_out for run in self.runs if run.why_out), None)
 
 
-def counted(runs: Iterable[RunRecord]) -> list[RunRecord]:
+def runs_that_count(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the runs of a config whose scores count: the longest complete run with each random seed.
 
     A run is complete if it has trained as long as it was to train. If a run of the config has failed, none counts.
@@ -115,7 +115,7 @@ def standings(runs_of: Mapping[Key, Sequence[RunRecord]]) -> list[RaceStanding[K
     """
     places: list[RaceStanding[Key]] = []
     for entrant, runs in runs_of.items():
-        seconds = max((run.seconds for run in counted(runs)), default=0.0)
+        seconds = max((run.seconds for run in runs_that_count(runs)), default=0.0)
         mean = means({entrant: runs}, seconds).get(entrant)
         places.append(RaceStanding(entrant=entrant, seconds=seconds, mean=mean, runs=runs))
     return sorted(places, key=lambda place: (-place.seconds, -(place.mean.value if place.mean else -inf)))
@@ -128,7 +128,7 @@ def means(runs_of: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Ke
     """
     mean_of: dict[Key, Mean] = {}
     for entrant, runs in runs_of.items():
-        scores_at_time = (score_at(run.curve, seconds) for run in counted(runs) if run.seconds >= seconds)
+        scores_at_time = (score_at(run.curve, seconds) for run in runs_that_count(runs) if run.seconds >= seconds)
         scores = [score for score in scores_at_time if score is not None]
         if scores:
             between_runs = variance(scores) if len(scores) > 1 else None
@@ -136,12 +136,12 @@ def means(runs_of: Mapping[Key, Sequence[RunRecord]], seconds: float) -> dict[Ke
     return mean_of
 
 
-def ahead(first: Mean, second: Mean) -> Lead | None:
-    """Return how far the first mean is above the second, in standard errors; None where no error can be told.
+def lead_of(first: Mean, second: Mean) -> Lead | None:
+    """Return how far the first mean is above the second, in standard errors; None where the error is unknown.
 
-    That is so where each is a single run, or where the runs do not differ. The variance is pooled over the runs of the
-    two, as in Student's t test, and not over those of other configs: the scores of a config that hardly learns can
-    scatter a hundred times as much.
+    It is unknown where each mean is of a single run, or where the runs do not differ. The variance is pooled over the
+    runs of the two configs, as in Student's t test. Other configs do not count, because their scores may scatter a
+    hundred times as much.
     """
     freedom = first.runs + second.runs - 2
     squares = sum((mean.runs - 1) * (mean.variance or 0.0) for mean in (first, second))

@@ -146,8 +146,8 @@ def with_newest_soaks(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     return [trial for trial in trials if trial.number not in replaced]
 
 
-class Ways(NamedTuple):
-    """What is known of each config that may be the best, by the way in which it was measured."""
+class ColdAndWarm(NamedTuple):
+    """What is known of each config that may be the best, from its cold and from its warm measurements alone."""
 
     cold: Standings
     """From trials of the trainer's plain command."""
@@ -156,7 +156,7 @@ class Ways(NamedTuple):
 
     @property
     def pairs(self) -> list[tuple[Standing, Standing]]:
-        """What is known of each config that was measured in both ways: by its warm trials, and by its cold trials."""
+        """Each config that was measured both warm and cold: what its warm trials say, and what its cold trials say."""
         return [(warm, self.cold[launch]) for launch, warm in self.warm.items() if launch in self.cold]
 
     @property
@@ -165,7 +165,7 @@ class Ways(NamedTuple):
         return [standing for launch, standing in self.warm.items() if launch not in self.cold]
 
 
-def ways(trials: Iterable[TrialRecord]) -> Ways:
+def cold_and_warm(trials: Iterable[TrialRecord]) -> ColdAndWarm:
     """Return what is known of each config that may be the best: from its cold trials, and from its warm trials.
 
     - A config is left out if one of its trials was not eligible, or if its last trial failed for good. If the cold
@@ -196,11 +196,13 @@ def ways(trials: Iterable[TrialRecord]) -> Ways:
         lasting = {launch: _averaged([trial for trial in cold_trials[launch] if trial.soaks]) for launch in soaked}
         has_told_failure = any(trial.grows_with for trial in known)  # a told failure names a parameter
         if lasting or not has_told_failure:  # after a told failure, smaller configs count without a soak
-            return Ways(lasting, {})
+            return ColdAndWarm(lasting, {})
 
     # A config that its cold trials leave out has no warm trials that count.
     left_out = cold_trials.keys() - cold.keys()
-    return Ways(cold, _eligible_standings({key: same for key, same in warm_trials.items() if key not in left_out}))
+    return ColdAndWarm(
+        cold, _eligible_standings({key: same for key, same in warm_trials.items() if key not in left_out})
+    )
 
 
 def _too_large(known: Sequence[TrialRecord]) -> set[int]:
@@ -249,9 +251,9 @@ def _needs_as_much(trial: TrialRecord, limit: TrialRecord, peaks: Mapping[str, f
 def eligible(trials: Iterable[TrialRecord]) -> Standings:
     """Return what is known of each config that may be the best: by its cold trials, or else by its warm trials.
 
-    See `ways`.
+    See `cold_and_warm`.
     """
-    cold, warm = ways(trials)
+    cold, warm = cold_and_warm(trials)
     return {**warm, **cold}
 
 
@@ -279,7 +281,7 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
         trials: All trials of a case, in their order.
         defaults: The default config of each rung, which is preferred where a gain is not sure.
     """
-    measured = ways(trials)
+    measured = cold_and_warm(trials)
     # 1
     if not measured.cold:
         return _leader_of(measured.only_warm, defaults, unconfirmed=True) if measured.warm else None
@@ -290,7 +292,7 @@ def leader(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Le
         ahead = [rival for rival in measured.only_warm if _beats(rival, in_session)]
         if ahead := [rival for rival in ahead if not any(_beats(warm, rival) for warm, _ in measured.pairs)]:
             return _leader_of(ahead, defaults, unconfirmed=True)
-    return replace(best_of_cold, unconfirmed=_strongest(measured))
+    return replace(best_of_cold, unconfirmed=_warm_challenger(measured))
 
 
 def best(trials: Iterable[TrialRecord], defaults: Sequence[Config] = ()) -> Standing | None:
@@ -351,9 +353,9 @@ def front(trials: Iterable[TrialRecord]) -> list[Standing]:
 
 
 def _undominated(known: Iterable[tuple[Values, Standing]]) -> list[Standing]:
-    """Return the configs whose values no other config's values dominate, the largest first value first.
+    """Return the configs that no other config dominates, sorted by the first value, the largest first.
 
-    `known`: the values by which each config is compared, and what is known of it.
+    `known`: the values by which each config is compared, and what is known of the config.
     """
     members: list[tuple[Values, Standing]] = []
     for values, standing in sorted(known, key=itemgetter(0), reverse=True):
@@ -368,7 +370,7 @@ def values_to_compare(trials: Iterable[TrialRecord]) -> list[tuple[Values, Stand
 
     A config that was measured cold is compared by its cold values. The values of any other config are `_corrected`.
     """
-    measured = ways(trials)
+    measured = cold_and_warm(trials)
     pairs = [(warm.values, cold.values) for warm, cold in measured.pairs]
     of_cold = [(standing.values, standing) for standing in measured.cold.values()]
     return of_cold + [(_corrected(standing.values, pairs), standing) for standing in measured.only_warm]
@@ -404,7 +406,7 @@ def dominates(values: Values, rivals: Values) -> bool:
     return all(value >= rival for value, rival in pairs) and any(value > rival for value, rival in pairs)
 
 
-def of_both(standings: Iterable[Standing]) -> list[Standing]:
+def undominated_in_value_and_speed(standings: Iterable[Standing]) -> list[Standing]:
     """Return the eligible configs that no other config dominates in both first objective and samples/s."""
     return _undominated(((each.value, _speed(each)), each) for each in standings if each.is_eligible)
 
@@ -454,8 +456,8 @@ def _leader_of(rivals: Sequence[Standing], defaults: Sequence[Config], *, unconf
 def _unbeaten(rivals: Sequence[Standing]) -> list[Standing]:
     """Return the configs that no other config beats in both the first objective and samples/s, in their order.
 
-    To compare all pairs would take too long with thousands of configs. So the values are gone through from the highest
-    down, and each config is compared with the fastest of those with a higher value.
+    To compare all pairs would take too long with thousands of configs. So each config is compared only with the fastest
+    of all configs with a higher value.
     """
     fastest_at: dict[float, float] = {}  # value → the most samples/s of a config with this value
     for rival in rivals:
@@ -473,13 +475,12 @@ def _beats(rival: Standing, standing: Standing) -> bool:
     return rival.value > standing.value and _speed(rival) > _speed(standing)
 
 
-def _strongest(measured: Ways) -> Standing | None:
-    """Return the best config that only sessions measured, if the plain command may find it better than all others.
+def _warm_challenger(measured: ColdAndWarm) -> Standing | None:
+    """Return the best config that only sessions have measured, if it may be better than every cold one, else None.
 
-    Sessions measure values that are too high by an offset. It is estimated from the configs that were measured in both
-    ways: the mean difference or, as one pair may be an exception, half of a single difference. The offset is
-    subtracted first. The config must then be ahead of the best cold config by more than the standard error of this
-    difference, in which the error of the offset counts, too. Otherwise None is returned.
+    Sessions read values that are too high. This offset is estimated from the configs that were measured both warm and
+    cold (see `_shrunk_mean`), and subtracted. The config must then be better than the best cold config by more than the
+    standard error of their difference, which includes the error of the offset.
     """
     top = max(measured.only_warm, key=attrgetter("value"), default=None)
     if top is None:
@@ -531,7 +532,7 @@ def _eligible_standings(trials_of: Mapping[str, Sequence[TrialRecord]]) -> Stand
 
 
 def _barred(same: Sequence[TrialRecord]) -> Standing:
-    """Return what the trials of a config that may not be the best show together; all of them gave a number."""
+    """Return what the complete trials of a config that may not be the best show together: the cold ones, if any."""
     cold = [trial for trial in same if not trial.warm]
     return replace(_averaged(cold or same), is_eligible=False)
 
@@ -555,15 +556,15 @@ AGAIN = "rerun when the machine is quiet, or let `tuner verify` measure anew"
 """What to do about readings that other programs have disturbed."""
 
 
-def unlike(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
+def why_incomparable(first: Sequence[TrialRecord], second: Sequence[TrialRecord]) -> str | None:
     """Return in words why the speeds of two configs cannot be compared; None where they can.
 
-    That is so in three cases:
+    They cannot in three cases:
 
     1. Two readings of one config are far apart.
     2. Other programs were much busier beside one of the configs.
-    3. The speed of one config changed for good by at least a factor of 1.5, and the other config ended before it came
-       as far. A smaller change may come from elsewhere.
+    3. The speed of one config changed for good by at least a factor of 1.5, and all trials of the other config ended
+       before they would have shown such a change. A smaller change may have another cause.
 
     Args:
         first: The trials of one config, in their order.

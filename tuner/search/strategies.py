@@ -15,18 +15,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.probe import largest_value
-from tuner.search.choosing import (
-    Choice,
-    Chooser,
-    Done,
-    History,
-    Price,
-    Strategy,
-    Why,
-    confirmation,
-    first_answer,
-    retry,
-)
+from tuner.search import choosing
+from tuner.search.choosing import Choice, Chooser, Done, History, Price, Strategy, Why
 from tuner.search.gain.chooser import Gain, by_gain
 from tuner.search.gain.expected_gain import Goal
 from tuner.search.observed import Sibling
@@ -106,21 +96,23 @@ def by_drawing(
 
     def confirm(history: History, price: Price) -> Choice | None:
         """Choose what only sessions have measured, or what leaves the gain over the own config unsure."""
-        return confirmation(history.unconfirmed()) or confirmation(history.to_compare(own) if own else None)
+        return choosing.confirmation(history.unconfirmed()) or choosing.confirmation(
+            history.to_compare(own) if own else None
+        )
 
     drawn = Drawn(space, search, resumed_at=resumed_at)
     seeds = seeds_first(space, search.seeds_per_variant)
-    return Strategy(choosers=(retry, siblings_first(space, siblings), seeds, drawn.choose), confirm=confirm)
+    return Strategy(choosers=(choosing.retry, siblings_first(space, siblings), seeds, drawn.choose), confirm=confirm)
 
 
 def in_order(configs: Sequence[Config], ladder: str | None = LADDER) -> Strategy:
     """Return the strategy that probes a list of configs, as a recording does. `ladder`: as of `ordered`."""
-    return Strategy(choosers=(retry, ordered(configs, ladder)))
+    return Strategy(choosers=(choosing.retry, ordered(configs, ladder)))
 
 
 def recovery(space: Space) -> Strategy:
     """Return the strategy for a case in which no config has run: it goes down the ladder until one does."""
-    return Strategy(choosers=(until_one_runs, retry, ordered(downwards(space), space.ladder)))
+    return Strategy(choosers=(until_one_runs, choosing.retry, ordered(downwards(space), space.ladder)))
 
 
 def defaults_first(strategy: Strategy, space: Space) -> Strategy:
@@ -134,7 +126,7 @@ def defaults_first(strategy: Strategy, space: Space) -> Strategy:
 
     def choose(history: History, price: Price) -> Choice | Done | None:
         """Return the answer of `strategy`, or instead the default of its rung if that must be probed before it."""
-        answer = first_answer(strategy.choosers, history, price)
+        answer = choosing.first_answer(strategy.choosers, history, price)
         if not isinstance(answer, Choice) or answer.why not in {Why.SEARCH, Why.CALIBRATE}:
             return answer  # it is no config, or a config that was probed before
         default = space.default_at(space.rung(answer.config))

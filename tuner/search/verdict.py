@@ -1,4 +1,4 @@
-"""Decides what the study records about a probe, and when a probe that runs may end. Pure.
+"""Decides what the study records about a probe that has ended, and when a running probe may end. Pure.
 
 A probe is a short run of the training with one config. Its window holds the iterations that are measured. The incumbent
 is the best mean so far. A rung is a value of the parameter that decides how much memory a config needs. A session is a
@@ -164,16 +164,16 @@ class _LiveProbe:
     so_far: probe.ProbeResult
     limits: ProbeSpec
     incumbent: float | None
-    """The value that the probe must beat; None where there is none yet."""
+    """The best mean so far, which the probe must beat; None where there is none yet."""
 
     def is_known(self, objective: str, *, more: int, factor: float = 1.0) -> bool:
-        """Return whether an objective will be known well enough after `more` iterations like those so far.
+        """Return whether an objective is known well enough after `more` further iterations like those so far.
 
-        It is known well enough once its standard error is at most `factor` times the target error of the study, or once
-        it is clearly below the incumbent.
+        It is once its standard error is at most `factor` times the target error of the study, or once its value is
+        clearly below the incumbent.
 
-        The error has two parts: scatter, which iterations reduce, and the error of the window's edges, which they do
-        not. An objective also counts as known once the scatter is below half of the edges' error: all further
+        The error has two parts: scatter, which more iterations reduce, and the error of the window's edges, which they
+        do not. An objective also counts as known once the scatter is below half of the edges' error: all further
         iterations together would then reduce the whole error by about a tenth at most.
         """
         number, error = probe.value(self.so_far, objective), probe.error(self.so_far, objective)
@@ -251,7 +251,7 @@ def judge_unlaunched(config: Config, frontier: Frontier) -> tuple[probe.Failure,
 
     None for any other config. `frontier` knows the configs that ran out of memory.
     """
-    beyond = frontier.beyond(config)
+    beyond = frontier.exceeded_failure(config)
     if beyond is None:
         return None
     settings = " ".join(f"{name}={value_text(number)}" for name, number in beyond.config.items())

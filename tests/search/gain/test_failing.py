@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tuner.search.gain.costs import causes, chance_by_nearness, factor_by_suspects
+from tuner.search.gain.costs import chance_by_nearness, factor_by_suspects, failing_settings
 from tuner.search.gain.pool import Levels
 from tuner.study.space import Config, Parameter, Space
 
@@ -33,7 +33,7 @@ def test_a_choice_that_always_failed_is_named_and_is_unlikely_to_run_anywhere(pl
     probed = [CONFIGS[place] for place in sorted(places)]
     failed = [config for config in probed if config["compile"] == 1]
     ran = [config for config in probed if config["compile"] == 0]
-    named = causes(ran, failed)
+    named = failing_settings(ran, failed)
     twins = [config for config in failed if {**config, "compile": 0} in ran]
     assert (("compile", 1) in named) is (len(failed) >= 2 and bool(twins))
     if ("compile", 1) in named:
@@ -45,7 +45,7 @@ def test_a_choice_that_always_failed_is_named_and_is_unlikely_to_run_anywhere(pl
 @given(some.sets(some.sampled_from(range(len(CONFIGS))), min_size=1, max_size=20))
 def test_nothing_that_has_run_is_named(places: set[int]) -> None:
     ran, failed = CONFIGS[::3], [CONFIGS[place] for place in sorted(places)]
-    assert not causes(ran, failed)
+    assert not failing_settings(ran, failed)
     assert all(0.0 <= chance <= 1.0 for chance in chances(ran, failed))
 
 
@@ -54,8 +54,8 @@ def test_a_choice_that_only_fails_beside_another_one_is_not_named_for_two_failur
     first: Config = {"batch_size": 8, "dtype": "bf16", "compile": 1, "fused": 0}
     second: Config = {"batch_size": 16, "dtype": "bf16", "compile": 1, "fused": 1}
     ran: Config = {"batch_size": 8, "dtype": "fp32", "compile": 0, "fused": 0}
-    assert causes([ran], [first, second]) == []
-    assert causes([ran, {**first, "compile": 0}], [first, second]) == [("compile", 1)]
+    assert failing_settings([ran], [first, second]) == []
+    assert failing_settings([ran, {**first, "compile": 0}], [first, second]) == [("compile", 1)]
 
 
 def test_a_pair_that_always_failed_falls_with_each_failure_and_its_values_alone_do_not() -> None:

@@ -186,7 +186,7 @@ def test_no_config_beyond_a_known_end_of_memory_is_asked_for() -> None:
     before, failures = Frontier(), 0
     while len(search.asked) < 100 and not search.sampler.exhausted(search.study):
         config = search.step()
-        assert before.beyond(config) is None
+        assert before.exceeded_failure(config) is None
         failures += int(config["num_envs"]) > FITS
         before = History(search.study, SPACE).frontier
     assert failures <= 4

@@ -31,8 +31,8 @@ def learnt() -> tuple[Surrogate, Readings]:
         codes=ALL[places],
         values=TRUTH[places] + error * chance.standard_normal(count),
         errors=np.full(count, error),
-        shared=np.zeros((count, count)),
-        error=error,
+        offset_covariance=np.zeros((count, count)),
+        usual_error=error,
         scale=float(TRUTH.mean()),
     )
     return Surrogate(LEVELS, readings), readings
@@ -64,7 +64,7 @@ def test_beyond_the_bound_the_belief_is_almost_the_truth(learnt: tuple[Surrogate
     assert abs(TRUTH[mean.argmax()] - TRUTH.max()) < 0.5
     keys = {code.tobytes() for code in readings.codes}
     measured = np.array([code.tobytes() in keys for code in ALL])
-    assert deviation[measured].max() <= readings.error * 1.01
+    assert deviation[measured].max() <= readings.usual_error * 1.01
 
 
 def test_configs_together_know_what_was_left_out(learnt: tuple[Surrogate, Readings]) -> None:

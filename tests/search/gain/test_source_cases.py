@@ -50,8 +50,8 @@ def test_the_average_of_two_models_follows_the_more_plausible_one(values: np.nda
     alone, lent = Surrogate(LEVELS, known), Surrogate(LEVELS, known, SOURCE)
     mixture = Mixture(alone, lent)
     mean, _ = mixture.predict(ALL)
-    assert (lent.measured, alone.measured) == (13, 5)
-    assert (mixture.measured > 9.0) is is_like
+    assert (lent.measurements, alone.measurements) == (13, 5)
+    assert (mixture.measurements > 9.0) is is_like
     to_lent, to_alone = (np.abs(mean - model.predict(ALL)[0]).max() for model in (lent, alone))
     assert bool(to_lent < to_alone) is is_like
 

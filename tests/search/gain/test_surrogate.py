@@ -23,8 +23,8 @@ def after(read: Mapping[tuple[int, str], float], error: float = 0.5, times: int 
         codes=LEVELS.codes(configs),
         values=np.array([*read.values()] * times),
         errors=np.full(len(configs), error),
-        shared=np.zeros((len(configs), len(configs))),
-        error=error,
+        offset_covariance=np.zeros((len(configs), len(configs))),
+        usual_error=error,
         scale=float(np.mean([*read.values()])),
     )
     return Surrogate(LEVELS, readings)
@@ -108,8 +108,8 @@ def test_a_speed_that_was_read_far_too_high_once_misleads_less_than_its_error_sa
             codes=LEVELS.codes(configs),
             values=read,
             errors=np.full(len(read), 0.01),
-            shared=np.zeros((len(read), len(read))),
-            error=0.01,
+            offset_covariance=np.zeros((len(read), len(read))),
+            usual_error=0.01,
             scale=1.0,
             logarithmic=True,
         )

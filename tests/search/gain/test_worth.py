@@ -4,19 +4,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.search.gain.expected_gain import below, expected_improvement, knowledge_gradient
+from tuner.search.gain.expected_gain import chance_below, expected_improvement, knowledge_gradient
 
 MEANS = st.lists(st.floats(-50, 50), min_size=2, max_size=6)
 
 
 @given(mean=st.floats(-10, 10), deviation=st.floats(0.1, 10), limit=st.floats(-10, 10))
 def test_a_higher_limit_is_kept_more_surely(mean: float, deviation: float, limit: float) -> None:
-    lower, higher = (float(below(edge, np.array(mean), np.array(deviation))) for edge in (limit, limit + 1.0))
+    lower, higher = (float(chance_below(edge, np.array(mean), np.array(deviation))) for edge in (limit, limit + 1.0))
     assert 0.0 <= lower <= higher <= 1.0
 
 
 def test_half_of_a_normal_variable_lies_below_its_mean() -> None:
-    assert float(below(3.0, np.array(3.0), np.array(2.0))) == 0.5
+    assert float(chance_below(3.0, np.array(3.0), np.array(2.0))) == 0.5
 
 
 @given(mean=st.floats(-10, 10), deviation=st.floats(0.1, 10))

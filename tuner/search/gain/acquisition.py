@@ -1,7 +1,7 @@
-"""Predicts which config may still gain how much, and what it takes.
+"""Decides which config to probe next, and when to stop: weighs expected gains against the seconds of probes.
 
-A gain is by how much a probe raises the best. A place is a config's position in the pool. A price says how many starts
-of the trainer a probe takes now. A series of probes pays if training gains more time than the series takes.
+A gain is by how much a probe raises the value of the best config. A place is a config's position in the pool. A series
+of probes pays if it saves more seconds of the training than it takes.
 """
 
 import math
@@ -12,25 +12,24 @@ import numpy as np
 
 from tuner.search.choosing import ALL_PROBED, Price
 from tuner.search.gain import expected_gain
-from tuner.search.gain.expected_gain import WITHIN
-from tuner.search.gain.outlook import RIVALS, Outlook
+from tuner.search.gain.outlook import MOST_COMPARED, Outlook
 from tuner.search.gain.pool import Codes, largest_of
 from tuner.search.gain.rules import STEEP, Rules
 from tuner.search.resource_model import Floats
 from tuner.study import Config, config_digest, value_text
 
 TRIFLE = 1e-5
-"""A gain below this share of the best counts as no gain."""
+"""An expected gain below this share of the best counts as none."""
 LEAST_BOUND = 0.025
-"""The smallest share of the best that a search says that it may have missed, unless it has measured all."""
+"""The smallest bound on what a search has missed, as a share of the best, unless it has measured all configs."""
 ENOUGH = 60
 """The number of measured configs after which a search ends although its predictions are rough."""
 MANY_FAILURES = 4
 """The failed probes from which on a search doubts what it expects of new configs: see `Acquisition._doubtful_claim`."""
 DOUBTFUL_BOUND = 0.25
-"""The smallest share of the best that such a search says that it may have missed."""
+"""The smallest such bound of a search with `MANY_FAILURES`."""
 WORTH_TELLING = 0.5
-"""The largest share of the best that such a search states as a bound; above it, the search is not sure."""
+"""The largest such bound that a search with `MANY_FAILURES` states; above it, the search says that it is not sure."""
 
 
 class Compared(NamedTuple):
@@ -40,246 +39,255 @@ class Compared(NamedTuple):
     """The places of the configs in the pool."""
     promising: Codes
     """The rows of those that promise a gain, the most promising one first."""
-    rivals: expected_gain.Rivals
+    candidates: expected_gain.Candidates
     """What is known of all of them."""
 
 
 class Acquisition:
-    """What each config of a pool is expected to gain and to take, after the trials observed so far."""
+    """What each config of a pool is expected to gain and to take, and what follows for the search."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        self._outlook = outlook
+    def __init__(self, outlook: Outlook, price: Price) -> None:
+        """Weigh the configs of an outlook. `price`: returns how many trainer starts a probe of a config takes now."""
+        self.outlook = outlook
+        self._price = price
         self._rules = Rules(outlook)
-        self._prospects: dict[Price, expected_gain.Prospect] = {}
 
-    @property
-    def best(self) -> int | None:
-        """The place of the eligible config with the highest expected value."""
-        return self._outlook.best
-
-    @property
-    def best_config(self) -> Config | None:
-        """The config of `best`."""
-        return self._outlook.best_config
-
-    def ended(self, price: Price) -> str | None:
-        """Return why nothing is left to gain, and which choices never ran; None where something is left."""
-        if self._rules.next_in_range is not None:  # a range can still grow
+    def reason_to_end(self) -> str | None:
+        """Return in words why nothing is left to gain; None where something is left."""
+        if self._rules.place_beyond_ranges is not None:  # a range can still grow
             return None
-        return self._reason_to_end(price)
+        return self._reason_to_end_within_ranges
 
-    def _reason_to_end(self, price: Price) -> str | None:
-        """Return why nothing is left to gain within the values so far; None where something is left.
+    @cached_property
+    def _reason_to_end_within_ranges(self) -> str | None:
+        """Why nothing is left to gain among the values so far, to which ranges have grown; None where something is.
 
-        Where predictions are rough, it promises nothing, and ends after `ENOUGH` configs.
+        A search ends after `ENOUGH` configs although its predictions are rough. It then says that it is not sure.
         """
-        outlook = self._outlook
-        if not outlook.open.any():
-            return self._with_causes(ALL_PROBED)
-        if self._must_go_on(price):
+        outlook = self.outlook
+        if not outlook.may_probe.any():
+            return self._with_limits(ALL_PROBED)
+        if self._must_go_on or self._prospect.pays:
             return None
-        prospect = self._prospect(price)
-        if prospect.pays:
-            return None
-        shortfall = self._believed_loss(price)
-        was_newest_off = outlook.newest_error > shortfall.bound and outlook.is_new.any()
-        if not outlook.is_rough and not was_newest_off:
-            has_many_failures = outlook.observed.failures >= MANY_FAILURES
-            claim = self._doubtful_claim(price) if has_many_failures else outlook.goal.in_words(prospect, shortfall)
-            return self._with_causes(claim)
-        if len(outlook.measured_places) < ENOUGH:
-            return None
-        off_pct, count = 100 * max(outlook.usual_error, outlook.newest_error), len(outlook.measured_places)
-        return self._with_causes(
-            f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
-        )
+        shortfall = self._believed_shortfall
+        was_newest_off = outlook.newest_error > shortfall.bound and outlook.is_new_and_likely.any()
+        if outlook.is_rough or was_newest_off:
+            count = len(outlook.measured_places)
+            off_pct = 100 * max(outlook.usual_error, outlook.newest_error)
+            reason = f"not sure: {count} of {len(outlook.pool.configs):,} configs, predictions off by {off_pct:.2g}%"
+            return self._with_limits(reason) if count >= ENOUGH else None
+        has_many_failures = outlook.observed.failures >= MANY_FAILURES
+        claim = self._doubtful_claim() if has_many_failures else outlook.goal.reason_to_end(self._prospect, shortfall)
+        return self._with_limits(claim)
 
-    def _doubtful_claim(self, price: Price) -> str:
-        """Return in words what a search with many failures leaves unfound.
+    def _doubtful_claim(self) -> str:
+        """Return in words what a search with many failures may have missed.
 
         Where many probes fail, the best config often lies among those that are expected to fail, or is much faster than
-        predicted. So each config that may fit into memory and time counts as if it ran. The record of gains holds no
-        failed probe, so it does not lower the loss. All three numbers were chosen on launches of large models to
-        develop on (`benchmarks/results/search.md`).
+        predicted. So each config that may fit into memory and time counts as if it ran. `_realised_ratio` does not
+        correct the shortfall, because it counts no failed probe. `MANY_FAILURES`, `DOUBTFUL_BOUND` and `WORTH_TELLING`
+        were chosen on launches of large models to develop on (`benchmarks/results/search.md`).
         """
-        outlook = self._outlook
+        outlook = self.outlook
         failures = outlook.observed.failures
         probes = failures + sum(len(entry.values) for entry in outlook.measured)
         cause = f"{failures} of {probes} probes failed, so it is unclear what else runs"
-        runs = np.maximum(outlook.chances, outlook.costs.possible)
-        loss = expected_gain.shortfall(self._compared(price, runs).rivals)
-        bound = max(loss.bound, loss.mean, DOUBTFUL_BOUND)
+        chances = np.maximum(outlook.chance_to_run, outlook.costs.chance_to_fit)
+        shortfall = expected_gain.draw_shortfall(self._compared(chances).candidates)
+        bound = max(shortfall.bound, shortfall.mean, DOUBTFUL_BOUND)
         if bound > WORTH_TELLING:
             return f"not sure: {cause}"
-        return f"{loss._replace(bound=bound).in_words}: {cause}"
+        return f"{shortfall._replace(bound=bound).in_words}: {cause}"
 
-    def _must_go_on(self, price: Price) -> bool:
-        """Return whether the search goes on, whatever further probes promise."""
-        outlook = self._outlook
-        if outlook.best is None:
+    @property
+    def _must_go_on(self) -> bool:
+        """Whether the search goes on, whatever gain further probes promise.
+
+        It does until a config may be the best, and while predictions are rough. A rule of thumb may ask for a probe
+        that takes at most a hundredth of the training.
+        """
+        outlook = self.outlook
+        if outlook.best_place is None:
             return True
         if outlook.is_rough and len(outlook.measured_places) < ENOUGH:
             return True
-        return self._is_brief(price) and self._rules.must_go_on
+        is_brief = self.probe_s(outlook.best_place) <= 0.01 * outlook.goal.training_s
+        return is_brief and self._rules.ask_for_probe
 
-    def _believed_loss(self, price: Price) -> expected_gain.Shortfall:
-        """Return what the search may have missed: the expected loss, and a bound on it, as a person is told.
+    @cached_property
+    def _believed_shortfall(self) -> expected_gain.Shortfall:
+        """How far the best is expected to be below the true best, with a bound on that, as a person is told.
 
-        The model's own numbers are corrected by how well its expected gains have come true so far.
+        The model's own numbers are corrected by `_realised_ratio`: how well its expected gains have come true so far.
 
-        The bound is at least 0.3 of what the model says, and at least `LEAST_BOUND` of the best. The loss is believed
-        by a power of the record, because a record of a few gains is too low. All three numbers were chosen on scripts,
-        ladders and kernels to develop on, so that 95 of 100 bounds hold and that the mean loss is as expected.
-        Where many probes fail, fewer hold. This loss then only decides when the search ends: see `_doubtful_claim`.
+        The bound is at least 0.3 of the model's bound, and at least `LEAST_BOUND`. The mean is corrected by a power of
+        the ratio, because the ratio of a few gains is too low. All three numbers were chosen on scripts, ladders and
+        kernels to develop on, so that 95 of 100 bounds hold and that the mean shortfall is as expected. Where many
+        probes fail, fewer hold. This shortfall then only decides when the search ends: see `_doubtful_claim`.
         """
-        outlook = self._outlook
-        by_model = expected_gain.shortfall(self._compared(price, outlook.chances).rivals)
-        believed_bound = by_model.bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
+        outlook = self.outlook
+        by_model = expected_gain.draw_shortfall(self._compared(outlook.chance_to_run).candidates)
+        bound = by_model.bound * min(1.0, max(0.3, math.sqrt(self._realised_ratio)))
         least = LEAST_BOUND if len(outlook.measured_places) < len(outlook.pool.configs) else 0.0
-        believed_loss = self._realised_ratio**0.8 * by_model.mean
-        return expected_gain.Shortfall(believed_loss, max(believed_bound, least, believed_loss))
+        mean = self._realised_ratio**0.8 * by_model.mean
+        return expected_gain.Shortfall(mean, max(bound, least, mean))
 
-    def _is_brief(self, price: Price) -> bool:
-        """Return whether a probe takes so little of the training that the search need not ask whether it pays."""
-        return self.takes_s(self.best or 0, price) <= 0.01 * self._outlook.goal.training_s
-
-    def _with_causes(self, reason: str) -> str:
-        """Return a reason to end, with the limits within which it holds, and the choices that never ran."""
-        outlook = self._outlook
-        ends = largest_of(outlook.pool, outlook.ends, outlook.best_config or {})
+    def _with_limits(self, reason: str) -> str:
+        """Return a reason to end, with the limits within which it holds, and the values that always failed."""
+        outlook = self.outlook
+        ends = largest_of(outlook.pool, outlook.range_ends, outlook.best_config or {})
         limits = [f"within these values, of which {' and '.join(ends)} is the largest"] if ends else []
         if outlook.pool.is_part:
             limits.append(f"among {len(outlook.pool.configs):,} configs drawn of a larger space")
-        failed = (f"every config with {name}={value_text(value)} failed" for name, value in outlook.costs.causes)
+        failed = (
+            f"every config with {name}={value_text(value)} failed" for name, value in outlook.costs.failing_settings
+        )
         return "; ".join([reason, *limits, *failed])
 
     @property
-    def _to_repeat(self) -> int | None:
+    def _place_to_repeat(self) -> int | None:
         """The place of the config to measure again once no series of probes pays; None where there is none.
 
         A best that must be measured again comes first. Then comes the config that tells most about which is the best.
         But if the newest predictions were off, new configs teach the model more than second readings do. So then at
         most a fifth of all readings are second ones.
         """
-        if self._rules.needs_repeat:
-            return self.best
+        if self._rules.must_repeat_best:
+            return self.outlook.best_place
         # a fifth of all readings are second ones when there is one for every four configs
-        if self._predicts_badly and self._rules.repeats > len(self._outlook.measured_places) // 4:
+        if self._predicts_badly and self._rules.second_readings > len(self.outlook.measured_places) // 4:
             return None
-        return self._rules.doubted
+        return self._rules.doubtful_place
 
     @property
     def _predicts_badly(self) -> bool:
-        """Whether the newest predictions were off by more than any search promises, and a new config could be tried."""
-        return self._outlook.newest_error > LEAST_BOUND and bool(self._outlook.is_new.any())
+        """Whether the newest predictions were off by more than `LEAST_BOUND`, and a new config could be tried."""
+        return self.outlook.newest_error > LEAST_BOUND and bool(self.outlook.is_new_and_likely.any())
 
     @property
-    def left(self) -> float | None:
+    def probes_left(self) -> float | None:
         """The probes until the search ends, as far as its predictions tell now; None while no config has run."""
-        outlook = self._outlook
-        if outlook.best is None:
+        if self.outlook.best_place is None:
             return None
         # rough predictions would forbid an end before `ENOUGH` configs, but they seldom stay rough for so long
-        return expected_gain.probes_left(self._threat, self._rules.probes_for_rare_values)
+        return expected_gain.probes_left(self._chances_to_beat_best, self._rules.probes_for_rare_values)
 
-    def is_as_good(self, config: Config, price: Price) -> bool:
+    def is_as_good(self, config: Config) -> bool:
         """Return whether a config is as good as the best, as well as the search needs to know it.
 
         It is if to train with it costs no more time than to measure the best once more.
         """
-        outlook = self._outlook
+        outlook = self.outlook
         (place,) = outlook.pool.places([config_digest(config)])
-        if outlook.best is None:
+        if outlook.best_place is None:
             return False
-        share_behind = (outlook.mean[outlook.best] - outlook.mean[place]) / outlook.scale
-        return bool(share_behind * outlook.goal.training_s <= self.takes_s(outlook.best, price))
+        share_behind = (outlook.mean[outlook.best_place] - outlook.mean[place]) / outlook.scale
+        return bool(share_behind * outlook.goal.training_s <= self.probe_s(outlook.best_place))
 
-    def takes_s(self, place: int, price: Price) -> float:
+    def probe_s(self, place: int) -> float:
         """Return the expected seconds of a probe of a config now."""
-        return self._outlook.costs.series_s(price, np.array([place]), repeats=1)
+        return self.outlook.costs.series_s(self._starts, np.array([place]), repeats=1)
 
-    def next(self, price: Price) -> int | None:
+    @cached_property
+    def _starts(self) -> Floats:
+        """How many trainer starts a probe of each config of the pool takes now."""
+        return np.array(list(map(self._price, self.outlook.pool.configs)))
+
+    def next_place(self) -> int | None:
         """Return the place of the config to probe next; None where no config may be probed.
 
-        It is chosen among the values so far: see `_next`. A range of values grows in three cases: after a steep step to
-        its end, once nothing is left to gain within it, and before any config is measured again.
+        A range of values grows in three cases: after a steep step to its end, once nothing is left to gain within it,
+        and before any config is measured again. Otherwise, the config is chosen among the values so far.
         """
-        outlook, grown = self._outlook, self._rules.next_in_range
-        if grown is not None:
-            is_steep = math.inf > self._rules.lead(grown) > STEEP  # infinite: nothing is known before the last step
-            if is_steep or self._reason_to_end(price) is not None:
-                return grown
-        place = self._next(price) if outlook.open.any() else None
-        return place if grown is None or place not in outlook.measured_places else grown
+        outlook, beyond = self.outlook, self._rules.place_beyond_ranges
+        if beyond is not None:
+            was_steep = math.inf > self._rules.lead(beyond) > STEEP  # infinite: nothing is known before the last step
+            if was_steep or self._reason_to_end_within_ranges is not None:
+                return beyond
+        place = self._next_within_ranges() if outlook.may_probe.any() else None
+        return place if beyond is None or place not in outlook.measured_places else beyond
 
-    def _next(self, price: Price) -> int:
-        """Return the place of the next config within the values so far; at least one may be probed.
+    def _next_within_ranges(self) -> int:
+        """Return the place of the next config among the values so far; at least one may be probed.
 
         The first of these that applies decides:
 
         1. The first config of a search begins, and the second lies higher on the ladder.
         2. The best is measured again where its mean is surprising.
-        3. A value that is new is measured.
+        3. A config with a value that no measured config has is measured.
         4. Once no series of probes pays, a rule of thumb may ask for a probe.
         5. The config with the largest expected gain per second is measured, unless nothing gains.
         """
-        outlook = self._outlook
+        outlook = self.outlook
         # 1
         if not outlook.measured_places:
-            return self._rules.first()
-        if (second := self._rules.upward()) is not None:
+            return self._rules.first_place()
+        if (second := self._rules.second_place()) is not None:
             return second
         # 5, without a config that may be the best
-        gain_per_s = np.where(outlook.open, self._gain / outlook.costs.seconds(price), -1.0)
+        gain_per_s = np.where(outlook.may_probe, self._gain / outlook.costs.seconds(self._starts), -1.0)
         most_gaining = int(gain_per_s.argmax())
-        if outlook.best is None:
+        if outlook.best_place is None:
             return most_gaining
         # 2 to 4
-        by_rule = self._next_by_rule(outlook.best, gain_per_s, price)
+        by_rule = self._next_by_rule(outlook.best_place, gain_per_s)
         if by_rule is not None:
             return by_rule
         # 5
         is_trifling = self._gain.max() < TRIFLE * outlook.scale
-        nothing_gains = is_trifling or (self._predicts_badly and not self._prospect(price).pays)
-        return self._where_nothing_gains(outlook.best) if nothing_gains else most_gaining
+        nothing_gains = is_trifling or (self._predicts_badly and not self._prospect.pays)
+        return self._next_where_nothing_gains(outlook.best_place) if nothing_gains else most_gaining
 
-    def _next_by_rule(self, best: int, gain_per_s: Floats, price: Price) -> int | None:
-        """Return the place of the config that the rules 2 to 4 of `_next` ask for; None where none asks for any."""
+    def _next_by_rule(self, best: int, gain_per_s: Floats) -> int | None:
+        """Return the config that rule 2, 3 or 4 of `_next_within_ranges` asks for; None where none asks for any.
+
+        Args:
+            best: The place of the best config.
+            gain_per_s: The expected gain per second of each config.
+        """
         rules = self._rules
         # 2: a surprising mean may be a mistake of the measurement
-        if rules.needs_repeat and rules.is_surprising:
+        if rules.must_repeat_best and rules.best_is_surprising:
             return best
         # 3: nothing is known of a new value, whatever the model says
-        new = rules.new_value(gain_per_s)
+        new = rules.place_with_new_value(gain_per_s)
         if new is not None:
             return new
         # 4: a rule of thumb delays the end, so it waits while other probes pay
-        asked_for = self._to_repeat if rules.rarely_tried is None else rules.rarely_tried
-        return None if asked_for is None or self._prospect(price).pays else asked_for
+        asked_for = self._place_to_repeat if rules.place_with_rare_value is None else rules.place_with_rare_value
+        return None if asked_for is None or self._prospect.pays else asked_for
 
-    def _where_nothing_gains(self, best: int) -> int:
-        """Return the place of a new config that may be good where predictions were off, else see `_less_certain`."""
-        if not self._predicts_badly:
-            return self._less_certain(best)
-        mean, deviation = self._outlook.predictions
-        return int(np.where(self._outlook.is_new, mean + deviation, -np.inf).argmax())
+    def _next_where_nothing_gains(self, best: int) -> int:
+        """Return the place of the config to measure although no single measurement is expected to gain anything.
 
-    def _prospect(self, price: Price) -> expected_gain.Prospect:
-        """Return the series of probes that pays best, with what it gains and takes. There must be a best config.
-
-        Only configs that promise a gain are in a series; the best ones so far are their rivals.
+        1. Where the newest predictions were off, it is the new config with the largest mean plus standard deviation.
+        2. Otherwise it is the best or its strongest challenger, whichever is less certain. A single measurement may
+           gain nothing, although several would (Frazier and Powell 2010). The search needs certainty about the best,
+           as the LUCB rule does (Kalyanakrishnan et al. 2012).
         """
-        outlook = self._outlook
-        if price not in self._prospects:
-            places, promising, rivals = self._compared(price, outlook.runs)
-            self._prospects[price] = expected_gain.most_rewarding(
-                rivals,
-                promising,
-                outlook.goal.training_s,
-                lambda probes: outlook.costs.series_s(price, places[probes.members], probes.repeats),
-                self._realised_ratio,
-            )
-        return self._prospects[price]
+        outlook = self.outlook
+        mean, deviation = outlook.predictions
+        if self._predicts_badly:  # 1
+            return int(np.where(outlook.is_new_and_likely, mean + deviation, -np.inf).argmax())
+        challenger = int(np.where(outlook.may_probe, self._chances_to_beat_best, -1.0).argmax())  # 2
+        places = [place for place in (challenger, best) if outlook.may_probe[place]]
+        return max(places, key=lambda place: deviation[place])
+
+    @cached_property
+    def _prospect(self) -> expected_gain.Prospect:
+        """The series of probes that pays best, with what it saves and takes. There must be a best config.
+
+        Only configs that promise a gain are in a series; the best ones so far are compared with them.
+        """
+        outlook = self.outlook
+        places, promising, candidates = self._compared(outlook.launch_chance)
+        return expected_gain.most_rewarding(
+            candidates,
+            promising,
+            outlook.goal.training_s,
+            lambda probes: outlook.costs.series_s(self._starts, places[probes.members], probes.repeats),
+            self._realised_ratio,
+        )
 
     @cached_property
     def _realised_ratio(self) -> float:
@@ -287,74 +295,64 @@ class Acquisition:
 
         For each measured config in turn, the gain that was to be expected of it is compared with the gain that it made.
         """
-        outlook = self._outlook
-        codes = outlook.alone.known.codes
+        outlook = self.outlook
+        codes = outlook.case_model.known.codes
         _, first_readings = np.unique(codes, axis=0, return_index=True)
         order = np.sort(first_readings)  # each config once, in the order of the measurements
-        means, deviations = (each[order] for each in outlook.alone.left_out_predictions())
-        truths = outlook.surrogate.predict(codes[order]).mean
+        means, deviations = (each[order] for each in outlook.case_model.left_out_predictions())
+        truths = outlook.model.predict(codes[order]).mean
         best_so_far = np.maximum.accumulate(truths)
         expected = expected_gain.expected_improvement(means[1:] - best_so_far[:-1], deviations[1:])
         realised = np.diff(best_so_far)
-        return expected_gain.realised_ratio(expected, realised, expected_gain.LEAST * outlook.scale)
+        return expected_gain.realised_ratio(expected, realised, expected_gain.RATIO_OFFSET * outlook.scale)
 
-    def _compared(self, price: Price, runs: Floats) -> Compared:
+    def _compared(self, chances: Floats) -> Compared:
         """Return the configs that promise most and the best ones so far. There must be a best config.
 
-        `runs`: the probability that each config of the pool runs.
+        A config promises most if exact knowledge of its value would gain most per second of its probe.
+
+        `chances`: the probability that each config of the pool runs.
         """
-        outlook = self._outlook
-        promising, measured = self._promising(price, runs), np.array(outlook.rivals)
-        best = measured[np.argsort(-outlook.mean[measured])[:RIVALS]]
+        outlook = self.outlook
+        gain = self._expected_gain(0.0, chances)
+        promising = np.argsort(-gain / outlook.costs.seconds(self._starts))[:MOST_COMPARED]
+        promising = promising[gain[promising] > 0.0]
+        eligible = np.array(outlook.eligible_places)
+        best = eligible[np.argsort(-outlook.mean[eligible])[:MOST_COMPARED]]
         places = np.union1d(promising, best)
-        mean, covariance = outlook.surrogate.joint_prediction(outlook.pool.codes[places])
-        rivals = expected_gain.Rivals(
+        mean, covariance = outlook.model.joint_prediction(outlook.pool.codes[places])
+        candidates = expected_gain.Candidates(
             mean=mean,
             covariance=covariance,
-            runs=runs[places],
-            known=np.isin(places, outlook.rivals),
-            errors=outlook.errors[places],
-            freedom=1.0 + outlook.surrogate.measured,  # what is assumed beforehand counts as one measurement
+            chance_to_run=chances[places],
+            is_measured=np.isin(places, eligible),
+            errors=outlook.reading_errors[places],
+            degrees_of_freedom=1.0 + outlook.model.measurements,  # what is assumed beforehand counts as one measurement
             ceiling=outlook.goal.ceiling,
             scale=outlook.scale,
         )
-        return Compared(places, np.searchsorted(places, promising), rivals)
-
-    def _promising(self, price: Price, runs: Floats) -> Codes:
-        """Return the places of the configs of which exact knowledge would gain most per second, the best one first."""
-        gain = self._expected_gain(0.0, runs)
-        most = np.argsort(-gain / self._outlook.costs.seconds(price))[:RIVALS]
-        return most[gain[most] > 0.0]
-
-    def _less_certain(self, best: int) -> int:
-        """Return the place of the best config or of its strongest challenger, whichever is less certain.
-
-        A single measurement may gain nothing, although several would (Frazier and Powell 2010). The search needs
-        certainty about the best, as the LUCB rule does (Kalyanakrishnan et al. 2012).
-        """
-        outlook = self._outlook
-        challenger = int(np.where(outlook.open, self._threat, -1.0).argmax())
-        places = [place for place in (challenger, best) if outlook.open[place]]
-        return max(places, key=lambda place: outlook.predictions.deviation[place])
+        return Compared(places, np.searchsorted(places, promising), candidates)
 
     @cached_property
     def _gain(self) -> Floats:
         """The expected gain of one more measurement of each config."""
-        return self._expected_gain(self._outlook.errors, self._outlook.runs)
+        return self._expected_gain(self.outlook.reading_errors, self.outlook.launch_chance)
 
-    def _expected_gain(self, errors: Floats | float, runs: Floats) -> Floats:
+    def _expected_gain(self, errors: Floats | float, chances: Floats) -> Floats:
         """Return the expected gain of one measurement of each config, by its standard error and its chance to run."""
-        outlook = self._outlook
+        outlook = self.outlook
+        tie = expected_gain.EQUAL_WITHIN * outlook.scale
         gain = expected_gain.knowledge_gradient(
-            *outlook.predictions, errors, outlook.rivals, ceiling=outlook.goal.ceiling, tie=WITHIN * outlook.scale
+            *outlook.predictions, errors, outlook.eligible_places, ceiling=outlook.goal.ceiling, tie=tie
         )
-        return np.where(outlook.open, gain * runs, 0.0)
+        return np.where(outlook.may_probe, gain * chances, 0.0)
 
     @property
-    def _threat(self) -> Floats:
-        """The probability that each config works and is better than the best by more than `WITHIN`."""
-        outlook = self._outlook
-        (mean, deviation), best = outlook.predictions, outlook.best or 0
-        threat = outlook.runs * (1.0 - expected_gain.below(mean[best] + WITHIN * outlook.scale, mean, deviation))
-        threat[best] = 0.0
-        return np.where(outlook.open, threat, 0.0)
+    def _chances_to_beat_best(self) -> Floats:
+        """The probability that each config runs and is better than the best by more than `EQUAL_WITHIN`."""
+        outlook = self.outlook
+        (mean, deviation), best = outlook.predictions, outlook.best_place or 0
+        least = mean[best] + expected_gain.EQUAL_WITHIN * outlook.scale
+        chances = outlook.launch_chance * (1.0 - expected_gain.chance_below(least, mean, deviation))
+        chances[best] = 0.0
+        return np.where(outlook.may_probe, chances, 0.0)

@@ -50,27 +50,29 @@ class Gain:
         self._patience = space.values(PATIENCE)
         self._pool = self._space_pool = Pool(space.restricted_to(set(space.names) - {PATIENCE}))
         self._siblings = siblings
-        self._latest: tuple[object, Acquisition] | None = None
-        """The state of the trials, and what configs are expected to gain after it."""
+        self._latest: tuple[object, Outlook] | None = None
+        """The numbers and states of the trials, and what is known of each config after them."""
+        self._acquisitions: dict[Price, Acquisition] = {}
+        """What follows from the latest outlook, for each function that says what a probe takes now."""
 
     def ended(self, history: History, price: Price) -> Done | None:
         """Return why nothing is left to gain; None while something is."""
-        reason = self._acquisition(history).ended(price)
+        reason = self._acquisition(history, price).reason_to_end()
         return None if reason is None else Done(reason=reason)
 
     def choose(self, history: History, price: Price) -> Choice | None:
         """Choose the config that gains most for its price; None where nothing may be probed any more."""
-        acquisition = self._acquisition(history)
-        place = acquisition.next(price)
+        acquisition = self._acquisition(history, price)
+        place = acquisition.next_place()
         if place is None:
             return None
         config = self._with_patience(self._pool.configs[place], history.number)
-        return Choice(config=config, takes_s=acquisition.takes_s(place, price), left=acquisition.left)
+        return Choice(config=config, takes_s=acquisition.probe_s(place), left=acquisition.probes_left)
 
     def settle(self, history: History, price: Price) -> Choice | None:
-        """Choose the user's own config or the best for another reading, without which their speeds cannot be compared.
+        """Choose the user's own config or the best to be measured again, if their speeds cannot be compared yet.
 
-        See `History.incomparable_config` and `History.disturbed_own`. The latter waits for four trials.
+        See `History.incomparable_config` and, from the fourth trial on, `History.disturbed_own`.
         """
         if self._own is None:
             return None
@@ -80,15 +82,15 @@ class Gain:
     def confirm(self, history: History, price: Price) -> Choice | None:
         """Choose the config with the highest expected value, if only sessions have measured it.
 
-        It is not chosen where the best cold config is as good: see `Acquisition.is_as_good`. A study of a speed then
-        measures the user's own config again: see `History.to_compare`.
+        It is not chosen if the plain command has measured a config that is as good: see `Acquisition.is_as_good`. A
+        study of a speed then measures the user's own config again: see `History.to_compare`.
         """
-        acquisition = self._acquisition(history)
-        best = acquisition.best_config
+        acquisition = self._acquisition(history, price)
+        best = acquisition.outlook.best_config
         if best is None:
             return None
         confirmed = [config for config in history.confirmed() if config in self._pool.space]
-        is_confirmed = best in confirmed or (bool(confirmed) and acquisition.is_as_good(confirmed[0], price))
+        is_confirmed = best in confirmed or (bool(confirmed) and acquisition.is_as_good(confirmed[0]))
         if not is_confirmed:
             return self._confirmation(best, history)
         return self._confirmation(history.to_compare(self._own) if self._own else None, history)
@@ -104,26 +106,31 @@ class Gain:
 
     def best(self, history: History) -> Config | None:
         """Return the eligible config with the highest expected value, without the pruner's patience."""
-        return self._acquisition(history).best_config
+        return self._outlook(history).best_config
 
     def after_end(self, history: History, price: Price) -> Config:
         """Choose a config although the search has ended: the most informative one, otherwise the best."""
-        acquisition = self._acquisition(history)
-        place = acquisition.next(price)
+        acquisition = self._acquisition(history, price)
+        place = acquisition.next_place()
         if place is None:
-            place = acquisition.best or 0  # without a best, any config
+            place = acquisition.outlook.best_place or 0  # without a best, any config
         return self._with_patience(self._pool.configs[place], history.number)
 
     def _with_patience(self, config: Config, number: int) -> Config:
-        """Return a config with the pruner's patience, if the study searches it: trials have each value in turn.
+        """Return a config with the pruner's patience added, if the study searches it.
 
-        `number`: that of the trial.
+        Trials have the values of the patience in turn. `number`: that of the trial.
         """
         patience = self._patience[number % len(self._patience)] if self._patience else 0
         return self._space.draw(lambda parameter: config.get(parameter.name, patience))
 
-    def _acquisition(self, history: History) -> Acquisition:
-        """Return what each config is expected to gain, given a history. The answer is kept until a trial changes."""
+    def _acquisition(self, history: History, price: Price) -> Acquisition:
+        """Return what each config is expected to gain and to take, given a history and the price of a probe now."""
+        outlook = self._outlook(history)
+        return self._acquisitions.setdefault(price, Acquisition(outlook, price))
+
+    def _outlook(self, history: History) -> Outlook:
+        """Return what is known of each config, given a history. The answer is kept until a trial changes."""
         trials = [trial for trial in history.meaningful if launched(trial.params) in self._pool.space]
         state = [(trial.number, trial.state) for trial in trials]
         if self._latest is None or self._latest[0] != state:
@@ -132,27 +139,27 @@ class Gain:
                 best = sorted(observed.measured.values(), key=lambda entry: -entry.values[-1].number)[:20]
                 tried = [launched(trial.params) for trial in trials]
                 self._pool = self._space_pool.extended(tried, [entry.config for entry in best])
-            outlook = Outlook(self._pool, observed, self._limits, self._goal, self._source)
-            self._latest = state, Acquisition(outlook)
+            self._latest = state, Outlook(self._pool, observed, self._limits, self._goal, self._source)
+            self._acquisitions.clear()
         return self._latest[1]
 
     @cached_property
     def _source(self) -> Surrogate | None:
-        """The model of the most similar sibling; None without measurements of any.
+        """The model of the most similar sibling, from which this case learns; None if no sibling has measured anything.
 
-        The source of each model is that of the next less similar sibling.
+        Each sibling's model learns from that of the next less similar sibling in turn.
         """
-        source, levels = None, self._pool.levels
+        model, levels = None, self._pool.levels
         for sibling in reversed(self._siblings):
             if (readings := sibling_readings(sibling, levels, self._pool.space)) is not None:
-                source = Surrogate(levels, readings, source)
-        return source
+                model = Surrogate(levels, readings, source=model)
+        return model
 
 
 def by_gain(space: Space, gain: Gain, siblings: Sequence[Sibling] = ()) -> Strategy:
-    """Return the strategy of the siblings' best configs, then of what gains most.
+    """Return the strategy that probes the siblings' best configs, and then what gains most.
 
-    A search may end before each sibling had its turn.
+    A search may end before each sibling's best config has been probed.
     """
     choosers = (retry, gain.settle, gain.ended, siblings_first(space, siblings), gain.choose)
     return Strategy(choosers=choosers, confirm=gain.confirm, foretells_end=True)

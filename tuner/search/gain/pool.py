@@ -1,4 +1,8 @@
-"""The configs of a space in one list, as points in a box, and the ranges of their values. Pure."""
+"""The configs of a space in one list, the distances between them, and ranges of values that may grow. Pure.
+
+A place is the position of a config in this list. A code is the position of a value among its parameter's values. A
+range may grow if the study file lets the search go on to further values: see `Parameter.grown`.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +19,10 @@ from tuner.search.resource_model import Floats
 from tuner.study import Config, Parameter, Space, Value, config_digest, every, ladder_of, value_text
 
 Codes = NDArray[np.intp]
+"""Configs as codes: a row per config, a column per parameter. Also an array of places."""
 
 MIDDLE = 0.5
-"""Where a config without a ladder, or without a parameter, lies between 0 and 1; also the height of the first probe."""
+"""The position, from 0 to 1, of a config that has no ladder or does not use a parameter; and of the first probe."""
 MOST = 100_000
 """The largest number of configs that are listed. To compare this many takes about a second of CPU time, and 0.2 GB."""
 MOST_COMBINATIONS = 5_000_000
@@ -85,8 +90,8 @@ def _line(parameter: Parameter, ladder: str | None) -> Floats | None:
 def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> Floats:
     """Return the squared distances between the values of one parameter: row by column.
 
-    Words are the corners of a regular simplex around the origin, and the origin stands for a config that does not use
-    the parameter. So two words have the squared distance 1, and a word has one half to the origin.
+    Two words have the squared distance 1. A word and a config that does not use the parameter have one half, as if
+    words were the corners of a regular simplex with such a config at its centre.
 
     Args:
         line: The positions of numbers, and None for words: see `_line`.
@@ -96,14 +101,14 @@ def _squares(line: Floats | None, rows: Codes, columns: Codes, unused: int) -> F
     """
     if line is not None:
         return np.square(line[rows][:, None] - line[columns][None, :])
-    to_origin = (1.0 / math.sqrt(2.0)) ** 2
+    to_centre = (1.0 / math.sqrt(2.0)) ** 2
     is_unused = (rows[:, None] == unused) | (columns[None, :] == unused)
-    of_different = np.where(is_unused, to_origin, to_origin + to_origin)
-    return np.where(rows[:, None] == columns[None, :], 0.0, of_different)
+    between_different = np.where(is_unused, to_centre, to_centre + to_centre)
+    return np.where(rows[:, None] == columns[None, :], 0.0, between_different)
 
 
 class Pool:
-    """All configs of a space, or a part of a large one. The place in the list names a config."""
+    """All configs of a space, or a sample of a large one, in a list."""
 
     def __init__(self, space: Space) -> None:
         """List all configs of a space; of a space with more than `MOST`, draw `DRAWN` of them.
@@ -148,7 +153,7 @@ class Pool:
         return self.places(digest for digest in digests if digest in self._places)
 
     def _changed(self, config: Config) -> Iterator[Config]:
-        """Yield the config with one parameter changed, in each possible way; some may not keep the constraints."""
+        """Yield copies of a config, each with another value of one parameter; some may not keep the constraints."""
         for parameter in self.space.parameters:
             if parameter.name not in config:
                 continue
@@ -181,13 +186,13 @@ def _next_to(parameter: Parameter, value: Value) -> list[Value]:
 
 
 Ends = Mapping[int, int]
-"""Place of a parameter whose range grows → place of its last value so far."""
+"""Column of a parameter whose range may grow → the code of its last value so far."""
 
 
 def ends_so_far(pool: Pool, tried: Collection[int]) -> Ends:
-    """Return how far each range that may grow has grown: the place of its last value so far.
+    """Return how far each range that may grow has grown: the code of its last value so far.
 
-    That is the last value that was tried, or the last value with which the range began.
+    That is the last value that was tried, or the last value with which the range began, whichever comes later.
 
     Args:
         pool: The configs, with all values that a range may grow to.
@@ -205,7 +210,7 @@ def ends_so_far(pool: Pool, tried: Collection[int]) -> Ends:
 
 
 def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
-    """Return whether each config has only values up to the ends; a parameter that it does not use has none."""
+    """Return whether each config of the pool has only values up to the ends of the ranges so far."""
     inside = np.ones(len(pool.configs), dtype=bool)
     for column, end in ends.items():
         unused = len(pool.space.parameters[column].values)
@@ -214,17 +219,14 @@ def within_ends(pool: Pool, ends: Ends) -> NDArray[np.bool_]:
 
 
 def beyond_ends(pool: Pool, ends: Ends, config: Config) -> Iterator[int]:
-    """Yield the configs by which ranges may grow: `config` with the next value of each range that it is at the end of.
+    """Yield the places of configs by which ranges may grow: `config` with the next value of each range.
 
-    A config is at the end of a range if it has the largest value so far. The next value is the next in the list.
+    Only ranges count of which `config` has the largest value so far. The next value is the next in the list.
 
     Args:
         pool: The configs, with all values that a range may grow to.
         ends: How far each range has grown: see `ends_so_far`.
         config: The config that is changed.
-
-    Yields:
-        The place of each such config in the pool.
     """
     for column, end in ends.items():
         parameter = pool.space.parameters[column]

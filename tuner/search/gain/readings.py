@@ -24,18 +24,19 @@ On two pairs of H200s the same configs differed by 2 to 5 points (`benchmarks/re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readings:
-    """The measurements: a row per config and set of devices, with the mean of the measurements there."""
+    """The measurements that a model learns from: a row per config and set of devices, with the mean measured there."""
 
     codes: Codes
+    """The configs of the rows: see `Levels.codes`."""
     values: Floats
     errors: Floats
     """The standard errors of the values, above 0."""
-    shared: Floats
-    """The covariance of rows that share their devices, and so an offset; 0 for rows from the newest devices."""
-    error: float
+    offset_covariance: Floats
+    """The covariance of rows, because the same devices share an offset: row by row. The newest devices have none."""
+    usual_error: float
     """The standard error of a single measurement of a config that has not been measured."""
     scale: float
-    """What a share is a share of: the mean value, or 1 where the values are logarithms."""
+    """The amount that shares of a value are given of: the mean value, or 1 where the values are logarithms."""
     logarithmic: bool = False
     """Whether the values are logarithms."""
 
@@ -46,7 +47,7 @@ class Readings:
             codes=self.codes[places],
             values=self.values[places],
             errors=self.errors[places],
-            shared=self.shared[np.ix_(places, places)],
+            offset_covariance=self.offset_covariance[np.ix_(places, places)],
         )
 
 
@@ -57,9 +58,9 @@ def have_logarithms(measured: Iterable[Measured]) -> bool:
 
 
 def in_logarithms(entry: Measured) -> Measured:
-    """Return the measurements of a config as logarithms, because a choice multiplies a speed.
+    """Return the measurements of a config as logarithms, because each choice multiplies a speed by a factor.
 
-    Larger ones are still better: negative values become minus the logarithm of their amount.
+    Larger ones are still better: negative values become minus the logarithm of their absolute value.
     """
     values: list[MeasuredValue] = []
     for value in entry.values:
@@ -70,7 +71,7 @@ def in_logarithms(entry: Measured) -> Measured:
 
 
 def singles(measured: Iterable[Measured]) -> list[Measured]:
-    """Return an entry for each single measurement."""
+    """Return an entry of its own for each single measurement."""
     return [replace(entry, values=[value]) for entry in measured for value in entry.values]
 
 
@@ -110,15 +111,15 @@ def mean_readings(configs: Sequence[Measured], newest_devices: str, levels: Leve
         codes=levels.codes(config for config, _ in rows),
         values=values,
         errors=np.array([np.sqrt((of_row**2).mean() / len(of_row)) for of_row in errors]),
-        shared=share_offset * (ELSEWHERE * scale) ** 2,
+        offset_covariance=share_offset * (ELSEWHERE * scale) ** 2,
         scale=scale,
         logarithmic=logs,
-        error=float(np.median(np.concatenate(errors))),
+        usual_error=float(np.median(np.concatenate(errors))),
     )
 
 
 def _usual_error(configs: Collection[Measured]) -> float:
-    """Return the median of the reported errors; a share of the mean where none is reported."""
+    """Return the median of the reported standard errors; `USUAL_ERROR` of the mean where none is reported."""
     if reported := [value.error for entry in configs for value in entry.values if value.error]:
         return median(reported)
     means = [fmean(value.number for value in entry.values) for entry in configs]
@@ -126,9 +127,9 @@ def _usual_error(configs: Collection[Measured]) -> float:
 
 
 def _errors(values: Sequence[MeasuredValue], usual: float) -> Floats:
-    """Return the standard errors of values, each moved by a quarter of the way, in logarithms, to the usual error.
+    """Return the standard errors of values, each shrunk by a quarter of the way, in logarithms, to the usual error.
 
-    A few iterations estimate an error badly.
+    A reported error is itself estimated badly, from a few iterations.
     """
     errors = np.array([value.error or usual for value in values])
     return errors**0.75 * usual**0.25

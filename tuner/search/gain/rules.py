@@ -1,7 +1,8 @@
 """Rules of thumb that ask for the probe of a config, whatever gain is expected of it.
 
-A place is the position of a config in the pool, whose row there has a code for each parameter: the position of its
-value. Rules for new and rare values ask for nothing unless the outlook is `in_logarithms`, as it is for speeds.
+A place is the position of a config in the pool. The pool's `codes` have a row for each config and a column for each
+parameter: the position of the config's value among the parameter's values. A neighbour of a config differs from it in
+one parameter. Rules for new and rare values ask for nothing unless the outlook is `in_logarithms`, as for speeds.
 """
 
 import math
@@ -10,57 +11,60 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.search.gain.expected_gain import WITHIN, below
-from tuner.search.gain.outlook import LIKELY, RIVALS, Outlook
+from tuner.search.gain.expected_gain import EQUAL_WITHIN, chance_below
+from tuner.search.gain.outlook import LIKELY, MOST_COMPARED, Outlook
 from tuner.search.gain.pool import MIDDLE, Codes, beyond_ends
 from tuner.search.resource_model import Floats
 
 STEEP = math.log(1.3)
-"""A step that gains more than this share is steep: what lies beyond is probed at once."""
+"""A step from one value of a parameter to the next is steep if the logarithm of the speed rises by more than this."""
 MOST_REPEATS = 6
 """The most second readings of configs that a rule of thumb may ask for."""
 LEAST_CHANCE = 1e-5
-"""The smallest chance to run that is told from none."""
+"""Smaller probabilities to run count as this one, because 0 has no logarithm."""
 
 
-class _FewValue(NamedTuple):
-    """A value of a parameter with at most four values, and the configs that had it: a row of codes per config."""
+class _ValueToTry(NamedTuple):
+    """A value of a parameter with at most four values, and the configs that were probed with it."""
 
     column: int
     """The column of the parameter."""
     value: int
     """The code of the value."""
     ran: Codes
+    """The configs with this value that ran: a row of codes per config."""
     failures: Codes
+    """The configs with this value that failed for another reason than memory or time."""
 
 
 class Rules:
-    """What rules of thumb ask for: first configs, values that are new or rare, ranges to grow, and second readings."""
+    """The configs that rules of thumb ask for: first configs, new or rare values, larger ranges, second readings."""
 
     def __init__(self, outlook: Outlook) -> None:
         self._outlook = outlook
 
-    def first(self) -> int:
+    def first_place(self) -> int:
         """Return the place of the config to begin with, before any has run; at least one may be probed.
 
-        It is the user's own config, or else one in the middle of the ladder; after each failure, one half-way down.
-        Any value of a config that failed for another reason than memory or time may be the cause. So the next config
-        shares as few of them as possible.
+        It is the user's own config, or else one in the middle of the ladder. After each failure, it is one on half the
+        height. Any value of a config that failed for another reason than memory or time may be the cause. So the next
+        config shares as few of them as possible.
         """
         outlook, pool = self._outlook, self._outlook.pool
         closed, failed = pool.places(outlook.observed.closed), pool.levels.codes(outlook.observed.failed)
         own = pool.find(pool.space.own) if pool.space.own and not closed else None
-        if own is not None and outlook.open[own]:
+        if own is not None and outlook.may_probe[own]:
             return own
         height = min([MIDDLE, *(pool.heights[place] / 2.0 for place in closed)])
         # The most values that each config shares with a failed config.
         shared = (pool.codes[:, None] == failed).sum(axis=2).max(axis=1, initial=0)
-        possible = np.flatnonzero(outlook.open)
+        possible = np.flatnonzero(outlook.may_probe)
         return int(min(possible, key=lambda place: (shared[place], abs(pool.heights[place] - height))))
 
-    def upward(self) -> int | None:
-        """Return the place of the second config of a search: the first config, as far up the ladder as is safe.
+    def second_place(self) -> int | None:
+        """Return the place of the second config of a search: like the first, but as far up the ladder as is safe.
 
         One config on two rungs far apart shows how value, memory and seconds grow with the rung. Most configs are best
         on high rungs.
@@ -70,7 +74,7 @@ class Rules:
             of the ladder's height, if configs differ in more than the rung, or if no higher rung is safe.
         """
         outlook = self._outlook
-        if not outlook.rivals or outlook.observed.closed:
+        if not outlook.eligible_places or outlook.observed.closed:
             return None
         heights, codes, measured = outlook.pool.heights, outlook.pool.codes, outlook.measured_places
         other_columns = [column for column in range(codes.shape[1]) if column != outlook.pool.levels.ladder]
@@ -78,18 +82,20 @@ class Rules:
         highest = max(measured, key=lambda place: heights[place])
         if heights[highest] > 0.6 or differ_in_more:
             return None
-        above = np.flatnonzero(outlook.open & (outlook.runs >= 0.9) & (heights > heights[highest])).tolist()
+        above = np.flatnonzero(
+            outlook.may_probe & (outlook.launch_chance >= 0.9) & (heights > heights[highest])
+        ).tolist()
         # On the highest rung, the config that is most like the measured one.
         return max(above, key=lambda place: (heights[place], (codes[place] == codes[highest]).sum()), default=None)
 
     @property
-    def must_go_on(self) -> bool:
-        """Whether a rule of thumb asks for another probe: of the best, of a value that is new, or of a rare one."""
-        has_value_to_try = bool(self.untried) or self.rarely_tried is not None
-        return has_value_to_try or self.needs_repeat or self.doubted is not None
+    def ask_for_probe(self) -> bool:
+        """Whether a rule of thumb asks for a probe before the end: of a new or rare value, or a second reading."""
+        has_value_to_try = bool(self.neighbours_with_new_value) or self.place_with_rare_value is not None
+        return has_value_to_try or self.must_repeat_best or self.doubtful_place is not None
 
     @property
-    def needs_repeat(self) -> bool:
+    def must_repeat_best(self) -> bool:
         """Whether the best must be measured again before the search may end, because it may be the best by chance.
 
         1. It was measured once, and no session serves the probes. Where a session does, the plain command measures the
@@ -97,118 +103,124 @@ class Rules:
         2. Its measurements are far above what those of other configs foretell. Four measurements are enough.
         """
         outlook = self._outlook
-        if outlook.best is None or not outlook.open[outlook.best]:
+        if outlook.best_place is None or not outlook.may_probe[outlook.best_place]:
             return False
-        count = len(outlook.measured[outlook.measured_places.index(outlook.best)].values)
+        count = len(outlook.measured[outlook.measured_places.index(outlook.best_place)].values)
         if count == 1 and not outlook.observed.warm:  # 1
             return True
-        return count < 4 and self.is_surprising  # 2
+        return count < 4 and self.best_is_surprising  # 2
 
     @property
-    def is_surprising(self) -> bool:
+    def best_is_surprising(self) -> bool:
         """Whether the mean of the best is 2.5 standard deviations above what the model predicts from other configs.
 
         False before three other configs have been measured, from which nothing can be predicted.
         """
         outlook = self._outlook
-        if outlook.best is None or len(outlook.measured_places) < 4:
+        if outlook.best_place is None or len(outlook.measured_places) < 4:
             return False
-        return outlook.alone.residual(outlook.pool.codes[outlook.best]) > 2.5
+        return outlook.case_model.residual(outlook.pool.codes[outlook.best_place]) > 2.5
 
     @cached_property
-    def doubted(self) -> int | None:
-        """The config to read again because it is doubtful which of two is the best; None where that is clear.
+    def doubtful_place(self) -> int | None:
+        """The place of the config to measure again, as it is doubtful which of two is the best; None if it is clear.
 
-        It is the best or its strongest rival among the measured configs: the config whose next reading narrows their
-        difference more. This is top-two sampling (Russo, "Simple Bayesian Algorithms for Best-Arm Identification",
-        2020).
+        It is the best or its strongest rival among the measured configs: the config whose next reading lowers the
+        variance of their difference more. This is top-two sampling (Russo, "Simple Bayesian Algorithms for Best-Arm
+        Identification", 2020).
 
         None in three cases:
 
         1. The usual standard error of a reading is below 2 % of the best, or `MOST_REPEATS` second readings were made:
            where configs are alike, no number of readings tells which is the best.
         2. No second config may be the best, or the best itself may not be probed.
-        3. The probabilities that a rival is better by more than `WITHIN` add up to at most 0.2.
+        3. The probabilities that a rival is better by more than `EQUAL_WITHIN` add up to at most 0.2.
         """
         outlook = self._outlook
-        if outlook.readings.error < 0.02 * outlook.scale or self.repeats >= MOST_REPEATS:  # 1
+        if outlook.readings.usual_error < 0.02 * outlook.scale or self.second_readings >= MOST_REPEATS:  # 1
             return None
-        possible = (place for place in outlook.rivals if outlook.open[place])
+        possible = (place for place in outlook.eligible_places if outlook.may_probe[place])
         best_first = sorted(possible, key=lambda place: -outlook.mean[place])
-        if outlook.best is None or len(best_first) < 2 or best_first[0] != outlook.best:  # 2
+        if outlook.best_place is None or len(best_first) < 2 or best_first[0] != outlook.best_place:  # 2
             return None
-        places = np.array(best_first[:RIVALS])
-        mean, covariance = outlook.surrogate.joint_prediction(outlook.pool.codes[places])
+        places = np.array(best_first[:MOST_COMPARED])
+        mean, covariance = outlook.model.joint_prediction(outlook.pool.codes[places])
         variance = covariance.diagonal()
 
         # 3: the deviations are those of each rival's difference from the best.
         deviations = np.sqrt(np.maximum(variance[0] + variance[1:] - 2.0 * covariance[0, 1:], 1e-12))
-        is_better = 1.0 - below(mean[0] - mean[1:] + WITHIN * outlook.scale, np.zeros(len(deviations)), deviations)
+        is_better = 1.0 - chance_below(
+            mean[0] - mean[1:] + EQUAL_WITHIN * outlook.scale, np.zeros(len(deviations)), deviations
+        )
         if is_better.sum() <= 0.2:
             return None
         rival = 1 + int(is_better.argmax())
 
         # By how much a reading of the best, and of the rival, lowers the variance of their difference.
         narrowing = [
-            (variance[at] - covariance[0, rival]) ** 2 / (variance[at] + outlook.errors[places[at]] ** 2)
+            (variance[at] - covariance[0, rival]) ** 2 / (variance[at] + outlook.reading_errors[places[at]] ** 2)
             for at in (0, rival)
         ]
         return int(places[0] if narrowing[0] >= narrowing[1] else places[rival])
 
     @property
-    def repeats(self) -> int:
+    def second_readings(self) -> int:
         """The number of readings of configs that had been measured before."""
         return sum(len(entry.values) - 1 for entry in self._outlook.measured)
 
     @cached_property
-    def untried(self) -> list[int]:
-        """The neighbours of the best that may run and have a value that no measured config has.
+    def neighbours_with_new_value(self) -> list[int]:
+        """The places of the best's neighbours that may run and have a value that no measured config has.
 
         A speed may rise by any factor, so each such value is measured once, whatever the model expects. A neighbour on
-        the next rung of the ladder counts even where other configs were measured on that rung, because other choices
-        move the end of memory.
+        the next rung of the ladder counts even if other configs were measured on that rung: where memory ends depends
+        on their other values, too.
         """
         outlook = self._outlook
-        if not outlook.in_logarithms or outlook.best is None:
+        if not outlook.in_logarithms or outlook.best_place is None:
             return []
         codes, ladder = outlook.pool.codes, outlook.pool.levels.ladder
         measured = codes[outlook.measured_places]
 
         def has_new_value(place: int) -> bool:
             """Return whether a neighbour has a value that is new, or another rung."""
-            column = self._column(place)
+            column = self._changed_column(place)
             return column == ladder or codes[place, column] not in measured[:, column]
 
-        neighbours = (place for place in outlook.pool.neighbours(outlook.best) if place not in outlook.measured_places)
-        is_worth = outlook.open & (outlook.runs > LIKELY)
+        neighbours = (
+            place for place in outlook.pool.neighbours(outlook.best_place) if place not in outlook.measured_places
+        )
+        is_worth = outlook.may_probe & (outlook.launch_chance > LIKELY)
         return [place for place in neighbours if is_worth[place] and has_new_value(place)]
 
-    def new_value(self, gain: Floats) -> int | None:
-        """Return the config that shows a value that no measured config has; None where nothing is `untried`.
+    def place_with_new_value(self, gain: Floats) -> int | None:
+        """Return the place of a config with a value that no measured config has; None where there is no such value.
 
-        The values of a study's first parameter come first, unless a change of this parameter has changed little.
+        New values of the study's first parameter come first. Parameters that `_hardly_matters` come last.
+
         `gain`: the expected gain per second of each config.
         """
-        columns = {place: self._column(place) for place in self.untried}
+        columns = {place: self._changed_column(place) for place in self.neighbours_with_new_value}
         if not columns:
             return None
 
         def urgency(place: int) -> tuple[bool, int, float]:
             """Return a key that is smallest for the most urgent neighbour: False comes before True."""
             column = columns[place]
-            return self._is_flat[column], column, -gain[place]
+            return self._hardly_matters[column], column, -gain[place]
 
         neighbour = min(columns, key=urgency)
-        return max(self._with_beyond(neighbour), key=lambda place: gain[place])
+        return max(self._with_larger_steps(neighbour), key=lambda place: gain[place])
 
-    def _with_beyond(self, neighbour: int) -> list[int]:
+    def _with_larger_steps(self, neighbour: int) -> list[int]:
         """Return a neighbour of the best and, if the step to the best was steep, the configs beyond the neighbour.
 
-        Where each doubling of a batch has nearly doubled the speed, the next probe may leave doublings out. Configs
-        that probably do not run are left out.
+        These have still larger values (or smaller ones) of the parameter that the neighbour changes. If each doubling
+        of a batch has nearly doubled the speed, the next probe may skip doublings. Configs that probably do not run are
+        left out.
         """
         outlook = self._outlook
-        codes, best, column = outlook.pool.codes, outlook.best or 0, self._column(neighbour)
+        codes, best, column = outlook.pool.codes, outlook.best_place or 0, self._changed_column(neighbour)
         values = outlook.pool.space.parameters[column].values
         if any(isinstance(value, str) for value in values):  # words have no direction
             return [neighbour]
@@ -216,119 +228,125 @@ class Rules:
         # How far each config is ahead of the best, in the direction of the neighbour.
         numbers = np.array([*values, np.nan], dtype=float)[codes[:, column]]
         ahead = np.sign(numbers[neighbour] - numbers[best]) * (numbers - numbers[best])
-        is_alike = (np.delete(codes, column, axis=1) == np.delete(codes[best], column)).all(axis=1)
+        is_alike = self._differs_only_in(column)
 
         # The step to the best from the nearest measured config behind it.
         behind = [place for place in outlook.measured_places if is_alike[place] and ahead[place] < 0.0]
         before = max(behind, key=lambda place: ahead[place], default=best)
         if outlook.mean[best] - outlook.mean[before] <= STEEP:
             return [neighbour]
-        is_beyond = is_alike & (ahead > ahead[neighbour]) & outlook.is_new
+        is_beyond = is_alike & (ahead > ahead[neighbour]) & outlook.is_new_and_likely
         return [neighbour, *np.flatnonzero(is_beyond).tolist()]
 
-    @cached_property
-    def _is_flat(self) -> list[bool]:
-        """For the column of each parameter: whether a change of this parameter alone has hardly changed the value.
+    def _differs_only_in(self, column: int) -> NDArray[np.bool_]:
+        """Return whether each config equals the best in all parameters but that of a column."""
+        codes = self._outlook.pool.codes
+        return (np.delete(codes, column, axis=1) == np.delete(codes[self._outlook.best_place], column)).all(axis=1)
 
-        It has not if a measured config that differs from the best in this parameter alone is about as good: behind by
-        less than `WITHIN`, or by less than the standard error of the difference.
+    @cached_property
+    def _hardly_matters(self) -> list[bool]:
+        """For the column of each parameter: whether a change of this parameter alone has hardly changed the objective.
+
+        So it is if a measured config that differs from the best in this parameter alone is about as good: behind by
+        less than `EQUAL_WITHIN`, or by less than the standard error of the difference.
         """
         outlook = self._outlook
-        codes, best, measured = outlook.pool.codes, outlook.best or 0, outlook.measured_places
+        codes, best, measured = outlook.pool.codes, outlook.best_place or 0, outlook.measured_places
         differs = codes[measured] != codes[best]  # measured config by parameter
         behind = outlook.mean[best] - outlook.mean[measured]
-        is_as_good = behind < np.maximum(WITHIN, np.hypot(outlook.errors[measured], outlook.errors[best]))
+        is_as_good = behind < np.maximum(
+            EQUAL_WITHIN, np.hypot(outlook.reading_errors[measured], outlook.reading_errors[best])
+        )
         shows_flatness = is_as_good & (differs.sum(axis=1) == 1)
         return [bool((shows_flatness & differs[:, column]).any()) for column in range(codes.shape[1])]
 
     @cached_property
-    def rarely_tried(self) -> int | None:
-        """The most promising config that has a rarely tried value; None where no value is.
+    def place_with_rare_value(self) -> int | None:
+        """The place of the most promising config that has a rarely tried value; None where no value is rarely tried.
 
         One measurement may be far off, and one crash may have had another cause. So each value of a parameter with at
-        most four values is tried in two configs. Where a value has only failed, and always beside the same other
-        choices, these may be the cause: it counts as rarely tried in configs without them.
+        most four values is tried in two configs. If a value has only failed, and always beside the same values of other
+        parameters, these may be the cause: it counts as rarely tried in configs without them.
 
-        A config promises its mean plus one standard deviation, times its chance to run. Each rarely tried value that it
-        shows adds a tenth of the best.
+        A config promises its mean plus one standard deviation, times its chance to run. Each of its rarely tried values
+        adds a tenth of the best.
         """
         outlook = self._outlook
-        if not outlook.in_logarithms or outlook.best is None:
+        if not outlook.in_logarithms or outlook.best_place is None:
             return None
         codes, known = outlook.pool.codes, outlook.pool.codes[outlook.measured_places]
         rare = np.zeros(len(codes))  # how many rarely tried values each config has
-        for column, value, ran, failures in self._few_values():
+        for column, value, ran, failures in self._values_to_try_twice():
             if len(ran) + len(failures) < 2:
                 rare += codes[:, column] == value
             elif not len(ran):
-                # The columns of choices that all failures share, and that not all measured configs have.
+                # The columns of values that all failures share, and that not all measured configs have.
                 is_shared = (failures == failures[0]).all(axis=0) & (known != failures[0]).any(axis=0)
                 is_shared[column] = False
                 differs = (codes[:, is_shared] != failures[0, is_shared]).all(axis=1) & is_shared.any()
                 rare += (codes[:, column] == value) & differs
-        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.possible > LIKELY)
+        possible = outlook.is_unmeasured & (rare > 0) & (outlook.costs.chance_to_fit > LIKELY)
         mean, deviation = outlook.predictions
-        promise = mean + deviation + np.log(np.maximum(outlook.costs.runs, LEAST_CHANCE)) + 0.1 * rare
+        promise = mean + deviation + np.log(np.maximum(outlook.costs.chance_to_run, LEAST_CHANCE)) + 0.1 * rare
         return int(np.where(possible, promise, -np.inf).argmax()) if possible.any() else None
 
     @property
     def probes_for_rare_values(self) -> int:
-        """The most probes that `rarely_tried` may still ask for, to forecast how long the search takes.
+        """The most probes that `place_with_rare_value` may still ask for, to foretell how long the search takes.
 
-        It wants each value of a parameter with at most four values in two configs, including those that failed. A value
-        may have fewer configs left. A probe that has several such values is counted for each of them.
+        It asks for two configs with each value of a parameter with at most four values, including those that failed. A
+        value may have fewer configs left. A probe that has several such values is counted for each of them.
         """
         outlook = self._outlook
-        if not outlook.in_logarithms:  # then `rarely_tried` asks for nothing
+        if not outlook.in_logarithms:  # then `place_with_rare_value` asks for nothing
             return 0
-        may_run = outlook.costs.possible > LIKELY
+        may_run = outlook.costs.chance_to_fit > LIKELY
         codes_left = outlook.pool.codes[outlook.is_unmeasured & may_run]
         probes = 0
-        for column, value, ran, failures in self._few_values():
+        for column, value, ran, failures in self._values_to_try_twice():
             wanted = 2 - len(ran) - len(failures)
             probes += max(0, min(wanted, int(np.count_nonzero(codes_left[:, column] == value))))
         return probes
 
-    def _few_values(self) -> Iterator[_FewValue]:
-        """Yield each value that should be tried twice, with the configs that ran with it and those that failed.
-
-        These are the values of parameters with at most four values. Configs are rows of codes: each value's position.
-        """
+    def _values_to_try_twice(self) -> Iterator[_ValueToTry]:
+        """Yield each value of parameters with at most four values, with the configs that were probed with it."""
         outlook = self._outlook
         known, failed = outlook.pool.codes[outlook.measured_places], outlook.pool.levels.codes(outlook.observed.failed)
         for column, parameter in enumerate(outlook.pool.space.parameters):
             count = len(parameter.values) - len(parameter.grown)  # a range that grows has a rule of its own
             for value in range(count) if count <= 4 else ():
                 ran, failures = known[known[:, column] == value], failed[failed[:, column] == value]
-                yield _FewValue(column, value, ran, failures)
+                yield _ValueToTry(column, value, ran, failures)
 
     @cached_property
-    def next_in_range(self) -> int | None:
-        """The best config with the next value of a range, which grows by it; None where no range may grow.
+    def place_beyond_ranges(self) -> int | None:
+        """The place of the best config with the next value of a range that may grow; None where no range may grow.
 
-        A range may grow if the best has its largest value so far and leads the configs with its other values: see
-        `lead`.
+        A range may grow if the best has its largest value so far, and is better than the configs that differ from the
+        best only in this value: see `lead`.
         """
         outlook = self._outlook
-        places = beyond_ends(outlook.pool, outlook.ends, outlook.best_config or {})
-        possible = (place for place in places if outlook.possible[place] and outlook.costs.possible[place] > LIKELY)
-        return next((place for place in possible if self.lead(place) > WITHIN), None)
+        places = beyond_ends(outlook.pool, outlook.range_ends, outlook.best_config or {})
+        possible = (
+            place for place in places if outlook.may_probe_later[place] and outlook.costs.chance_to_fit[place] > LIKELY
+        )
+        return next((place for place in possible if self.lead(place) > EQUAL_WITHIN), None)
 
     def lead(self, neighbour: int) -> float:
-        """Return the share by which the best leads the configs that differ from it only in what a neighbour changes.
+        """Return the share by which the best is better than configs that differ from it in one parameter alone.
 
-        They are compared by their expected values. Only values that an eligible config has count. Without such a value,
-        the lead is infinite.
+        It is the parameter that a neighbour of the best changes. Expected values are compared, and only values of the
+        parameter that an eligible config has count. Without any, the lead is infinite.
         """
         outlook = self._outlook
-        column, codes = self._column(neighbour), outlook.pool.codes
-        is_alike = (np.delete(codes, column, axis=1) == np.delete(codes[outlook.best], column)).all(axis=1)
-        is_other = codes[:, column] != codes[outlook.best, column]
-        has_tried_value = np.isin(codes[:, column], codes[outlook.rivals, column]) & is_other
+        column, codes = self._changed_column(neighbour), outlook.pool.codes
+        is_alike = self._differs_only_in(column)
+        is_other = codes[:, column] != codes[outlook.best_place, column]
+        has_tried_value = np.isin(codes[:, column], codes[outlook.eligible_places, column]) & is_other
         best_other = outlook.mean[is_alike & has_tried_value].max(initial=-np.inf)
-        return float(outlook.mean[outlook.best] - best_other) / outlook.scale
+        return float(outlook.mean[outlook.best_place] - best_other) / outlook.scale
 
-    def _column(self, neighbour: int) -> int:
+    def _changed_column(self, neighbour: int) -> int:
         """Return the column of the parameter in which a neighbour of the best differs from it."""
         outlook = self._outlook
-        return int(np.flatnonzero(outlook.pool.codes[neighbour] != outlook.pool.codes[outlook.best])[0])
+        return int(np.flatnonzero(outlook.pool.codes[neighbour] != outlook.pool.codes[outlook.best_place])[0])

@@ -43,17 +43,22 @@ def informative(covariance: Floats, values: Floats, errors: Floats, most: int) -
     return np.sort(chosen)
 
 
-def updated(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
-    """Return mean and variance of each config's value once its measurements that were left out count, too.
+def with_left_out(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+    """Return mean and variance of each config's value, updated by its measurements that the model did not learn from.
 
-    A measurement that was left out tells about its own config only. It is combined with `mean` and `variance`, weighted
-    by precision.
+    Such a measurement tells about its own config only. It is combined with the prediction, weighted by precision.
+
+    Args:
+        left_out: The measurements that the model did not learn from.
+        codes: The configs: see `Levels.codes`.
+        mean: The model's expected value of each config.
+        variance: The variance of each value.
     """
     if not len(left_out.values):
         return mean, variance
     mean, variance = mean.copy(), variance.copy()
     places = {code.tobytes(): place for place, code in enumerate(codes)}
-    noises = left_out.errors**2 + left_out.shared.diagonal()
+    noises = left_out.errors**2 + left_out.offset_covariance.diagonal()
     for code, value, noise in zip(left_out.codes, left_out.values, noises, strict=True):
         place = places.get(code.tobytes())
         if place is None:  # a measurement of another config
@@ -65,11 +70,11 @@ def updated(left_out: Readings, codes: Codes, mean: Floats, variance: Floats) ->
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sizes:
-    """What is expected of the sizes of a model's parts before any measurement: the median, and how unsure it is.
+class PriorSizes:
+    """The prior of a model's hyperparameters: each has a lognormal distribution, given by median and spread.
 
-    Sizes are multiples of a unit. Each spread is the standard deviation of a logarithm; where it is 0, nothing is
-    fitted.
+    The sizes of the model's parts are standard deviations, as multiples of the unit of the values. A spread is the
+    standard deviation of the logarithm; where it is 0, the median is used without a fit.
     """
 
     length: tuple[float, float] = (1.0, 0.5)
@@ -83,25 +88,30 @@ class Sizes:
     curve: tuple[float, float]
     """The ladder's departure from its trend."""
     chance: tuple[float, float]
-    """The scatter of measurements beside their standard errors. Negligible where it is not fitted."""
+    """The scatter of measurements beyond their standard errors. Negligible where it is not fitted."""
     freedom: float
     """The degrees of freedom of Student's t, with which measurements scatter; infinite for the normal distribution."""
     level: float = 2.0
-    """The level, and the trend over the whole ladder."""
+    """The level, and the trend over the whole ladder; both are not fitted."""
 
 
-IN_PERCENT = Sizes(
+IN_PERCENT = PriorSizes(
     single=(0.7, 0.4), joint=(0.7, 0.7), own=(0.15, 0.7), curve=(1.0, 0.0), chance=(1e-6, 0.0), freedom=math.inf
 )
-"""In standard deviations of the measurements. The curve is not fitted: most measurements lie on a few rungs."""
-IN_LOGARITHMS = Sizes(
+"""For values in percent; the unit is the standard deviation of the measurements.
+
+The curve is not fitted: most measurements lie on a few rungs.
+"""
+IN_LOGARITHMS = PriorSizes(
     single=(0.3, 1.2), joint=(0.1, 1.0), own=(0.01, 0.5), curve=(0.3, 0.8), chance=(0.01, 1.0), freedom=3.0
 )
-"""As shares of a speed, whose logarithm is measured. A switch changes most speeds by some hundredths, or not at all."""
+"""For logarithms of a speed; the unit is 1. A switch changes most speeds by some hundredths, or not at all."""
 MOST_READINGS = 120
 """The most measurements that the model learns from: the time grows with their square. See `informative`."""
 _ROUNDS = 2
+"""How often the hyperparameters are fitted anew, and how often a fit halves its steps."""
 _JITTER = 1e-9
+"""The share of the squared unit that is added to the diagonal of a covariance, so that it stays positive definite."""
 
 
 class JointPrediction(NamedTuple):
@@ -113,7 +123,7 @@ class JointPrediction(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """How each config of one list, the rows, relates to each config of another list, the columns."""
+    """What the covariance of each config of one list, the rows, with each of another, the columns, depends on."""
 
     nearness: Nearness
     slopes: Floats
@@ -123,7 +133,7 @@ class _Pairs(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The length scales, and the standard deviations of the parts of a value in units: see `Sizes`."""
+    """The length scales, and the standard deviations of the parts of a value: see `PriorSizes`."""
 
     lengths: Floats
     singles: Floats
@@ -133,7 +143,7 @@ class _Parts(NamedTuple):
 
 
 def _parts(hyperparameters: Floats) -> _Parts:
-    """Return the parts by their logarithms; the last hyperparameter, the chance scatter, is none of them."""
+    """Return the parts from the hyperparameters, their logarithms; the last one, the chance scatter, is no part."""
     sizes = np.exp(hyperparameters)
     joint, own, curve, _ = sizes[-4:]
     lengths, singles = sizes[:-4].reshape(2, -1)  # first all lengths, then all single effects
@@ -141,7 +151,7 @@ def _parts(hyperparameters: Floats) -> _Parts:
 
 
 class Surrogate:
-    """A Gaussian process whose value is a sum of independent parts.
+    """A Gaussian process that predicts the values of configs; a value is the sum of independent parts.
 
     The parts are a level, the trend of the ladder, its curve, the effects of single parameters, and the common effect
     of all parameters. One more part belongs to a single config. Length scales and sizes are fitted to the measurements
@@ -151,9 +161,8 @@ class Surrogate:
     def __init__(self, levels: Levels, readings: Readings, source: "Surrogate | None" = None) -> None:
         """Fit the model to the measurements of a case.
 
-        `source`: the model of a similar case. The values are then its values times a factor, plus a difference.
-
-        This is Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
+        With a `source`, the model of a similar case, values are its values times a factor, plus a difference. This is
+        Kennedy and O'Hagan, "Predicting the output from a complex computer code when fast approximations are
         available", 2000, equation 1.
         """
         self._levels = levels
@@ -172,21 +181,21 @@ class Surrogate:
 
         # What is to be explained: the measurements, less what the source or else their mean explains.
         self.known, self._left_out = self._split(readings)
-        codes, values, error = self.known.codes, self.known.values, self.known.error
+        codes, values, error = self.known.codes, self.known.values, self.known.usual_error
         mean = float(values.mean())
         from_source = source.predict(codes).mean if source else np.zeros(len(codes))
         self._factor = mean / float(from_source.mean()) if abs(from_source.mean()) > _JITTER else 0.0
         self._mean = 0.0 if source else mean
-        self._differences = values - self._factor * from_source - self._mean
+        self._targets = values - self._factor * from_source - self._mean
 
         # The unit of all sizes.
         least = 0.02 if source else 0.1  # a few measurements may agree by chance
-        scatter = max(float(self._differences.std()), (1.0 if source else 3.0) * error, least * readings.scale)
+        scatter = max(float(self._targets.std()), (1.0 if source else 3.0) * error, least * readings.scale)
         self._unit = 1.0 if readings.logarithmic else scatter
 
         # The fit. Where measurements scatter by Student's t, the weights of measurements are fitted in turn.
         jitter = np.diag(np.full(len(codes), self._jitter))
-        self._fixed_covariance = jitter + self.known.shared + self._source_covariance(codes, codes)
+        self._unfitted_covariance = jitter + self.known.offset_covariance + self._source_covariance(codes, codes)
         """The part of the measurements' covariance that no hyperparameter changes."""
         self._pairs = self._pairs_of(codes, codes, cache={})
         self._noise_factors = np.ones(len(codes))
@@ -197,13 +206,13 @@ class Surrogate:
 
         # What predictions need.
         root = self._cholesky(self._hyperparameters)
-        self._weights = np.linalg.solve(root.T, np.linalg.solve(root, self._differences))
+        self._weights = np.linalg.solve(root.T, np.linalg.solve(root, self._targets))
         self._whitening = np.linalg.inv(root)
-        self._inflation = self._inflation_factor()
+        self._inflation = self._inflation_of_variances()
 
     def predict(self, codes: Codes) -> Prediction:
-        """Return what is expected of the true value of each config; the memory that this needs is bounded."""
-        mean, variance = updated(self._left_out, codes, *self._model_prediction(codes))
+        """Return what is expected of the true value of each config."""
+        mean, variance = with_left_out(self._left_out, codes, *self._model_prediction(codes))
         return Prediction(mean, np.sqrt(variance))
 
     def joint_prediction(self, codes: Codes) -> JointPrediction:
@@ -217,13 +226,13 @@ class Surrogate:
         learnt_of_rows = prior[:, len(columns) :] @ self._whitening.T
         learnt_of_columns = self._prior_covariance(columns, self.known.codes) @ self._whitening.T
         posterior = self._inflation * (prior[:, : len(columns)] - learnt_of_rows @ learnt_of_columns.T)
-        return np.outer(self._shrinkage(rows), self._shrinkage(columns)) * posterior
+        return np.outer(self._narrowing(rows), self._narrowing(columns)) * posterior
 
     @property
-    def measured(self) -> float:
-        """The number of measurements that the sizes are fitted to, those of the source cases included."""
+    def measurements(self) -> float:
+        """The number of measurements that the model was fitted to, those of the source cases included."""
         count = len(self.known.values) + len(self._left_out.values)
-        return count + (self._source.measured if self._source else 0.0)
+        return count + (self._source.measurements if self._source else 0.0)
 
     @property
     def residuals(self) -> Floats:
@@ -234,10 +243,10 @@ class Surrogate:
         return self._weights / np.sqrt(np.square(self._whitening).sum(axis=0))
 
     def residual(self, config: Codes) -> float:
-        """Return how far the mean measurement of a config is above what all other configs predict.
+        """Return the standardised residual of a config: how far its mean measurement is above what the others predict.
 
         The unit is the standard deviation of this difference. It is 0 where the config has no measurement that the
-        model learns from. See `residuals`, which leave out one measurement in place of all of a config.
+        model learns from. All measurements of the config are left out at once; `residuals` leave out a single one.
         """
         rows = (self.known.codes == config).all(axis=1)
         if not rows.any():
@@ -256,13 +265,13 @@ class Surrogate:
 
     @property
     def scatter(self) -> float:
-        """The scatter of a measurement beside its standard error."""
+        """The standard deviation of the scatter of a measurement beyond its standard error."""
         return self._unit * float(np.exp(self._hyperparameters[-1]))
 
-    def _inflation_factor(self) -> float:
-        """Return the factor on all variances that makes the residuals as large as they should be, or 1.
+    def _inflation_of_variances(self) -> float:
+        """Return the factor, at least 1, on all predicted variances that makes the mean squared residual 1 at most.
 
-        A single residual counts as 4 at most, and four of the expected size are assumed beside the measured ones.
+        A single residual counts as 4 at most, and four of size 1 are assumed beside the measured ones.
         """
         squares = np.minimum(np.square(self.residuals), 4.0**2)
         return max(1.0, float(squares.sum() + 4.0) / (len(squares) + 4.0))
@@ -289,12 +298,12 @@ class Surrogate:
         learnt = np.square(with_known @ self._whitening.T).sum(axis=1)  # what the measurements take from the variance
         return mean, np.maximum(self._inflation * (variance - learnt), self._jitter)
 
-    def _shrinkage(self, codes: Codes) -> Floats:
-        """Return the factor by which the measurements that were left out narrow what is known of each config."""
+    def _narrowing(self, codes: Codes) -> Floats:
+        """Return the factor by which the measurements that were left out lower each config's standard deviation."""
         if not len(self._left_out.values):
             return np.ones(len(codes))
         mean, variance = self._model_prediction(codes)
-        _, narrowed = updated(self._left_out, codes, mean, variance)
+        _, narrowed = with_left_out(self._left_out, codes, mean, variance)
         return np.sqrt(narrowed / variance)
 
     def _split(self, readings: Readings) -> tuple[Readings, Readings]:
@@ -312,7 +321,7 @@ class Surrogate:
         return readings.at(chosen), readings.at(np.setdiff1d(np.arange(len(readings.values)), chosen))
 
     def _source_covariance(self, rows: Codes, columns: Codes) -> Floats:
-        """Return the covariance that comes from the source case: row by column."""
+        """Return the covariance of the source model's values, times the squared factor: row by column."""
         if self._source is None:
             return np.zeros((1, 1))  # it is added to a covariance of any shape
         return self._factor**2 * self._source.covariance_between(rows, columns)
@@ -323,15 +332,15 @@ class Surrogate:
         return _JITTER * self._unit**2
 
     def _refitted_noise_factors(self, freedom: float) -> Floats:
-        """Return the factor on the error variance of each measurement, by its distance from what all measurements say.
+        """Return the factor on the error variance of each measurement, by which measurements far off count less.
 
         This is a step of expectation-maximisation for Student's t (Lange, Little and Taylor, "Robust Statistical
-        Modeling Using the t Distribution", 1989): a measurement that is far off counts less.
+        Modeling Using the t Distribution", 1989).
         """
         root = self._cholesky(self._hyperparameters)
         noise = self._noise(self._hyperparameters)
         inverse = np.linalg.inv(root)
-        residual = noise * (inverse.T @ (inverse @ self._differences))  # the measurement less the expected true value
+        residual = noise * (inverse.T @ (inverse @ self._targets))  # the measurement less the expected true value
         uncertainty = noise * (1.0 - noise * np.square(inverse).sum(axis=0))  # the variance of the true value
         usual = noise / self._noise_factors  # the error variance without the factors so far
         return (freedom + (residual**2 + uncertainty) / usual) / (freedom + 1.0)
@@ -363,14 +372,14 @@ class Surrogate:
     def _log_posterior(self, hyperparameters: Floats) -> float:
         """Return the logarithm of evidence times prior, without constant terms."""
         root = self._cholesky(hyperparameters)
-        misfit = np.square(np.linalg.solve(root, self._differences)).sum()
+        misfit = np.square(np.linalg.solve(root, self._targets)).sum()
         departure = np.square((hyperparameters - self._prior_mean) / self._prior_scale).sum()
         half_log_determinant = float(np.log(root.diagonal()).sum())
         return -0.5 * float(misfit + departure) - half_log_determinant
 
     def _cholesky(self, hyperparameters: Floats) -> Floats:
         """Return the Cholesky root of the covariance of the measurements."""
-        covariance = self._covariance(hyperparameters, self._pairs) + self._fixed_covariance
+        covariance = self._covariance(hyperparameters, self._pairs) + self._unfitted_covariance
         covariance.flat[:: len(covariance) + 1] += self._noise(hyperparameters)  # the diagonal
         return np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
 
@@ -380,7 +389,7 @@ class Surrogate:
         return covariance + self._source_covariance(rows, columns)
 
     def _pairs_of(self, rows: Codes, columns: Codes, cache: Cache | None = None) -> _Pairs:
-        """Return how two lists of configs relate; `cache`: see `Nearness`."""
+        """Return what the covariance of two lists of configs depends on; `cache`: see `Nearness`."""
         return _Pairs(
             nearness=Nearness(self._levels.distances(columns), rows, cache),
             slopes=np.outer(self._slopes(rows), self._slopes(columns)),
@@ -420,41 +429,44 @@ class Surrogate:
 
 
 class Mixture:
-    """The average of two models of the same measurements, one with what similar cases measured and one without.
+    """The average of two models of the same measurements: `taught` has learnt from similar cases, `alone` has not.
 
     Where the two models disagree, the true value is less certain. The law of total covariance gives mean and covariance
     (Hoeting, Madigan, Raftery and Volinsky, "Bayesian Model Averaging: A Tutorial", 1999).
     """
 
-    def __init__(self, alone: Surrogate, lent: Surrogate) -> None:
-        self._alone, self._lent = alone, lent
-        log_odds = min(max(alone.log_evidence - lent.log_evidence, -50.0), 50.0)
-        self._share = 1.0 / (1.0 + math.exp(log_odds))
+    def __init__(self, alone: Surrogate, taught: Surrogate) -> None:
+        self._alone, self._taught = alone, taught
+        log_odds = min(max(alone.log_evidence - taught.log_evidence, -50.0), 50.0)
+        self._taught_weight = 1.0 / (1.0 + math.exp(log_odds))
 
     @property
-    def measured(self) -> float:
-        """The number of measurements that the sizes are fitted to, averaged over both models."""
-        return (1.0 - self._share) * self._alone.measured + self._share * self._lent.measured
+    def measurements(self) -> float:
+        """The number of measurements that the models were fitted to, averaged over both."""
+        return (1.0 - self._taught_weight) * self._alone.measurements + self._taught_weight * self._taught.measurements
 
     def predict(self, codes: Codes) -> Prediction:
         """Return what is expected of the true value of each config."""
-        alone, lent = self._alone.predict(codes), self._lent.predict(codes)
-        variance = self._average(alone.deviation**2, lent.deviation**2) + self._between * (lent.mean - alone.mean) ** 2
-        return Prediction(self._average(alone.mean, lent.mean), np.sqrt(variance))
+        alone, taught = self._alone.predict(codes), self._taught.predict(codes)
+        variance = (
+            self._average(alone.deviation**2, taught.deviation**2)
+            + self._disagreement_factor * (taught.mean - alone.mean) ** 2
+        )
+        return Prediction(self._average(alone.mean, taught.mean), np.sqrt(variance))
 
     def joint_prediction(self, codes: Codes) -> JointPrediction:
         """Return what is expected of the true values of the configs together."""
-        alone, lent = self._alone.joint_prediction(codes), self._lent.joint_prediction(codes)
-        difference = lent.mean - alone.mean
-        between = self._between * np.outer(difference, difference)
-        covariance = self._average(alone.covariance, lent.covariance) + between
-        return JointPrediction(self._average(alone.mean, lent.mean), covariance)
+        alone, taught = self._alone.joint_prediction(codes), self._taught.joint_prediction(codes)
+        difference = taught.mean - alone.mean
+        between = self._disagreement_factor * np.outer(difference, difference)
+        covariance = self._average(alone.covariance, taught.covariance) + between
+        return JointPrediction(self._average(alone.mean, taught.mean), covariance)
 
-    def _average(self, alone: Floats, lent: Floats) -> Floats:
-        """Return the average of what the two models say, weighted by their probabilities."""
-        return (1.0 - self._share) * alone + self._share * lent
+    def _average(self, alone: Floats, taught: Floats) -> Floats:
+        """Return the average of what the two models predict, weighted by their probabilities."""
+        return (1.0 - self._taught_weight) * alone + self._taught_weight * taught
 
     @property
-    def _between(self) -> float:
-        """The factor on the squared difference of the two models: the variance of which of them is right."""
-        return self._share * (1.0 - self._share)
+    def _disagreement_factor(self) -> float:
+        """The factor on the squared difference of the two predictions: the variance of which model is right."""
+        return self._taught_weight * (1.0 - self._taught_weight)

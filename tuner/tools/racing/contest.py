@@ -18,7 +18,7 @@ from tuner.probe import Answer, Blame, Failure, FailureKind, Next, ProbeResult, 
 from tuner.records.case_record import RunRecord, scored_by
 from tuner.running.job import Job
 from tuner.running.prober import run_in
-from tuner.search.scores import Mean, RaceStanding, ahead, are_constant, means, standings, thinned
+from tuner.search.scores import Mean, RaceStanding, are_constant, lead_of, means, standings, thinned
 from tuner.store.races import RaceRuns
 from tuner.study import Case, ProbeSpec, same_launch
 from tuner.tools.racing.entrants import Entrant, Round, better_half, rounds
@@ -325,7 +325,7 @@ def _distance_of_second(second: Entrant, mean: Mean, *, winner: Mean) -> str:
     `mean` and `winner` are the mean scores of the two.
     """
     lag = f"{second} follows with {score_text(mean.value, mean.error)}"
-    lead = ahead(winner, mean)
+    lead = lead_of(winner, mean)
     if lead is None and max(winner.runs, mean.runs) < 2:
         return f"{lag}. How sure this is cannot be said: each of the two was trained with one seed."
     if lead is None:

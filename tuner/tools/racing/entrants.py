@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuner.errors import StoreError
 from tuner.export import CaseView, in_words, no_best
 from tuner.probe import SAMPLES_PER_S
-from tuner.search.standing import Standing, of_both
+from tuner.search.standing import Standing, undominated_in_value_and_speed
 from tuner.study import Config, grouped, launch_digest, launched
 
 
@@ -136,7 +136,7 @@ def _between(configs: Sequence[Standing], taken: set[str]) -> Standing | None:
     Both are scaled from 0 to 1, from the smallest to the largest on the front, and the smaller of the two counts
     (maximin). None where all configs on the front are `taken`, by their launch keys.
     """
-    front = of_both(standing for standing in configs if standing.samples_per_s is not None)
+    front = undominated_in_value_and_speed(standing for standing in configs if standing.samples_per_s is not None)
     candidates = [standing for standing in front if launch_digest(standing.config) not in taken]
     values, speeds = [point.value for point in front], [point.samples_per_s or 0.0 for point in front]
 

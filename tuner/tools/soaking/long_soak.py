@@ -21,7 +21,7 @@ from tuner.running.workbench import Workbench
 from tuner.search.choosing import Choice, Done, History, Price, Strategy, Why
 from tuner.search.memory_growth import SPARE, SURE, Lasts
 from tuner.search.observed import Observed
-from tuner.search.resource_model import inherited
+from tuner.search.resource_model import fitted_after_siblings
 from tuner.search.standing import leader, with_newest_soaks
 from tuner.study import Config, Space, Value, ladder_of, launch_digest, launched, quoted, without_keys
 from tuner.tools.soaking.whole_training import WholeTraining
@@ -368,7 +368,8 @@ class SoakChooser:
         else:  # 2
             # a model of the memory of probes over the space, if any probe has shown its memory
             amounts = Observed(history.trials, ladder=self._ladder).known_amounts(MEMORY_SHARE, self._space)
-            of_probes = inherited(self._space, amounts, error=0.004, choices=0.25)  # as `search.resource_model` fits it
+            # as `search.resource_model` fits it
+            of_probes = fitted_after_siblings(self._space, amounts, error=0.004, choice_deviation=0.25)
             soaked = nearest[0]
             probed = np.zeros(len(rungs) + 1)  # the shares that probes need on the soaked rung, and on those to judge
             if of_probes:
