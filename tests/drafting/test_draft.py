@@ -299,6 +299,17 @@ def test_no_flag_is_added_to_a_shell_script_that_reads_none(
         assert drafted(words, PLAIN, ["bs=32,64"]).searches[0].parameter == "bs"
 
 
+@pytest.mark.parametrize(("first_s", "silence_s"), [(9, 120), (40, 200), (90, 300)])
+def test_a_start_hangs_that_is_silent_for_longer_than_the_watched_start_explains(
+    first_s: float, silence_s: float
+) -> None:
+    reports = tuple(replace(report, t_s=report.t_s + first_s) for report in STEPS)
+    watched = replace(COUNTED, reports=reports)
+    assert study("python train.py --workers 2", watched).probe.start_up_silence_seconds == silence_s
+    compiled = study("python train.py --workers 2", watched, ["compile=true,false", "workers=0"])
+    assert compiled.probe.start_up_silence_seconds == 300  # its start may take far longer
+
+
 def test_a_command_is_needed() -> None:
     with pytest.raises(StudyError, match="no command after"):
         typed_command(["A=1"])
