@@ -302,8 +302,8 @@ def search_lines(
         yield f"  {search}{growth}{remark}"
     if precision:
         flags = " ".join(map(str, precision))
-        free = option("free_precision")
-        yield f"  precision is kept, because it may change training results; {free} searches it as well: {flags}"
+        way = f"{option('free_precision')} searches it as well: {flags}"
+        yield f"  precision is kept, because it may change training results; {way}"
 
 
 def _value_of_text(text: str) -> Value:
