@@ -31,10 +31,10 @@ class Line(NamedTuple):
 METRIC = Line(
     "probe/metrics.py",
     '    Metric("energy_j"',
-    '    Metric("power_max_w", "W", _of_devices(max, attrgetter("power_max_w")), over=max),',
+    '    Metric("power_max_w", "W", _of_devices(max, attrgetter("power_max_w")), combine=max),',
 )
 FAILURE_LINES = (
-    Line("probe/kinds.py", "    HANG = ", '    NO_LOGIN = "no_login"'),
+    Line("probe/result.py", "    HANG = ", '    NO_LOGIN = "no_login"'),
     Line(
         "probe/failures.toml",
         "[hang]",

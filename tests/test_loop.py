@@ -12,10 +12,9 @@ from tests_replays import FakeClock
 
 from tuner.cli.hints import what_to_repair
 from tuner.errors import LaunchError, OutputError, StoreError, StudyError
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import CaseOutcome, CaseStarted, Ending, ProbeEnded, ProbeRunning
 from tuner.running.job import SEARCH, Job, Pulse
 from tuner.running.loop import optimize

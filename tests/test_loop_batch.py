@@ -8,10 +8,9 @@ from tests_devices import RecordedProbe, ReplayedSource
 from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spec, view
 
 from tuner.errors import TrainerError
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.protocols import Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import AutoFixed, CaseOutcome, Ending
 from tuner.running.job import Job, Probe
 from tuner.running.loop import optimize

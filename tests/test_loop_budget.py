@@ -12,10 +12,9 @@ from tests_table import MadeUp, study, workbench
 from tuner.export.case_view import CaseView
 from tuner.export.findings import Topic, findings
 from tuner.export.summary import summary
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.units import HOUR_S
 from tuner.records.case_record import StudyAttributes
 from tuner.records.schema import ENDED

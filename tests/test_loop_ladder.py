@@ -9,10 +9,9 @@ from tests_loop import CASE, Quiet, bench, failed, measured, opened, reader, spe
 
 from tuner.cli.record import safe_rungs
 from tuner.export.tables import method_summary
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.report.charts import along_ladder
 from tuner.report.facts import gather, memory_end
 from tuner.running.events import CaseOutcome, Ending

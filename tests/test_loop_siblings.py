@@ -9,10 +9,9 @@ import pytest
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_loop import DEVICES, Quiet, bench, busy, failed, opened, spec
 
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.events import ProbeEnded
 from tuner.running.job import RECOVER, Job, purpose_of_recording
 from tuner.running.loop import optimize

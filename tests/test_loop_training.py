@@ -7,10 +7,9 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, bench, measured, opened, spec, view
 
 from tuner.count import Signature, TrainingCounts
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop
-from tuner.probe.result import ProbeResult, other_training
+from tuner.probe.result import FailureKind, ProbeResult, other_training
 from tuner.running.events import ProbeEnded
 from tuner.running.job import Job
 from tuner.running.loop import optimize

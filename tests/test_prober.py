@@ -20,12 +20,11 @@ from tests_session_peer import PEER
 from tuner.devices.cards import LEAK_MIB, Cards, Occupancy
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.kinds import FailureKind
 from tuner.probe.output import USUAL_BOUNDS, Bounds
 from tuner.probe.probe_plan import Device, ProbePlan
 from tuner.probe.process import Process
 from tuner.probe.protocols import Answer, MonotonicClock, Next, Stop
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.session import Sessions
 from tuner.running.prober import RealProber
 from tuner.running.workbench import open_workbench

@@ -108,7 +108,7 @@ def series_error(series: Sequence[float | None], iteration_s: float, *, full: fl
     for before, after in pairwise(sums):
         iterations = after - before
         blocks.append(probe.Block(iterations * iteration_s, (sums[after] - sums[before]) / iterations))
-    return probe.standard_error(blocks, full=full)
+    return probe.standard_error(blocks, largest=full)
 
 
 def replay_bench(table: Table, study: str, *, runs: Path = Path("runs")) -> Workbench:
@@ -272,7 +272,9 @@ class ReplayedProber:
         for count, mean in enumerate(series[: result.iterations - 1], start=1):
             if mean is None:
                 continue
-            error = series_error(series[:count], result.window_s / result.iterations, full=probe.full(self._objective))
+            error = series_error(
+                series[:count], result.window_s / result.iterations, full=probe.largest_value(self._objective)
+            )
             so_far = with_objective(cut_short(result, count), self._objective, mean, error)
             if (final := _ended_result(so_far, stop(so_far), limits)) is not None:
                 return final

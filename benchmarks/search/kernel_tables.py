@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tuner.export.recorded_table import Header, Recorded, Table
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import Failure, ProbeResult
+from tuner.probe.result import Failure, FailureKind, ProbeResult
 from tuner.study.space import Value
 from tuner.study.spec import ParameterSpec, ProbeSpec
 

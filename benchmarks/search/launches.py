@@ -18,9 +18,8 @@ from itertools import count
 from benchmarks.search.script_kinds import CARDS, Card
 from benchmarks.search.searching import LIMITS, Ground, Row, invented_header
 from tuner.export.recorded_table import Table
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.search.verdict import judge
 from tuner.study.space import Config, Space, Value, config_digest
 from tuner.study.spec import ParameterSpec

@@ -8,7 +8,7 @@ import optuna
 from optuna.study import Study
 
 from benchmarks.search.searching import Probing, Step
-from tuner.probe.metrics import full
+from tuner.probe.metrics import largest_value
 from tuner.records.schema import COST, ERROR, PROBE
 from tuner.records.trial import MEMORY_SHARE, RUN_S, START_S
 from tuner.search.choosing import Choice, History, Strategy
@@ -50,7 +50,7 @@ def gain(probing: Probing) -> None:
     Some of `ladders` hold samples per second in place of the utilisation. They have no ceiling.
     """
     ground = probing.ground
-    ceiling = full(ground.header.objective)
+    ceiling = largest_value(ground.header.objective)
     goal = Goal(ceiling=ceiling if ground.best.value <= ceiling else math.inf)
     chosen = Gain(ground.space, ground.header.limits, goal=goal)
     search(probing, by_gain(ground.space, chosen), chosen.best)

@@ -19,9 +19,8 @@ from itertools import count
 from benchmarks.search.script_kinds import CARDS, KINDS, cause, compiled, listed, space_of
 from benchmarks.search.searching import LIMITS, Ground, Row, invented_header
 from tuner.export.recorded_table import Recorded, Table
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.study.space import Config, config_digest
 from tuner.study.spec import ParameterSpec
 

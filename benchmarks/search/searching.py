@@ -9,9 +9,8 @@ from functools import cached_property
 from statistics import fmean
 
 from tuner.export.recorded_table import Header, Recorded, Table
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.search.frontier import Frontier, out_of_memory
 from tuner.search.verdict import Verdict, judge
 from tuner.study.space import Config, Space, Value, config_digest

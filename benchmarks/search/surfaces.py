@@ -14,9 +14,8 @@ from types import MappingProxyType
 
 from benchmarks.search.searching import LIMITS, invented_header
 from tuner.export.recorded_table import Recorded, Table
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.study.space import LADDER, VARIANT, Config, Value
 from tuner.study.spec import ParameterSpec
 

@@ -2,8 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.probes.agreement import COLUMNS, PLAIN, THIN, Task, append, differences, recorded, row, tasks
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 
 RESULT = ProbeResult(
     config={"num_envs": 64},

@@ -22,8 +22,7 @@ from tuner.cli.options import RUNS, print_written
 from tuner.cli.record import safe_rungs
 from tuner.export.bound import Bound, Profile
 from tuner.export.summary import ConfigRow
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import Failure
+from tuner.probe.result import Failure, FailureKind
 from tuner.running.events import CaseOutcome, Ending
 from tuner.running.job import Job
 from tuner.running.loop import optimize

@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 from tests_cli import Tuner
 
-from tuner.probe.kinds import FailureKind
+from tuner.probe.result import FailureKind
 from tuner.study.study_file import load
 
 TRAINER = """

@@ -8,9 +8,8 @@ import pytest
 from tests_loop import CASE, DEVICES, failed, measured
 from tests_replays import scripted_plan
 
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.running.event_lines import line
 from tuner.running.events import BestSoFar, ProbeEnded
 from tuner.search.choosing import Choice, History, Why

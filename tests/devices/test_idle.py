@@ -24,10 +24,9 @@ from tuner.devices.cards import (
 from tuner.devices.found import device_variables, open_devices
 from tuner.devices.nvml import Nvml, NvmlSource
 from tuner.errors import DeviceError, DeviceLostError
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import MonotonicClock
-from tuner.probe.result import Failure
+from tuner.probe.result import Failure, FailureKind
 
 TOTAL_MIB = 100_000.0
 FREE = Occupancy(

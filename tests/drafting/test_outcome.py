@@ -14,10 +14,9 @@ from tests_loop import CASE, Quiet, bench, failed, measured, opened, spec, view
 from tuner.drafting.outcome import outcome_of
 from tuner.export import gain
 from tuner.export.case_view import CaseView
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Stop
-from tuner.probe.result import Change, ProbeResult
+from tuner.probe.result import Change, FailureKind, ProbeResult
 from tuner.running.events import ProbeEnded
 from tuner.running.job import Job
 from tuner.running.loop import optimize

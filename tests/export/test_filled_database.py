@@ -4,9 +4,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
-from tuner.probe.result import DeviceSummary, Failure, unlaunched
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, unlaunched
 from tuner.records.case_record import CaseRecord
 from tuner.records.case_record import encode as encode_case
 from tuner.records.schema import CASE, PROBE

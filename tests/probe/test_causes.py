@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from tests_replays import replay
 
 from tuner.probe.evidence import RootCauses
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import LinePatterns
-from tuner.probe.result import Failure
+from tuner.probe.result import Failure, FailureKind
 
 LOGS = Path(__file__).parents[1] / "data/failures"
 ITERATIONS = LinePatterns(patterns=(r"^iteration (?P<iteration>\d+)$",))

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.probe.evidence import Evidence
-from tuner.probe.kinds import BREACH, FailureKind
 from tuner.probe.probe_plan import LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import Failure
+from tuner.probe.result import BREACH, Failure, FailureKind
 from tuner.probe.watch import ProbeEnd, Watch
 from tuner.study.spec import ProbeSpec
 
@@ -90,7 +89,7 @@ def over_s(*lines: tuple[float, str], progress: bool) -> tuple[ProbeEnd, float]:
         due = [line for line in waiting if line.t_s <= now_s]
         waiting = waiting[len(due) :]
         watch.feed(due)
-        if end := watch.end(now_s):
+        if end := watch.reason_to_end(now_s):
             return end, now_s
     raise AssertionError("it never ended")
 

@@ -9,11 +9,10 @@ import pytest
 from tests_devices import RecordedProbe, ReplayedSource
 from tests_replays import FakeClock, ReplayedRecorder, ScriptedTrainer, never, scripted_plan
 
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, LinePatterns
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.watch import ProbeEnd, Watch
 from tuner.study.spec import ProbeSpec

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.output import MAX_LINE_BYTES, LineSplitter, Mask, plain
+from tuner.probe.output import MAX_LINE_BYTES, LineSplitter, Mask, printable
 
 KEY, OTHER = "wk-0a1b2c3d4e5f", 'wk-0a"quoted"\\9'
 MASK = {"WANDB_API_KEY": KEY, "OTHER_KEY": OTHER}
@@ -24,7 +24,7 @@ def test_a_stream_hides_what_its_whole_text_hides(pieces: list[str], cuts: list[
     places = [0, *sorted(cuts), len(stream)]
     chunks = [stream[begin:end] for begin, end in pairwise(places)]
     lines = [*(line for chunk in chunks for line in splitter.feed(chunk)), *splitter.close()]
-    assert lines == [Mask(MASK).text(line) for line in map(plain, stream.decode().split("\n")) if line]
+    assert lines == [Mask(MASK).text(line) for line in map(printable, stream.decode().split("\n")) if line]
     assert KEY not in "".join(lines)
     assert OTHER not in "".join(lines)
 

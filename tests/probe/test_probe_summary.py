@@ -7,7 +7,7 @@ from tests_probe import marks
 
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSample, DeviceSummary, Progress, Thin
-from tuner.probe.summaries import NVML_PAST_S, busy_shares, summarise
+from tuner.probe.summaries import NVML_INTERVAL_S, busy_shares, summarise
 from tuner.probe.window import Mark, Window, find_window
 
 
@@ -60,7 +60,7 @@ def training(iterations: int, rollout: tuple[float, float], updates: tuple[float
     Of the updates, the `by`-th part is made. If all updates are made, only the window's edges see the lag of the
     measurements.
     """
-    lag_s = NVML_PAST_S / 2 if by > 1 else 0.0
+    lag_s = NVML_INTERVAL_S / 2 if by > 1 else 0.0
     marks, samples, now_s = [Mark(iteration=0, t_s=0.0)], [], 0.0
     for iteration in range(1, iterations + 1):
         from_s = now_s + rollout[0]

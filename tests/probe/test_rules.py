@@ -1,6 +1,6 @@
 """Single lines that show a kind of failure, as real programs write them."""
 
-from tuner.probe.kinds import RULES, FailureKind
+from tuner.probe.result import RULES, FailureKind
 
 
 def named(line: str) -> FailureKind | None:

@@ -9,9 +9,8 @@ import pytest
 from tests_probe import PATTERN, READINGS, iterations, probe
 from tests_replays import FakeClock
 
-from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.protocols import Answer, Next, Stop
-from tuner.probe.result import Failure, ProbeResult
+from tuner.probe.result import Blame, Failure, FailureKind, ProbeResult
 
 
 def kind(result: ProbeResult) -> FailureKind | None:

@@ -31,16 +31,16 @@ def test_a_reader_finds_devices_iterations_and_window(tmp_path: Path) -> None:
     assert series.devices == ("cuda:0", "cuda:1")
     assert series.marks_s == pytest.approx([mark.t_s for mark in MARKS], abs=0.11)
     assert series.window_s == pytest.approx((3.0, 7.0), abs=0.11)
-    assert set(series.of("cuda:1", "util_pct")[1]) == {51.0}
-    assert series.of("cuda:0", "sm_pct") == ([], [])
+    assert set(series.curve("cuda:1", "util_pct")[1]) == {51.0}
+    assert series.curve("cuda:0", "sm_pct") == ([], [])
 
 
 def test_a_long_probe_keeps_its_peak_of_memory_and_few_rows(tmp_path: Path) -> None:
     write_series(tmp_path, samples(10 * MOST_ROWS), CARDS, marks=MARKS, window=None)
     series = read_series(tmp_path)
     assert series is not None
-    assert len(series.of("cuda:0", "util_pct")[0]) == MOST_ROWS
-    assert max(series.of("cuda:0", "mem_used_mib")[1]) == 10 * MOST_ROWS - 1
+    assert len(series.curve("cuda:0", "util_pct")[0]) == MOST_ROWS
+    assert max(series.curve("cuda:0", "mem_used_mib")[1]) == 10 * MOST_ROWS - 1
     assert series.window_s is None
     assert (tmp_path / SERIES_FILE).stat().st_size < 150_000
 

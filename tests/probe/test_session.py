@@ -17,7 +17,6 @@ from tests_session_peer import PEER
 
 from tuner.devices.cpu import CpuSource
 from tuner.errors import OutputError, TrainerError
-from tuner.probe.kinds import FailureKind
 from tuner.probe.output import Bounds
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process
@@ -29,7 +28,7 @@ from tuner.probe.protocols import (
     RunningTrainer,
     Stop,
 )
-from tuner.probe.result import ProbeResult
+from tuner.probe.result import FailureKind, ProbeResult
 from tuner.probe.run import run
 from tuner.probe.series import SamplingRecorder
 from tuner.probe.session import Sessions

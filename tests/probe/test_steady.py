@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.steady import FULL_PCT, OF_SM, Block, error_of_mean, known_well_enough, standard_error
+from tuner.probe.steady import FULL_PCT, SM_VARIATION, Block, error_of_mean, known_well_enough, standard_error
 
 values = st.lists(st.floats(0, 100), min_size=2, max_size=30)
 
@@ -20,7 +20,7 @@ def test_no_blocks_say_nothing() -> None:
 
 def test_a_block_alone_is_known_as_well_as_iterations_usually_scatter() -> None:
     for value, error in [(20.0, 3.0), (50.0, 6.0), (90.0, 1.2), (100.0, 0.0)]:
-        assert standard_error(blocks([value]), full=FULL_PCT) == pytest.approx(error)
+        assert standard_error(blocks([value]), largest=FULL_PCT) == pytest.approx(error)
 
 
 @given(st.floats(0.1, 100))
@@ -42,7 +42,7 @@ def test_blocks_that_agree_are_known_the_better_the_more_there_are(value: float,
 @given(st.floats(90, 99.9), st.floats(0.01, 0.9))
 def test_the_less_of_a_share_is_idle_the_better_blocks_that_agree_are_known(busy: float, part: float) -> None:
     busier = FULL_PCT - part * (FULL_PCT - busy)
-    errors = [standard_error(blocks([share] * 4), full=FULL_PCT) or 0.0 for share in (busy, busier)]
+    errors = [standard_error(blocks([share] * 4), largest=FULL_PCT) or 0.0 for share in (busy, busier)]
     assert errors[1] == pytest.approx(part * errors[0], rel=1e-3)
 
 
@@ -50,7 +50,7 @@ def test_the_less_of_a_share_is_idle_the_better_blocks_that_agree_are_known(busy
     st.lists(st.floats(0, 100), min_size=2, max_size=5)
 )  # with more values, the estimated correlation may count for more
 def test_what_is_idle_never_widens_the_error_of_few_blocks(numbers: list[float]) -> None:
-    plain, share = standard_error(blocks(numbers)), standard_error(blocks(numbers), full=FULL_PCT)
+    plain, share = standard_error(blocks(numbers)), standard_error(blocks(numbers), largest=FULL_PCT)
     assert plain is not None
     assert share is not None
     assert share <= plain * (1 + 1e-9)
@@ -107,7 +107,7 @@ def test_nine_of_ten_windows_of_sm_hold_the_mean_of_the_whole_run(mean: float, s
         run = [number - MEAN + mean for number in correlated(random.Random(seed), 60, 0.55, spread)]
         for begin in range(0, 60 - count, count):
             window = run[begin : begin + count]
-            error = standard_error(blocks(window), full=FULL_PCT, varies=OF_SM) or 0.0
+            error = standard_error(blocks(window), largest=FULL_PCT, variation=SM_VARIATION) or 0.0
             held.append(abs(fmean(window) - fmean(run)) <= 2 * error)
     assert fmean(held) > 0.9
 

@@ -6,9 +6,9 @@ import pytest
 from tests_devices import load_recording
 from tests_replays import replay
 
-from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import value
 from tuner.probe.probe_plan import LinePatterns
+from tuner.probe.result import FailureKind
 from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS
 

@@ -43,7 +43,7 @@ def test_a_rank_that_never_reports_keeps_iterations_open() -> None:
 
 def test_a_count_that_begins_anew_in_each_iteration_gives_no_rate() -> None:
     window = Window(tuple(Mark(iteration=number, t_s=3.0 * number, samples=64) for number in range(5)))
-    assert (window.samples_per_s, window.rates()) == (None, [])
+    assert (window.samples_per_s, window.sample_rates()) == (None, [])
 
 
 def test_a_count_that_begins_above_what_its_growth_explains_is_no_total() -> None:
@@ -74,10 +74,10 @@ def test_a_thin_window_stands_for_all_that_training_does() -> None:
     times = [Mark(iteration=0, t_s=10.0, samples=0), Mark(iteration=1, t_s=13.0, samples=100, thin=Thin(12.0, 8.0))]
     window = Window((*times, Mark(iteration=2, t_s=23.0, samples=200)))
     assert (window.seconds, window.trained_s, window.samples_per_s) == (13.0, 20.0, 10.0)
-    assert [(piece.begin_s, piece.end_s, piece.by) for piece in window.pieces] == [
+    assert [(piece.begin_s, piece.end_s, piece.trained_per_s) for piece in window.pieces] == [
         *((10.0, 12.0, 1.0), (12.0, 13.0, 8.0), (13.0, 23.0, 1.0))
     ]
-    assert [(block.seconds, block.value) for block in window.rates()] == [(10.0, 10.0)] * 2
+    assert [(block.seconds, block.value) for block in window.sample_rates()] == [(10.0, 10.0)] * 2
 
 
 def test_samples_are_counted_by_the_printed_iterations_where_the_trainer_counts_none() -> None:

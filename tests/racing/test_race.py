@@ -7,10 +7,9 @@ import pytest
 
 from tests.support.tests_loop import Quiet, bench, failed, measured, opened, spec
 from tuner.errors import StoreError, TrainerError
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
-from tuner.probe.result import Failure, ProbeResult, Score
+from tuner.probe.result import Failure, FailureKind, ProbeResult, Score
 from tuner.records.case_record import Claim, RunRecord
 from tuner.running.job import Job
 from tuner.store.leases import Lease

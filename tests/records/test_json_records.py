@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.records import case_record, trial
 from tuner.records.case_record import CaseRecord, RunRecord
 from tuner.records.schema import MOST, MOST_CHARACTERS, UNREADABLE, read_json, record_of, storable

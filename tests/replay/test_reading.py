@@ -80,14 +80,14 @@ def test_cut_at_its_end_it_is_as_long_as_it_was() -> None:
 @given(values=st.lists(numbers, min_size=1, max_size=12))
 def test_the_error_is_that_of_the_readings_behind_the_means(values: list[float]) -> None:
     means = [total / count for count, total in enumerate(accumulate(values), start=1)]
-    expected = standard_error([Block(2.0, reading) for reading in values], full=FULL_PCT)
+    expected = standard_error([Block(2.0, reading) for reading in values], largest=FULL_PCT)
     known = series_error(means, 2.0, full=FULL_PCT)
     assert known is expected is None or known == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
 def test_short_iterations_count_together() -> None:
     assert series_error([50.0, 51.0, 50.0, 51.0], 0.2, full=FULL_PCT) == standard_error(
-        [Block(0.6, 50.0)], full=FULL_PCT
+        [Block(0.6, 50.0)], largest=FULL_PCT
     )
     assert series_error([50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0, 51.0, 50.0], 0.2, full=FULL_PCT) is not None
 

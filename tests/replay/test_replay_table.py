@@ -15,8 +15,8 @@ from tests_table import FITS, READY_S, study, workbench
 
 from tuner.errors import StudyError
 from tuner.export.recorded_table import Table
-from tuner.probe.kinds import FailureKind
 from tuner.probe.metrics import measured
+from tuner.probe.result import FailureKind
 
 if TYPE_CHECKING:
     from conftest import Made

@@ -15,10 +15,9 @@ from tuner.devices.found import part_of
 from tuner.errors import DeviceError, DeviceLostError, OutputError, TrainerError
 from tuner.nodes.source import Nodes
 from tuner.probe import THREADS
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import DeviceSource, Next, Stop
-from tuner.probe.result import STOPPED, Failure, ProbeResult
+from tuner.probe.result import STOPPED, Failure, FailureKind, ProbeResult
 from tuner.study.spec import StudySpec
 from tuner.tools.scaling.campaign import (
     Measuring,

@@ -49,5 +49,5 @@ def test_unknown_errors_stay_unknown() -> None:
     assert losses(joined=Quantity(20.0), ideal=Quantity(5.0), same_batch=Quantity(5.0)) == {
         Loss.WAITING: Quantity(15.0)
     }
-    assert Quantity(2.0).over(Quantity(1.0, 0.1)) == Quantity(2.0)
+    assert Quantity(2.0).divided_by(Quantity(1.0, 0.1)) == Quantity(2.0)
     assert Quantity(2.0, 0.3).minus(Quantity(1.0, 0.4)) == Quantity(1.0, 0.5)

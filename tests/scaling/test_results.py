@@ -8,8 +8,7 @@ from tests_scaling import point, results
 
 from tuner.devices.found import Link
 from tuner.errors import TunerError
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import DeviceSummary
+from tuner.probe.result import DeviceSummary, FailureKind
 from tuner.tools.scaling.results import FORMAT, MOST_BYTES, VERSION, Measurement, Results, read, write
 
 FULL = Results(

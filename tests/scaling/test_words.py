@@ -6,8 +6,7 @@ from tests_scaling import point, results
 
 from tuner.devices.found import Link
 from tuner.probe import Quantity
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import DeviceSummary
+from tuner.probe.result import DeviceSummary, FailureKind
 from tuner.tools.scaling.comparing import CPU_NOTE, scaling_sentences, short, topology
 from tuner.tools.scaling.results import Measurement, Results
 from tuner.tools.scaling.scaling_table import table

@@ -1,8 +1,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tuner.probe.kinds import FailureKind
-from tuner.probe.result import Failure
+from tuner.probe.result import Failure, FailureKind
 from tuner.search.frontier import DEVICE_MEMORY, Frontier, Need, OutOfMemory, out_of_memory
 from tuner.study.space import Config
 

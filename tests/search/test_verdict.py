@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from tuner.probe.kinds import FailureKind
 from tuner.probe.protocols import Answer, Next
-from tuner.probe.result import Change, DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import Change, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.steady import FULL_PCT, Block, standard_error
 from tuner.search.frontier import Frontier, OutOfMemory
 from tuner.search.verdict import Verdict, judge, judge_unlaunched, next_answer
@@ -225,5 +224,5 @@ def test_the_first_iteration_that_may_be_the_last_is_known_before_it_ends() -> N
     """Otherwise each session would run one unused iteration, a quarter of a short probe."""
     limits = ProbeSpec(min_iterations=4)
     before = limits.min_iterations - limits.warmup_iterations - 1
-    told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], full=FULL_PCT)
+    told = standard_error([Block(10.0, 97.0), Block(10.0, 97.4)][:before], largest=FULL_PCT)
     assert next_answer(with_error(told, iterations=before), ["min_avg_util"], limits).next is Next.LAST_ITERATION

@@ -7,7 +7,7 @@ import pytest
 from tests_loop import CASE, Quiet, bench, best, busy, opened, spec, view
 
 from tuner.errors import StudyError
-from tuner.probe.kinds import FailureKind
+from tuner.probe.result import FailureKind
 from tuner.running.job import Job
 from tuner.running.loop import optimize
 from tuner.study import Config

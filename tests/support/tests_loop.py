@@ -11,10 +11,9 @@ from tests_devices import RecordedProbe, ReplayedSource
 
 from tuner.export.case_view import CaseView
 from tuner.export.reader import StudyReader, connect
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import Device, ProbePlan, Slot
 from tuner.probe.protocols import Next, Stop
-from tuner.probe.result import DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.running.events import (
     AutoFixed,
     AutoStarted,

@@ -8,10 +8,9 @@ from pathlib import Path
 from tests_loop import CASE, Quiet, bench, opened, spec
 
 from tuner.export.recorded_table import Table, export_tables
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Answer, Next, Stop, ending_after_last
-from tuner.probe.result import STOPPED, DeviceSummary, Failure, ProbeResult
+from tuner.probe.result import STOPPED, DeviceSummary, Failure, FailureKind, ProbeResult
 from tuner.probe.steady import Block, standard_error
 from tuner.running.events import CaseOutcome
 from tuner.running.job import Job

@@ -11,10 +11,9 @@ from tests_loop import CASE, DEVICES, Quiet, bench, failed, measured, opened, sp
 from tests_replays import FakeClock
 
 from tuner.errors import StudyError, TrainerError
-from tuner.probe.kinds import FailureKind
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.protocols import Next, Stop
-from tuner.probe.result import DeviceSummary, ProbeResult
+from tuner.probe.result import DeviceSummary, FailureKind, ProbeResult
 from tuner.running.events import CaseStarted, ProbeEnded
 from tuner.running.job import Budget, Job
 from tuner.running.loop import optimize

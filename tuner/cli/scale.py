@@ -22,7 +22,7 @@ from tuner.cli.work import EXIT_INTERRUPTED, Cases, Settings, first_config, inte
 from tuner.devices.found import describe_machine, links, open_devices, part_of
 from tuner.errors import DeviceError, StudyError, TunerError
 from tuner.nodes.source import Nodes
-from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, over
+from tuner.probe import MIB_PER_GIB, DeviceSource, number_of, of_known
 from tuner.running.prober import prober_on
 from tuner.running.workbench import Workbench, chosen_cases, open_workbench
 from tuner.study import grouped
@@ -117,9 +117,10 @@ def _steps(rows: Iterable[scaling_table.ScalingRow]) -> Table:
     """Return a table of the time of a step, and of how busy and how full the devices were."""
     shown = Table(*_ROW_HEADS, "ms per step", "util %", "SM %", "GiB", box=box.SIMPLE)
     for row in rows:
-        peak_mib = over(max, (device.mem_peak_mib for device in row.devices))
+        peak_mib = of_known(max, (device.mem_peak_mib for device in row.devices))
         busy_pct = [
-            over(fmean, (getattr(device, name) for device in row.devices)) for name in ("util_mean_pct", "sm_mean_pct")
+            of_known(fmean, (getattr(device, name) for device in row.devices))
+            for name in ("util_mean_pct", "sm_mean_pct")
         ]
         shares = ["" if percent is None else f"{percent:.0f}" for percent in busy_pct]
         gib = "" if peak_mib is None else f"{peak_mib / MIB_PER_GIB:.1f}"

@@ -16,9 +16,9 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from tuner.count.process_counts import BASE_STEP, ProcessCounts, growth, number
+from tuner.count.process_counts import BASE_STEP, ProcessCounts, count_in, growth_of_count
 from tuner.count.signature import Shares, Signature, TrainingCounts
-from tuner.count.witness import ENVIRONMENTS, LOADER, MODULE, Witness, contradiction, in_words, witness_or_why
+from tuner.count.witness import ENVIRONMENTS, LOADER, MODULE, Witness, contradiction, witness_in_words, witness_or_why
 
 
 class Merger:
@@ -58,10 +58,10 @@ class Merger:
         return sorted(trainers, key=lambda process: process.rank)
 
     def new_marks(self) -> Iterator[dict[str, Any]]:
-        """Yield the new marks, which show the progress: when all ranks had made a step, and their samples up to it.
+        """Yield the new marks, as dictionaries: a step that all ranks have made, its time, and the samples up to it.
 
-        Where environments count, a mark is a rollout in place of a step. A mark also tells what has interrupted the
-        training since the mark before, if anything has.
+        The time `t_s` is that of the leading rank. Where environments count the samples, a mark is a rollout and not a
+        step. `pause` tells what has interrupted the training since the mark before, if anything has.
         """
         witness = self._checked_witness()
         if witness is None:
@@ -76,7 +76,7 @@ class Merger:
             self._next_place = place + 1
             iteration = point["environments.rollouts"] if witness == ENVIRONMENTS else step
             marked_s = lead.points[self._marked_place]["at_s"] if self._marked_place else -inf
-            is_too_soon = point["at_s"] - marked_s < 0.2  # processes do not tell their counts more often
+            is_too_soon = point["at_s"] - marked_s < 0.2  # s, as between usual records; first steps come faster
             if step < BASE_STEP or iteration <= self._marked or is_too_soon:  # a rollout may have several steps
                 continue
             pause = _pause(lead, self._marked_place, place, witness)
@@ -90,7 +90,7 @@ class Merger:
 
     def samples_at(self, step: float) -> float:
         """Return the samples of all ranks from the base step to a step."""
-        return growth(self._leads, (self._witness or MODULE).count, step)
+        return growth_of_count(self._leads, (self._witness or MODULE).count, step)
 
     def training(self) -> TrainingCounts | None:
         """Return what is trained and what was counted so far; None before it is known what counts the samples."""
@@ -100,9 +100,9 @@ class Merger:
         lead, last = leads[0], leads[0].points[-1]
         # environments count the samples of a rollout; those of an optimizer's step are what the module takes
         step_witness = MODULE if witness == ENVIRONMENTS else witness
-        per_step = _usual_growth(_totals(leads, step_witness.count))
-        by_loader = growth(leads, LOADER.count, last["steps"])
-        by_module = growth(leads, MODULE.count, last["steps"])
+        per_step = _usual_growth(_totals_of_first_steps(leads, step_witness.count))
+        by_loader = growth_of_count(leads, LOADER.count, last["steps"])
+        by_module = growth_of_count(leads, MODULE.count, last["steps"])
         flops = [process.flops for process in self.trainers]
         flops_are_known = per_step > 0 and None not in flops and witness != ENVIRONMENTS
         newest = [process.points[-1] for process in self.trainers]
@@ -111,9 +111,9 @@ class Merger:
         return TrainingCounts(
             signature=self._signature(per_step),
             flops_per_sample=sum(filter(None, flops)) / per_step if flops_are_known else None,
-            witness=in_words(witness, by_loader, by_module),
+            witness=witness_in_words(witness, by_loader, by_module),
             shares=_shares(lead, witness),
-            micro_batches=_usual_growth(_totals([lead], batches_name)) or None,
+            micro_batches=_usual_growth(_totals_of_first_steps([lead], batches_name)) or None,
             ranks=len(self.trainers),
             data_ranks=len(self._groups),
             passes=last.get("loader.passes") if lead.is_fed else None,
@@ -125,13 +125,13 @@ class Merger:
         )
 
     def _checked_witness(self) -> Witness | None:
-        """Return what counts the samples, chosen once all ranks have begun, and checked at each later call.
+        """Return what counts the samples: chosen once all ranks have begun, and checked at each later call.
 
-        None before it can be chosen, and where nothing counts them: then `why` says why from then on.
+        None before it can be chosen. None also if nothing counts the samples, for good: then `why` says why.
         """
         trainers = self.trainers
-        have_all_begun = bool(trainers) and len(trainers) >= trainers[0].world
-        have_all_begun = have_all_begun and min(process.steps for process in trainers) > BASE_STEP
+        are_complete = bool(trainers) and len(trainers) >= trainers[0].world
+        have_all_begun = are_complete and min(process.steps for process in trainers) > BASE_STEP
         error = next((why for process in trainers for why in process.off if why.startswith("steps:")), None)
         if error is not None:  # a process has switched its counting of steps off
             self.why, self._witness = error, None
@@ -158,7 +158,7 @@ class Merger:
         group, lead = self._groups[0], self._leads[0]
         start = lead.start
         precision = lead.points[-1].get("precision", {})
-        # several ranks of a group have parts of the model; a single rank may have shards of it
+        # ranks that share their samples have parts of the model; a single rank may have shards of it
         is_split = len(group) > 1 or bool(start.get("is_split"))
         return Signature(
             samples_per_step=samples_per_step,
@@ -176,9 +176,9 @@ class Merger:
         )
 
     def _normed(self, start: Mapping[str, Any]) -> float | None:
-        """Return over how many samples a batch norm of the trained module takes its means; None without one.
+        """Return over how many samples a batch norm of the trained module takes its means; None without a batch norm.
 
-        A batch norm sees the rows of one forward pass: on its rank, or on all ranks where it is synchronised.
+        It takes them over the samples of one forward pass: on its rank, or on all ranks where it is synchronised.
         """
         rows_by_forwards = [(point["forwards"], point["rows"]) for point in _first_points(self._leads[0])]
         if not start.get("batch_norm") or rows_by_forwards[0] == rows_by_forwards[-1]:  # no forward pass since
@@ -199,15 +199,16 @@ def _pause(lead: ProcessCounts, from_place: int, to_place: int, witness: Witness
     """Return what interrupted a rank's training between two of its records; None where nothing took 0.2 s (chosen).
 
     `from_place` and `to_place` are the positions of the records. The result becomes a part of a mark: `what` it was,
-    and for an epoch's end `every` how many steps it comes.
+    and for an epoch's end, `every` how many steps one comes.
     """
     least_s = 0.2
 
     def grown(name: str) -> float:
-        return number(lead.points[to_place], name) - number(lead.points[from_place], name)
+        """Return by how much a count has grown between the two records."""
+        return count_in(lead.points[to_place], name) - count_in(lead.points[from_place], name)
 
     if lead.is_fed and grown("loader.passes") >= 1:
-        rows, pass_rows = (number(lead.points[-1], name) for name in ("loader.rows", "loader.size"))
+        rows, pass_rows = (count_in(lead.points[-1], name) for name in ("loader.rows", "loader.size"))
         return {"what": "an epoch's end", "every": lead.steps * pass_rows / rows if rows and pass_rows else None}
     # rollouts run the module without gradients too, and are no evaluations
     if witness != ENVIRONMENTS and grown("evaluates_s") >= least_s:
@@ -225,10 +226,10 @@ def _losses(groups: Sequence[Sequence[ProcessCounts]]) -> tuple[float, ...]:
     return tuple(fmean(losses[step] for losses in losses_by_group) for step in told_steps)
 
 
-def _totals(leads: Sequence[ProcessCounts], name: str) -> list[tuple[int, float]]:
-    """Return the first steps from the base step on, each with the growth of a count of all ranks up to it."""
+def _totals_of_first_steps(leads: Sequence[ProcessCounts], name: str) -> list[tuple[int, float]]:
+    """Return the first steps from the base step on, each with the growth of a count of all ranks from there to it."""
     steps = [BASE_STEP, *(point["steps"] for point in _first_points(leads[0]) if point["steps"] > BASE_STEP)]
-    return [(step, growth(leads, name, step)) for step in steps]
+    return [(step, growth_of_count(leads, name, step)) for step in steps]
 
 
 def _first_points(lead: ProcessCounts) -> list[Mapping[str, Any]]:
@@ -238,10 +239,10 @@ def _first_points(lead: ProcessCounts) -> list[Mapping[str, Any]]:
 
 
 def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
-    """Return by how much a total grows in most steps; its mean growth where no growth is that of more than half.
+    """Return the most frequent growth of a total in a step, or its mean growth if no growth is that of most steps.
 
-    For `[(3, 0), (4, 32), (5, 64), (6, 72)]` this is 32. An epoch's last batch may be smaller, and a step may take a
-    batch that was fetched early.
+    For `[(3, 0), (4, 32), (5, 64), (6, 72)]` this is 32. The most frequent growth counts, because an epoch's last batch
+    may be smaller, and a step may take a batch that was fetched early.
 
     Args:
         totals: steps, each with the total up to it.
@@ -257,10 +258,10 @@ def _usual_growth(totals: Sequence[tuple[int, float]]) -> float:
 
 
 def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
-    """Return groups of ranks that train on the same samples; empty where these are not known.
+    """Return groups of ranks that train on the same samples; empty where it is not known which ranks do.
 
     Ranks of a process group tell which part of the samples they train on, their data rank. Where a rank does not, or
-    where the processes form no process group, ranks whose inputs have the same sums are taken together.
+    where the processes form no process group, ranks whose inputs have the same sums form a group.
     """
     keys: dict[str, Hashable] = {process.name: process.data_rank for process in trainers}
     form_no_group = trainers[0].world == 1 and len(trainers) > 1
@@ -279,14 +280,14 @@ def _groups(trainers: Sequence[ProcessCounts]) -> list[list[ProcessCounts]]:
 
 
 def _shares(lead: ProcessCounts, witness: Witness) -> Shares | None:
-    """Return which shares of its time since the base step a rank spent beside training; None before a second record."""
+    """Return for what shares of the time since the base step a rank did not train; None before a second record."""
     base, last = _first_points(lead)[0], lead.points[-1]
     seconds = last["at_s"] - base["at_s"]
     if seconds <= 0.0:
         return None
 
     def share(name: str) -> float:
-        return min(1.0, max(0.0, (number(last, name) - number(base, name)) / seconds))
+        return min(1.0, max(0.0, (count_in(last, name) - count_in(base, name)) / seconds))
 
     return Shares(
         data=share("loader.wait_s") if lead.is_fed else 0.0,

@@ -111,7 +111,7 @@ class ProcessCounts:
                 self.start = record  # a later one replaces the optimizer, and its counts go on
                 self.rank, self.world = record["rank"], record["world"]
                 self.data_rank, self.parameters = record["data_rank"], record["parameters"]
-            case "count" if self.start and number(record, "steps") > self.steps and number(record, "at_s") > 0:
+            case "count" if self.start and count_in(record, "steps") > self.steps and count_in(record, "at_s") > 0:
                 counts = dict(record)
                 for part in ("loader", "environments"):
                     counts |= {f"{part}.{name}": count for name, count in record.get(part, {}).items()}
@@ -152,29 +152,29 @@ class ProcessCounts:
         return steps > 0 and fed_steps >= 0.9 * steps  # 0.9 is chosen
 
     def total(self, name: str, step: float) -> float:
-        """Return a count at a step, interpolated between the steps that were told.
+        """Return the count `name` at a step, linearly interpolated between the steps that were told.
 
-        Before and after these it is that of the first and of the last one; 0 while nothing was told.
+        Before the first of these steps, and after the last one, it is the count there; 0 while nothing was told.
         """
         if not self.points:
             return 0.0
         place = min(bisect_left(self.points, step, key=itemgetter("steps")), len(self.points) - 1)
         point = self.points[place]
-        value = number(point, name)
+        value = count_in(point, name)
         if point["steps"] <= step or place == 0:
             return value
         point_before = self.points[place - 1]
-        value_before = number(point_before, name)
+        value_before = count_in(point_before, name)
         share = (step - point_before["steps"]) / (point["steps"] - point_before["steps"])
         return value_before + (value - value_before) * share
 
 
-def growth(processes: Sequence[ProcessCounts], name: str, step: float) -> float:
-    """Return by how much a count of some processes has grown from the base step to a step."""
+def growth_of_count(processes: Sequence[ProcessCounts], name: str, step: float) -> float:
+    """Return by how much the count `name` of some processes together has grown from the base step to a step."""
     return sum(process.total(name, step) - process.total(name, BASE_STEP) for process in processes)
 
 
-def number(point: Mapping[str, Any], name: str) -> float:
-    """Return a count in a record; 0 where there is no such number."""
+def count_in(point: Mapping[str, Any], name: str) -> float:
+    """Return the count `name` of a record; 0 where the record has no such finite number."""
     value = point.get(name)
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0

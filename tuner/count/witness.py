@@ -7,7 +7,7 @@ same samples, only one counts; all that count are the leads. Pure.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.count.process_counts import BASE_STEP, ProcessCounts, growth, number
+from tuner.count.process_counts import BASE_STEP, ProcessCounts, count_in, growth_of_count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,19 +33,19 @@ ENVIRONMENTS = Witness(name="environments", count="environments.steps")
 
 
 def witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
-    """Return what counts the samples of a training, or why nothing does; None before it is clear.
+    """Return what counts the samples of a training; a text that says why nothing does; or None before it is clear.
 
     The training is fed if a loader gives a batch to nearly every step of a rank. The first of these cases decides:
 
     1. The training is not fed, and uses a library of reinforcement learning: environments count, or nothing does.
-    2. Loader and module agree: both count.
+    2. Loader and module have counted the same: both count.
     3. A loader has given samples, and it is too early to compare them: not clear yet.
     4. The training is not fed, but loaders have given some samples: nothing counts.
     5. The training is not fed: the module counts, or nothing does where its count would mislead.
     6. The training is fed, and loader and module differ: `_loader_or_module` chooses.
     """
     step = min(process.steps for process in leads)
-    by_module, by_loader = growth(leads, MODULE.count, step), growth(leads, LOADER.count, step)
+    by_module, by_loader = growth_of_count(leads, MODULE.count, step), growth_of_count(leads, LOADER.count, step)
     is_fed = any(process.is_fed for process in leads) and by_loader > 0
     if not is_fed and any(process.start.get("reuses") for process in leads):  # 1
         are_counted = all(process.points[-1].get("environments") for process in leads)
@@ -53,7 +53,7 @@ def witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
         return ENVIRONMENTS if are_counted else why_not
     if by_loader and by_module and _agree(by_loader, by_module):  # 2
         return BOTH
-    has_loaded = any(number(process.points[-1], LOADER.count) for process in leads)
+    has_loaded = any(count_in(process.points[-1], LOADER.count) for process in leads)
     if has_loaded and step < 8:  # 3: at first, loaders give batches of later steps (8 is chosen)
         return None
     if not is_fed and by_loader > SOMETIMES * by_module:  # 4
@@ -61,13 +61,13 @@ def witness_or_why(leads: Sequence[ProcessCounts]) -> Witness | str | None:
     if not is_fed:  # 5
         why_not = contradiction(leads, MODULE) if by_module else _why_unseen(leads)
         return why_not or MODULE
-    batches = growth(leads, "loader.batches", step)  # 6
-    batch_size = number(leads[0].points[-1], "loader.each")  # the loaders of all ranks have the same
+    batches = growth_of_count(leads, "loader.batches", step)  # 6
+    batch_size = count_in(leads[0].points[-1], "loader.each")  # the loaders of all ranks have the same
     return _loader_or_module(by_loader, by_module, batches, batch_size)
 
 
 def _loader_or_module(by_loader: float, by_module: float, batches: float, batch_size: float) -> Witness:
-    """Return which of the loader's and the module's different counts is that of the samples.
+    """Return whether the loader or the module counts the samples, where their counts differ.
 
     Args:
         by_loader: the samples of the loader's batches.
@@ -87,8 +87,8 @@ def _loader_or_module(by_loader: float, by_module: float, batches: float, batch_
     return LOADER
 
 
-def in_words(witness: Witness, by_loader: float, by_module: float) -> str:
-    """Return what a person reads of a witness, with the samples that loader and module have counted so far."""
+def witness_in_words(witness: Witness, by_loader: float, by_module: float) -> str:
+    """Return a witness in words for a person; `by_loader` and `by_module` are the samples counted by each so far."""
     if witness != LOADER or not by_module or not by_loader:
         return f"{witness.name}; {witness.remark}" if witness.remark else witness.name
     if _agree(by_loader, by_module):  # at first they differed by a batch that was fetched ahead
@@ -102,7 +102,7 @@ def _agree(count: float, other_count: float) -> bool:
 
 
 def contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | None:
-    """Return what shows that a chosen witness does not count the samples after all; None while nothing does."""
+    """Return in words why a chosen witness does not count the samples after all; None as long as nothing shows it."""
     step = min(process.steps for process in leads)
     # whether a second optimizer trains another network
     is_apart = any(process.points[-1].get("is_apart") for process in leads)
@@ -110,7 +110,7 @@ def contradiction(leads: Sequence[ProcessCounts], witness: Witness) -> str | Non
         return _why_module_misleads(leads, step, is_apart=is_apart)
     if witness != BOTH or is_apart:  # no two counts that should agree: the other network takes samples of its own
         return None
-    by_loader, by_module = growth(leads, LOADER.count, step), growth(leads, MODULE.count, step)
+    by_loader, by_module = growth_of_count(leads, LOADER.count, step), growth_of_count(leads, MODULE.count, step)
     # loaders may give two batches more than the steps have used
     two_batches = 2.0 * by_loader / max(step - BASE_STEP, 1)
     # counts that have agreed and later differ by more than a tenth (chosen) are not believed
@@ -125,9 +125,9 @@ def _why_module_misleads(leads: Sequence[ProcessCounts], step: int, *, is_apart:
     """
 
     def ratio(name: str, base_name: str) -> float:
-        """Return a count per another count; `COUNTS` in `tuner_inside/tally.py` says what each of them counts."""
-        base = growth(leads, base_name, step)
-        return growth(leads, name, step) / base if base else 0.0
+        """Return the growth of one count per growth of another; `tuner_inside/tally.py` explains its `COUNTS`."""
+        base = growth_of_count(leads, base_name, step)
+        return growth_of_count(leads, name, step) / base if base else 0.0
 
     # before so many steps, a single exception is more than sometimes; 0 where forward passes are not told
     if step >= BASE_STEP + 1 / SOMETIMES and 0 < ratio("forwards", "steps") < 1 - SOMETIMES:

@@ -65,12 +65,10 @@ class Amd(Driver):
 
 
 def visible_names(names: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return the names of the cards that ROCm, and HIP among these, show to a trainer, in their order.
+    """Return the names of the cards that a trainer sees, in its order. `names` are those of all cards of the machine.
 
-    `names` are all cards of the machine.
-
-    `environment` are the variables that choose; None for those of this process.
-    Raises DeviceError for a variable that names an unknown card.
+    Two variables of `environment` choose cards: one of ROCm, and one of HIP among the cards that ROCm shows. None
+    stands for the environment of this process. Raises DeviceError for a variable that names an unknown card.
     """
     environment = os.environ if environment is None else environment
     hip_variable = HIP_VISIBLE if HIP_VISIBLE in environment else "CUDA_VISIBLE_DEVICES"  # HIP reads both

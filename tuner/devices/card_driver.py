@@ -16,10 +16,10 @@ _Requests = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] 
 
 
 class Calls:
-    """Runs one call after another in one thread. The thread ends with this object, unless a call hangs in it.
+    """Runs calls of a driver, one after another, in a thread of its own: a call that hangs cannot hang the tuner.
 
     While a call hangs, every further call fails at once with TimeoutError. Once the hanging call returns, calls work
-    again.
+    again. The thread ends with this object, unless a call hangs in it.
     """
 
     def __init__(self, name: str) -> None:

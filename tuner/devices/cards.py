@@ -34,12 +34,17 @@ def near_cores(nvml: Nvml, uuids: Sequence[str]) -> frozenset[int]:
 
 
 def disjoint_cores(nearby: Sequence[Collection[int]], allowed: Collection[int]) -> list[list[int]]:
-    """Return the cores to which each worker is pinned: disjoint, and near its cards where possible. Pure.
+    """Return for each worker the cores to which it is pinned: disjoint, and near its cards where possible. Pure.
 
-    `allowed` are the cores that this process may use. `nearby` holds the cores near each worker's cards; an empty set
-    stands for all allowed cores. Workers that are near the same cores get equal parts of them, one block after the
-    other: two workers near cores 0 to 3 get [0, 1] and [2, 3]. A list is empty where fewer cores are allowed than there
-    are workers; that worker is not pinned.
+    Workers that are near the same cores get equal parts of them, one block after the other: two workers near cores 0 to
+    3 get [0, 1] and [2, 3].
+
+    Args:
+        nearby: for each worker, the cores near its cards; empty for all allowed cores.
+        allowed: the cores that this process may use.
+
+    Returns:
+        A list is empty where fewer cores are allowed than there are workers; that worker is not pinned.
     """
     free = sorted(allowed)
     wanted = [set(cores) & set(free) or set(free) for cores in nearby]
@@ -175,12 +180,12 @@ class Obstacle(NamedTuple):
     """Why a card is not free."""
 
     rule: str
-    """What a card must keep to be free: one of `RULES`, or `own process`."""
+    """The name of the rule that the card breaks: one of `RULES`, or `own process`."""
     text: str
 
 
 RULES = ("foreign process", "memory", "utilisation")
-"""What a free card keeps. The first rule that is broken tells a person most."""
+"""The rules for a free card: see `obstacles`. The first one that is broken tells a person most."""
 
 
 def obstacles(now: Sequence[Occupancy], at_open: Sequence[Occupancy]) -> list[Obstacle]:
@@ -231,10 +236,10 @@ def wait_until_idle(
     interrupted: Callable[[], bool],
     survivors: Callable[[], str | None] = lambda: None,
 ) -> Failure | None:
-    """Wait until the devices are free for a probe, and return None; or why they are not free after `limit_s`.
+    """Wait until the devices are free for a probe, and return None; after `limit_s`, return why they are not free.
 
-    CPU ranks are free as soon as no process of an earlier probe is alive. The function does not wait when a card is
-    lost, because that does not help.
+    CPU ranks are free as soon as no process of an earlier probe is alive. When a card is lost, the failure is returned
+    at once, because it does not help to wait.
 
     Args:
         read: Returns how the cards are used now; empty for CPU ranks.

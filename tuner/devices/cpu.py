@@ -38,10 +38,12 @@ def usable_memory(root: Path = Path("/")) -> int:
 
 
 def _limits(root: Path, controller: str) -> Iterator[list[int]]:
-    """Yield the numbers in the limit files of this process's control group and of every group above it.
+    """Yield the limits that hold for this process: those of its control group and of every group above it.
 
-    A controller is `cpu` or `memory`. A container may know the full path of its group but see only its own folder. That
-    folder then lies at the root of the tree, so the root is searched too.
+    For the controller `cpu`, a limit is two numbers: the microseconds of processor time in each period, and the
+    period's microseconds. For `memory` it is one: bytes. A container may know the full path of its group but see only
+    its own folder. That folder then lies at the root of the tree, so the root is searched too. `root`: the folder in
+    which `proc` and `sys` lie.
     """
     unified = {"cpu": ["cpu.max"], "memory": ["memory.max"]}  # of version 2 of cgroups
     legacy = {"cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"], "memory": ["memory.limit_in_bytes"]}
@@ -96,30 +98,26 @@ Times = Mapping[int, CpuTime]
 
 
 def find_ranks(tree: Sequence[ProcessUsage], count: int) -> list[int]:
-    """Return the pids of the ranks, in their order.
+    """Return the pids of the ranks in a trainer's process tree, in the order of the ranks. `count`: their number.
 
-    A rank has a `LOCAL_RANK` that the process above it has not. Of several such processes with one number, the oldest
-    is the rank: a helper whose parent has ended is below another process. Where the number of ranks is not `count`, the
-    ranks are the `count` processes that used the most CPU time, the oldest first.
+    A rank has a `LOCAL_RANK` that its parent process does not have; helpers inherit it. Of several such processes with
+    one number, the oldest is the rank: a helper whose parent has ended gets another parent. If this does not find
+    `count` ranks, they are the `count` processes that have used the most CPU time, the oldest first.
     """
+    oldest_first = sorted(tree, key=lambda process: (process.created_s, process.pid))
     numbers = {process.pid: process.local_rank for process in tree}
     pids: dict[int, int] = {}
-    for process in sorted(tree, key=_age):
+    for process in oldest_first:
         if process.local_rank is not None and process.local_rank != numbers.get(process.parent):
             pids.setdefault(process.local_rank, process.pid)
     if len(pids) == count:
         return [pid for _, pid in sorted(pids.items())]
     busiest = heapq.nlargest(count, tree, key=lambda process: process.cpu_s)
-    return [process.pid for process in sorted(busiest, key=_age)]
-
-
-def _age(process: ProcessUsage) -> tuple[float, int]:
-    """Return by what processes are sorted, the oldest first."""
-    return process.created_s, process.pid
+    return [process.pid for process in oldest_first if process in busiest]
 
 
 def find_owners(tree: Sequence[ProcessUsage], ranks: Sequence[int]) -> dict[int, int]:
-    """Return pid → the pid of the rank that this process works for.
+    """Return the pid of each process → the pid of the rank that it works for.
 
     A rank works for itself. A process below a rank works for the nearest rank above. Other processes are left out.
     """
@@ -138,7 +136,8 @@ def spent_s(before: Times, after: Times) -> float:
     """Return the CPU time in seconds that some processes and their ended children used between two measurements.
 
     A process that is new in `after` has used all its time since the first measurement. When a process ends, the kernel
-    adds all its time to its parent's `reaped_s`. The part from before the first measurement is subtracted again.
+    adds its whole time to the `reaped_s` of its parent. Of this, what it had used before the first measurement is
+    subtracted.
 
     Args:
         before: pid → the CPU time of the process in the first measurement.
@@ -182,9 +181,9 @@ class DataPeak:
     def updated_mib(self, data_mib: float, resident: ProcessMemory, mapped: ProcessMemory) -> float:
         """Take a new reading of data, resident and mapped memory into account, and return the peak of the data in MiB.
 
-        How much data there was at the peak of resident memory is unknown. It is taken to be that peak plus the gap by
-        which data exceeds resident memory, the smallest of the last readings. Mapped memory gives a second estimate in
-        the same way.
+        How much data there was at the peak of resident memory is unknown. The estimate is that peak plus the difference
+        of data and resident memory, the smallest one in the last readings. Mapped memory gives a second estimate in the
+        same way. The smaller estimate counts, unless there is more data now.
         """
         resident_peak_mib, mapped_peak_mib = resident.peak_mib or 0.0, mapped.peak_mib or 0.0
         self.gaps_mib.append((data_mib - (resident.now_mib or 0.0), data_mib - (mapped.now_mib or 0.0)))
@@ -206,7 +205,7 @@ def data_memory(pid: int, peaks: Peaks, root: Path = Path("/")) -> ProcessMemory
 
     Args:
         pid: The process.
-        peaks: Process → the estimate of its peak, from earlier readings. That of this process is brought up to date.
+        peaks: pid → the estimate of the process's peak, from earlier readings. This reading updates it.
         root: The root folder, below which `proc` lies.
     """
     with suppress(OSError, ValueError, KeyError):
@@ -411,14 +410,14 @@ class Delays:
     def shares_pct(
         self, t_s: float, owners: Mapping[int, int], *, trainer_s: float, others_s: float | None
     ) -> Mapping[int, float]:
-        """Return rank → the percentage of the time in which other programs made it wait.
+        """Return the pid of each rank → the percentage of the time in which other programs made it wait.
 
-        Of a rank's threads, the longest wait counts. For the part of a wait that other programs cause, see `_caused_s`.
-        Threads are read once a second; calls in between return the last answer.
+        Of the threads of a rank and its helpers, the one that waited longest counts. For the part of a wait that other
+        programs cause, see `_caused_s`. Threads are read once a second; calls in between return the last answer.
 
         Args:
             t_s: the time now.
-            owners: process → the rank that it works for.
+            owners: the pid of a process → the pid of the rank that it works for.
             trainer_s: the processors' time that all processes of the training used since the last call.
             others_s: the processors' time that all other programs used since then; None where it is unknown.
         """
@@ -443,10 +442,10 @@ class Delays:
 
 
 def _caused_s(before: ThreadTimes, now: ThreadTimes, trainer_s: float, others_s: float) -> float:
-    """Return the part of a thread's waiting that other programs have caused, in seconds.
+    """Return the estimated part of a thread's waiting between two readings that other programs have caused, in seconds.
 
-    A thread waits while other programs, or other threads of the training, run. Each of the two causes a part of the
-    wait that is proportional to its time on the processors: `others_s`, or `trainer_s` without the thread's own time.
+    A thread waits while other programs, or other threads of the training, run. The wait is divided between these two in
+    proportion to their time on the processors: `others_s`, and `trainer_s` without the thread's own time.
     """
     other_threads_s = max(0.0, trainer_s - (now.ran_s - before.ran_s))
     waited_s = now.waited_s - before.waited_s
@@ -575,7 +574,7 @@ class CpuSource:
 
 
 def _of_rank(rank: int, owners: dict[int, int], times: Times) -> Times:
-    """Return the times of the processes that work for a rank. `owners`: process → the rank that it works for."""
+    """Return the entries of `times` whose processes work for a rank. `owners`: process → the rank that it works for."""
     return {pid: time for pid, time in times.items() if owners.get(pid) == rank}
 
 

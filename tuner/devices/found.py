@@ -182,8 +182,8 @@ def _visible_cards(
 def without_cards(connect: Connect) -> list[str]:
     """Return in sentences why no card is visible: a driver shows none, or each maker's driver is missing."""
     missing_drivers = list[str]()
-    has_driver = bool(list(_visible_cards(connect, lambda uuids: uuids, Amd, missing_drivers)))
-    return ["there is a driver, and it shows no card"] if has_driver else missing_drivers
+    with_driver = list(_visible_cards(connect, lambda uuids: uuids, Amd, missing_drivers))
+    return ["there is a driver, and it shows no card"] if with_driver else missing_drivers
 
 
 def spare_cards(spec: str, connect: Connect = Nvml, cuda_order: CudaOrder = visible_uuids) -> int:
@@ -290,7 +290,8 @@ def cards_to_name(devices: str, exported: str | None) -> str:
 
     Args:
         devices: the study's devices, such as `2,3` or `auto`.
-        exported: the variable's value in the shell, of whose cards `devices` are the places; None for every card.
+        exported: the variable's value in the shell, such as `4,5,6,7`. `devices` then counts among these cards: `2`
+            is card 6. None if the variable is not set.
 
     Returns:
         Empty where a training takes these cards by itself: the first ones, as many as it has ranks, all cards, or none.
@@ -303,9 +304,10 @@ def cards_to_name(devices: str, exported: str | None) -> str:
 
 
 def named_devices(cards: str, exported: str | None) -> str:
-    """Return the devices of a study whose command sets CUDA_VISIBLE_DEVICES to some cards; see `cards_to_name`.
+    """Return the devices of a study whose command sets CUDA_VISIBLE_DEVICES to `cards`, such as `6,7` → `2,3`.
 
-    Raises DeviceError for cards that are not named by number, and for one that the exported variable hides.
+    It is the reverse of `cards_to_name`, which explains `exported`. Raises DeviceError for cards that are not named by
+    number, and for one that the exported variable hides.
     """
     names, shown = _cards_in(cards), _cards_in(exported)
     if not all(map(str.isdigit, names)):

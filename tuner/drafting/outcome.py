@@ -17,7 +17,7 @@ from tuner.count import TrainingCounts, differences
 from tuner.devices.found import variables_to_name
 from tuner.drafting.command_lines import command_with_values, literal_text
 from tuner.drafting.writing import command_of_file
-from tuner.probe import Quantity, over, reserved_port
+from tuner.probe import Quantity, of_known, reserved_port
 from tuner.running.workbench import Workbench
 from tuner.search.standing import Standing
 from tuner.study import Case, Config, copy_name, escaped, find, launch_digest, shell_join, with_copies
@@ -270,7 +270,7 @@ def _unclear_rival(own: Standing, view: export.CaseView) -> str | None:
     rival = view.chosen.instead_of if view.chosen else None
     if rival is None:
         return None
-    times = Quantity(rival.value, rival.widened_error).over(Quantity(own.value, own.widened_error))
+    times = Quantity(rival.value, rival.widened_error).divided_by(Quantity(own.value, own.widened_error))
     changed = {name: value for name, value in rival.config.items() if own.config.get(name) != value}
     made = f"{export.in_words(changed)} made {export.with_error(times.value, times.error, 2)} times as many"
     return f"which config is faster is unknown: {made}, which the errors do not tell from 1"
@@ -300,5 +300,5 @@ def _speed(config: Standing | None, view: export.CaseView) -> str:
 
 def _share_of_peak_in_words(config: Standing | None) -> str:
     """Return `, 41 % of the card's bf16 peak`: a config's model FLOPs utilisation; empty where it is unknown."""
-    share_pct = over(fmean, (trial.probe.mfu_pct for trial in config.trials)) if config else None
+    share_pct = of_known(fmean, (trial.probe.mfu_pct for trial in config.trials)) if config else None
     return "" if share_pct is None else f", {share_pct:.3g} % of the card's bf16 peak"

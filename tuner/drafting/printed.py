@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, record
+from tuner.probe import LinePatterns, OutputLine, Progress, ProgressReader, json_object
 from tuner.probe.count_files import COUNTED
 from tuner.probe.progress_reader import FORMS
 from tuner.trainers.presets import PRESETS
@@ -83,7 +83,7 @@ class _Way:
     def feed(self, line: OutputLine) -> None:
         """Read a line, if it is of the kind that this way reads: a printed line, or else a call of `report`."""
         is_printed = line.stream == "console"
-        is_report = not is_printed and not record(line.text).get(COUNTED)  # not a message of the counting inside
+        is_report = not is_printed and not json_object(line.text).get(COUNTED)  # not a message of the counting inside
         is_of_kind = is_printed if self._patterns else is_report
         if is_of_kind and (report := self._reader.feed(line)):
             self._reports.append(report)

@@ -118,7 +118,7 @@ class SearchedFlag:
 
         A flag with several numbers may be a size, unless its name says that it is about speed, loading or precision.
         """
-        if self.computed:
+        if self.computed:  # it follows from a size that varies
             return False
         if not self.varies or self.is_precision or self.is_switch or self.is_of_loader or Role.SPEED.has(self.flag):
             return True
@@ -279,7 +279,8 @@ def _searched_size(flag: Flag, known: Known) -> SearchedFlag:
     """Return the flag of a size with the values that are searched.
 
     A size varies if `known.free_batch` is set, because it changes what is learnt. It also varies where the optimizer
-    adds up the gradients of several batches for each step: then a larger size with fewer batches learns the same.
+    adds up the gradients of several batches for each step: then a larger size with fewer batches learns the same,
+    unless the model normalises over each batch.
     """
     batches = known.micro_batches
     is_batch_of_several = batches > 1 and not Role.ENVIRONMENTS.has(flag.names[0])

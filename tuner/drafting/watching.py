@@ -16,7 +16,8 @@ from tuner.drafting.draft import Draft
 from tuner.drafting.printed import PrintedLines, PrintedProgress
 from tuner.errors import TrainerError
 from tuner.export import prepare_results
-from tuner.probe.count_files import COUNTED, counts, read_processes
+from tuner.probe.count_files import COUNTED, read_processes, training_counts
+from tuner.probe.output import json_object
 from tuner.running.prober import run_in
 from tuner.study import StudySpec
 from tuner.trainers.command import CommandTrainer
@@ -197,8 +198,8 @@ class CountedLines:
         for line in lines:
             if line.stream == "console":
                 continue
-            message = probe.record(line.text)
-            self.training = counts(message.get("counts")) or self.training
+            message = json_object(line.text)
+            self.training = training_counts(message.get("counts")) or self.training
             self.why = message.get("why", self.why)
             if message.get("begun") and self.begun_s is None:
                 self.begun_s = line.t_s

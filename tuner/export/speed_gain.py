@@ -11,7 +11,7 @@ from statistics import fmean
 
 from tuner.export.case_view import CaseView
 from tuner.export.wording import SPEEDS, with_error
-from tuner.probe import WITHOUT_PAUSE, Quantity, duration, over
+from tuner.probe import WITHOUT_PAUSE, Quantity, duration, of_known
 from tuner.search.standing import Standing
 
 
@@ -92,7 +92,7 @@ def _speed_ratio(best: Standing, own: Standing, *, is_speed: bool) -> Quantity |
     # the mean of n runs has the scatter of one run, divided by √n, as its error
     run_scatter = max((mean_error * sqrt(runs) for mean_error, runs in relative_errors if runs > 1), default=0.0)
     relative, own_relative = (max(mean_error, run_scatter / sqrt(runs)) for mean_error, runs in relative_errors)
-    return Quantity(speed, relative * speed).over(Quantity(own_speed, own_relative * own_speed))
+    return Quantity(speed, relative * speed).divided_by(Quantity(own_speed, own_relative * own_speed))
 
 
 def doubts(view: CaseView, own: Standing | None, name: str = "your command") -> Iterator[str]:
@@ -140,13 +140,13 @@ def _pause_notes(own: Standing, best: Standing) -> list[str]:
 
 def _step_share(config: Standing) -> float | None:
     """Return the share of a whole training's time that its steps take; None where no probe of the config shows it."""
-    return over(fmean, (trial.probe.step_share for trial in config.trials))
+    return of_known(fmean, (trial.probe.step_share for trial in config.trials))
 
 
 def _start_ups(own: Standing, best: Standing, name: str) -> Iterator[str]:
     """Yield from which length of training on the best is ahead, although it starts later; nothing where it does not."""
-    own_start_s = over(fmean, [trial.probe.start_up_s for trial in own.trials])
-    best_start_s = over(fmean, [trial.probe.start_up_s for trial in best.trials])
+    own_start_s = of_known(fmean, [trial.probe.start_up_s for trial in own.trials])
+    best_start_s = of_known(fmean, [trial.probe.start_up_s for trial in best.trials])
     before, after = own.samples_per_s, best.samples_per_s
     if own_start_s is None or best_start_s is None or not before or not after or after <= before:
         return

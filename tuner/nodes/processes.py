@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from tuner.errors import TunerError
 from tuner.nodes.messages import BEAT_S, ENDED_WITHIN_S, SILENT_S, Part, Word, refusal
-from tuner.nodes.watcher import Message, Watcher, end, messages_until, on_our_clock
+from tuner.nodes.watcher import Message, Watcher, end_watchers, messages_until, on_our_clock
 from tuner.probe import Clock, DeviceSample, OutputLine, ProbePlan
 from tuner.probe.count_files import CountLine, MergedCounts
 from tuner.probe.output import USUAL_BOUNDS, Log
@@ -96,7 +96,7 @@ class NodeProcesses(StartedProcess):
         """Host → the processes that its kernel had killed for lack of memory at the start."""
         self._devices_per_node = len(plan.slot.local_devices)
         self._count_lines: deque[CountLine] = deque()
-        self._counts = MergedCounts(lambda: take_all(self._count_lines)) if plan.is_counted else None
+        self._counts = MergedCounts(lambda: taken_out(self._count_lines)) if plan.is_counted else None
         prepare(replace(plan, is_counted=False))  # each watcher makes the folder of its counts
         self._log = Log(plan.slot.console)
         self._protection = _protected(plan)
@@ -115,10 +115,10 @@ class NodeProcesses(StartedProcess):
         """
         for watcher in self.watchers:
             if watcher.is_gone:  # the message about that may have been taken before this plan
-                self._take(Message(watcher, self._clock.now(), {"kind": "gone"}))
+                self._handle(Message(watcher, self._clock.now(), {"kind": "gone"}))
         waiting = {watcher.number: watcher.host for watcher in self.watchers}
         for message in messages_until(self._inbox, self._clock, limit_s):
-            self._take(message)
+            self._handle(message)
             if self._refusal:
                 raise self._refusal
             if message.content["kind"] == "started":
@@ -130,9 +130,9 @@ class NodeProcesses(StartedProcess):
     def lines(self, timeout_s: float) -> list[OutputLine]:
         """Return the new lines of all nodes; see `RunningTrainer.lines`. Raises the error of a node that gives up."""
         with suppress(Empty):
-            self._take(self._inbox.get(timeout=timeout_s or 1e-3))  # a message may be on its way, so 0 waits a little
+            self._handle(self._inbox.get(timeout=timeout_s or 1e-3))  # a message may be on its way, so 0 waits a little
             while True:  # all others that have come
-                self._take(self._inbox.get_nowait())
+                self._handle(self._inbox.get_nowait())
         if self._refusal:
             raise self._refusal
         self.lost = self.lost or self._silence(SILENT_S)
@@ -147,13 +147,13 @@ class NodeProcesses(StartedProcess):
         self._lines.append(OutputLine(t_s=at_s - self._origin_s, text=text, stream=stream))
 
     def _silence(self, limit_s: float) -> str | None:
-        """Return in words which running nodes have given no sign of life for `limit_s`; None if each has given one."""
+        """Return a sentence that names running nodes without a sign of life for `limit_s`; None without any."""
         running = [watcher for watcher in self.watchers if watcher.code is None]
         silent = [watcher.host for watcher in running if self._clock.now() - watcher.heard_s > limit_s]
         return f"no word from {', '.join(silent)} for {limit_s:g} s" if silent else None
 
-    def _take(self, message: Message) -> None:
-        """Take a message into account; do nothing with a message of a node that the plan does not use."""
+    def _handle(self, message: Message) -> None:
+        """Take a message of a watcher into account. A message of a node that the plan does not use is ignored."""
         watcher = message.watcher
         match message.content:
             case _ if watcher not in self.watchers:
@@ -166,10 +166,10 @@ class NodeProcesses(StartedProcess):
                 if kind == "line" or "error" in text:  # `srun` also prints remarks that say nothing about the training
                     self._print(text, message.at_s, "console")
             case content:
-                self._take_measurement_or_end(watcher, content)
+                self._handle_measurement_or_end(watcher, content)
 
-    def _take_measurement_or_end(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
-        """Take what a watcher has measured (counts and samples of its devices), or the end of its part, into account.
+    def _handle_measurement_or_end(self, watcher: Watcher, content: Mapping[str, Any]) -> None:
+        """Take a message with measurements (counts, or samples of devices), or about the end of a part, into account.
 
         A part ends when its devices are lost, its watcher refuses to start it, its trainer exits, or the watcher is
         gone. Of several reasons, the first one is kept. A part that ends without an exit code gets -1.
@@ -199,7 +199,7 @@ class NodeProcesses(StartedProcess):
                     self.lost = self.lost or f"the watcher of {watcher.host} is gone ({last_error})"
 
     def _set_code(self, watcher: Watcher, code: int) -> None:
-        """Note the exit code of a node, and whether it is the first one that failed."""
+        """Note the exit code of a node. The first one other than 0 becomes that of the whole."""
         watcher.code = code
         if code and not self._code:
             self._code, self._failed_s = code, self._clock.now()
@@ -219,13 +219,13 @@ class NodeProcesses(StartedProcess):
 
         After a failure, it stays None for `LEAVE_S`, so that the other nodes can tell of theirs.
         """
-        others_had_time = self._clock.now() - self._failed_s > LEAVE_S
-        if others_had_time:
+        grace_is_over = self._clock.now() - self._failed_s > LEAVE_S
+        if grace_is_over:
             self.lost = self.lost or self._silence(QUIET_S)
         if self.lost and not self._has_ended:
             return None  # lost devices end the probe, too, and tell more
-        have_ended = all(watcher.code is not None for watcher in self.watchers)
-        return self._code if others_had_time or have_ended else None
+        have_all_ended = all(watcher.code is not None for watcher in self.watchers)
+        return self._code if grace_is_over or have_all_ended else None
 
     def end(self) -> int:
         """End every process on all nodes, wait for them, and return the exit code.
@@ -261,13 +261,13 @@ class NodeProcesses(StartedProcess):
         while any(self._clock.now() - watcher.heard_s <= SILENT_S for watcher in unanswered):
             if (message := next(answers, None)) is None:  # the time for answers is over
                 break
-            self._take(message)
+            self._handle(message)
             unanswered = [watcher for watcher in unanswered if watcher.code is None]
-        end(unanswered, self._clock)
+        end_watchers(unanswered, self._clock)
         self._may_have_left_ranks |= bool(unanswered)
 
 
-def take_all(queue: "deque[Item]") -> list[Item]:
+def taken_out(queue: "deque[Item]") -> list[Item]:
     """Take all items out of a queue, and return them."""
     return [queue.popleft() for _ in range(len(queue))]  # another thread may add some meanwhile
 

@@ -21,8 +21,8 @@ from tuner import probe
 from tuner.devices.cards import Occupancy, Occupant
 from tuner.errors import DeviceError, DeviceLostError, TunerError
 from tuner.nodes.messages import BEAT, Opening, Word, refusal
-from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, take_all
-from tuner.nodes.watcher import Connect, Message, Step, Watcher, end, messages_until
+from tuner.nodes.processes import USUAL_WAITS, NodeProcesses, Waits, taken_out
+from tuner.nodes.watcher import Connect, Message, Step, Watcher, end_watchers, messages_until
 from tuner.probe.own_files import Protection
 from tuner.study import StudySpec
 
@@ -148,19 +148,20 @@ class Nodes:
             while self._protections:  # some are left where a node did not answer
                 self._protections.pop().leave()
         self._is_closed.set()
-        end(self._watchers, self._clock)
+        end_watchers(self._watchers, self._clock)
         self._watchers.clear()
 
     def _recover(self) -> None:
-        """Start lost watchers again, and then end the protections of the person's files. Raises DeviceError.
+        """Start new watchers in place of lost ones, and then close the protections of the person's files.
 
-        A new watcher answers only when nothing of the lost one runs any more, so nothing writes to the files then.
+        A new watcher answers only when nothing of the lost one runs any more. So nothing writes to the files then.
+        Raises DeviceError if a node does not answer.
         """
         self._lost_numbers |= {watcher.number for watcher in self._watchers if watcher.is_gone}
         if self._lost_numbers:
             lost = [watcher for watcher in self._watchers if watcher.number in self._lost_numbers]
             # an earlier call may have started a watcher that has not answered, and still runs
-            end([watcher for watcher in lost if not watcher.is_gone], self._clock)
+            end_watchers([watcher for watcher in lost if not watcher.is_gone], self._clock)
             self._start_watchers(sorted(self._lost_numbers))
             self._lost_numbers.clear()
         while self._protections:
@@ -206,7 +207,7 @@ class Nodes:
         if processes.lost:
             raise DeviceLostError(processes.lost)
         origin_s = self._clock.now() - t_s  # the moment from which the caller counts its times
-        return [replace(sample, t_s=sample.t_s - origin_s) for sample in take_all(processes.samples)]
+        return [replace(sample, t_s=sample.t_s - origin_s) for sample in taken_out(processes.samples)]
 
     def with_nodes(self, result: probe.ProbeResult) -> probe.ProbeResult:
         """Return the result of the last probe with the names of its nodes."""
@@ -231,7 +232,10 @@ NOT_CONNECTED = re.compile(r"Rendezvous(?:Connection|Timeout)Error|socket has ti
 
 
 def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.ProbeResult:
-    """Return a result that names the node that failed, and a slow node that the others wait for."""
+    """Return a probe's result whose failure names the host that failed, or the hosts that were silent.
+
+    A note names a slow node that the others wait for. `processes`: those of the probe.
+    """
     failure, silent_nodes = result.failure, processes.silent_at_end  # a sentence that names the silent nodes; or None
     if failure and failure.detail != silent_nodes:
         lines = (f"{watcher.host}: {line}" for watcher in processes.watchers for line in watcher.recent)
@@ -249,10 +253,11 @@ def with_nodes(result: probe.ProbeResult, processes: NodeProcesses) -> probe.Pro
 
 
 def _host_of(failure: probe.Failure, processes: NodeProcesses) -> str | None:
-    """Return the host of the node that a failure is about; None if there is none, or several.
+    """Return the host of the node that a failure is about; None if it is about none or several.
 
-    It is the node whose kernel has killed processes, or the node whose console alone shows the failure's line. The
-    failure's detail may quote this line, shortened, between other words. So the longest line in the detail decides.
+    For processes that a kernel has killed, it is the host of this kernel. Otherwise it is the host whose console alone
+    shows the line of the failure. The failure's detail may quote this line, shortened, between other words. So of the
+    lines of all consoles, the longest that is in the detail decides.
     """
     if failure.kind in {probe.FailureKind.HANG, probe.FailureKind.TOO_SLOW}:
         return None  # their detail quotes the last line before a silence, which blames nobody

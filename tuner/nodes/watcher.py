@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 from tuner.errors import DeviceError
 from tuner.nodes.messages import Part, Request, packed
-from tuner.probe import Clock, plain, record
+from tuner.probe import Clock, json_object, printable
 from tuner.probe.output import USUAL_BOUNDS
 
 MOST_DRIFT = 1e-3
@@ -30,22 +30,22 @@ MOST_DRIFT = 1e-3
 
 
 class NodeClock:
-    """By how much the clock of a node is behind ours, as its messages show it."""
+    """Estimates by how much the clock of a node is behind ours, from the times of its messages."""
 
     def __init__(self) -> None:
         self.behind_s = math.inf
-        """The seconds to add to a time of the node's clock; the error is the time that a message travels."""
+        """The seconds to add to a time of the node's clock. They are too many by the time that a message travels."""
         self._heard_s = 0.0
         """When the last message came."""
 
-    def hear(self, sent_s: float, heard_s: float) -> None:
-        """Learn from a message, which was sent at `sent_s` on the node's clock and came at `heard_s` on ours.
+    def learn(self, sent_s: float, heard_s: float) -> None:
+        """Improve the estimate by a message: sent at `sent_s` on the node's clock, it came at `heard_s` on ours.
 
-        The fastest message counts. An old one counts less and less, because the clocks may have moved apart since.
+        The difference of both times is the offset of the clocks and the time that the message travelled. So the least
+        difference counts. It grows with its age, because the clocks may have moved apart since.
         """
         drift_s = MOST_DRIFT * (heard_s - self._heard_s)
-        most_behind_s = heard_s - sent_s  # with the time that this message travelled
-        self.behind_s = min(self.behind_s + drift_s, most_behind_s)
+        self.behind_s = min(self.behind_s + drift_s, heard_s - sent_s)
         self._heard_s = heard_s
 
 
@@ -54,7 +54,7 @@ def on_our_clock(text: str, behind_s: float) -> str:
 
     A text without a time is returned as it is.
     """
-    message = record(text)
+    message = json_object(text)
     node_times = {name: message.get(name) for name in ("t_s", "at_s", "thin_from_s")}
     our_times = {name: at_s + behind_s for name, at_s in node_times.items() if isinstance(at_s, int | float)}
     return json.dumps(message | our_times) if our_times else text
@@ -182,14 +182,14 @@ class Watcher:
     def _hear(self, text: str) -> None:
         """Take a line of the watcher, or of `srun`, into account, and put it into the inbox as a message."""
         self.heard_s = self._now()
-        message = record(text)
+        message = json_object(text)
         is_from_watcher = {"kind", "at_s"} <= message.keys()
         if is_from_watcher:
-            self.clock.hear(message["at_s"], self.heard_s)
+            self.clock.learn(message["at_s"], self.heard_s)
             self.oom_kills = message.get("oom_kills", self.oom_kills)
             self.left = message.get("left", self.left)
         else:
-            message = {"kind": "srun", "text": plain(text)}
+            message = {"kind": "srun", "text": printable(text)}
         if message["kind"] != "beat":
             self._inbox.put(Message(self, self.heard_s, message))
 
@@ -200,17 +200,18 @@ class Watcher:
 
 
 def messages_until(inbox: "SimpleQueue[Message]", clock: Clock, limit_s: float) -> Iterator[Message]:
-    """Yield the messages that come within `limit_s`."""
+    """Yield the messages of an inbox as they come, until `limit_s` seconds have passed."""
     end_s = clock.now() + limit_s
     with suppress(Empty):
         while (left_s := end_s - clock.now()) > 0:
             yield inbox.get(timeout=left_s)
 
 
-def end(watchers: Sequence[Watcher], clock: Clock) -> None:
-    """End watchers and their parts of a plan, and wait for that: first close their pipes, then send stronger signals.
+def end_watchers(watchers: Sequence[Watcher], clock: Clock) -> None:
+    """End watchers and their parts of a plan, and wait until they have ended.
 
-    A signal to a watcher that has ended does nothing, and the wait for it takes no time.
+    First their pipes are closed. Those that still run after a while get TERM, and later KILL. A signal to one that
+    has ended does nothing, and the wait for it takes no time.
     """
     for watcher in watchers:
         watcher.connection.hang_up()

@@ -5,7 +5,6 @@ The guard process runs `guard.py` as a script, which loads nothing of this.
 
 from tuner.probe.counting import MOST
 from tuner.probe.evidence import OUT_OF_MEMORY, REPORTED, Evidence, quoted
-from tuner.probe.kinds import Blame, FailureKind
 from tuner.probe.metrics import (
     ITERATIONS_PER_S,
     METRICS,
@@ -15,14 +14,14 @@ from tuner.probe.metrics import (
     check_metrics,
     edge_error,
     error,
-    full,
+    largest_value,
     measured,
     mfu_pct,
     target_error,
     value,
     with_sure_speed,
 )
-from tuner.probe.output import LineSplitter, folder_of, make_private, plain, record, reserved_out_dir
+from tuner.probe.output import LineSplitter, folder_of, json_object, make_private, printable, reserved_out_dir
 from tuner.probe.probe_plan import (
     AMD,
     HEAD,
@@ -54,10 +53,12 @@ from tuner.probe.protocols import (
 from tuner.probe.result import (
     BUSY_PCT,
     STOPPED,
+    Blame,
     Change,
     DeviceSample,
     DeviceSummary,
     Failure,
+    FailureKind,
     ProbeNumbers,
     ProbeResult,
     Progress,
@@ -74,7 +75,7 @@ from tuner.probe.steady import (
     error_of_mean,
     joint_error,
     known_well_enough,
-    over,
+    of_known,
     standard_error,
     student_tail,
 )

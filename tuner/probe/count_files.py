@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from tuner.count import Merger, ProcessCounts, TrainingCounts
-from tuner.probe.output import USUAL_BOUNDS, Tail, record
+from tuner.probe.output import USUAL_BOUNDS, Tail, json_object
 
 TRAINING = "training"
 """The type of the message about the training: its counts, its beginning, a pause, or why nothing is counted."""
@@ -81,7 +81,7 @@ class MergedCounts:
         if self._last_why == NOT_OURS:
             return []
         try:
-            records = [(name, message) for name, text in self._new_lines() if (message := record(text))]
+            records = [(name, message) for name, text in self._new_lines() if (message := json_object(text))]
             for name, message in records:
                 self._merger.feed(name, message)
             is_paused = any(message.get("type") == "pause" for _, message in records)
@@ -93,8 +93,10 @@ class MergedCounts:
     def _new_messages(self, is_paused: bool) -> list[str]:
         """Return the messages that follow from the newest lines; `is_paused`: whether one of them tells of a pause.
 
-        They tell new ends of iterations, with the counts so far; once, that the training has begun; each pause, because
-        a probe measures its silence from the newest; and why nothing is counted, where that has changed.
+        - New ends of iterations, and the counts of the training so far.
+        - Once, that the training has begun.
+        - Each pause, because a trainer that pauses may be silent for longer.
+        - Why nothing is counted, where that has changed.
         """
         marks = list(self._merger.new_marks())
         messages: list[dict[str, Any]] = [{"type": "iteration", COUNTED: True, **mark} for mark in marks]
@@ -124,9 +126,9 @@ def _adapter() -> TypeAdapter[TrainingCounts]:
     return TypeAdapter(TrainingCounts)
 
 
-def counts(message: object) -> TrainingCounts | None:
-    """Return the counts in the field `counts` of a message; None for anything else."""
+def training_counts(field: object) -> TrainingCounts | None:
+    """Return the counts in the field `counts` of a message as an object; None where the field holds anything else."""
     try:
-        return _adapter().validate_python(message) if message else None
+        return _adapter().validate_python(field) if field else None
     except ValidationError:
         return None

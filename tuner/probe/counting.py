@@ -20,10 +20,10 @@ _POWERS = {"k": "e3", "K": "e3", "M": "e6", "G": "e9", "B": "e9"}
 
 
 def numeral(line: str, begin: int, end: int) -> str:
-    """Return the text of the whole number that begins at `begin`, where a pattern has matched only the part to `end`.
+    """Return the text of a number that begins at `begin`, where a pattern may have matched only its part up to `end`.
 
     A pattern such as `\\d+` matches `12` of `12,800`, `1` of `1.28e+04` and `12` of `12.8K`. A letter that may stand
-    for a power, such as the letter of `1.8m`, is part of the number, too: `number` knows what it means, or refuses it.
+    for a power is part of the text, too, also that of `1.8m`: `number` knows what it means, or returns None.
     """
     match = _NUMERAL.match(line, begin)
     if match is None or match.end() <= end:  # the pattern has matched all of it, and perhaps the sentence's comma
@@ -53,7 +53,7 @@ def number(value: object, most: float = MOST, *, least: float = 0.0) -> float | 
 
 
 def is_rounded(text: str) -> bool:
-    """Return whether a count is printed with so few digits that it may stand still for many steps: `1K` or `1.2M`."""
+    """Return whether the text of a count has so few digits that it stays the same for many steps: `1K` or `1.2M`."""
     return text[-1:] in _POWERS and sum(map(str.isdecimal, text)) < 3
 
 
@@ -106,7 +106,7 @@ class EpochCounter:
             end: the last count of an epoch, if the trainer prints it.
         """
         # where epochs are numbered, bars need not be told apart
-        if epoch is None and not self._follow_bars(printed, end):
+        if epoch is None and not self._is_of_counting_bar(printed, end):
             return None
         if self._first is None:
             self._first = self._last = printed
@@ -124,11 +124,11 @@ class EpochCounter:
             self._epoch = epoch
         return sum(self.epoch_lengths) + printed
 
-    def _follow_bars(self, printed: float, end: float | None) -> bool:
-        """Take a line into account, and return whether it is of the bar that counts.
+    def _is_of_counting_bar(self, printed: float, end: float | None) -> bool:
+        """Return whether a line is of the progress bar that counts; `printed` and `end` are its count and its end.
 
-        Another bar becomes the bar that counts with its second line, if its count has grown, and if the bar that
-        counted so far is complete or has never moved.
+        A line with another end is of another bar. That bar becomes the one that counts with its second line, if its
+        count has grown, and if the bar that counted so far is complete or has never moved.
         """
         if end is None or self._end is None or end == self._end:
             self._other_bar = None
@@ -155,8 +155,8 @@ class EpochCounter:
     def _starts_again(self, printed: float, epoch: float | None) -> bool:
         """Return whether this is the first line of a new epoch.
 
-        The number of the epoch shows it. Without one, the count has fallen far. If it falls before half the length of
-        the last epoch, it is taken for that of another rank.
+        The printed number of the epoch shows it. Without that number, the count must have fallen by `RESTART_DROP`, to
+        its first value or below. A count that falls before half the length of the last epoch is that of another rank.
         """
         if epoch is not None and self._epoch is not None:
             return epoch > self._epoch and printed <= self._last  # a larger count goes on over all epochs
@@ -168,8 +168,8 @@ class EpochCounter:
     def _is_late(self, printed: float, epoch: float | None) -> bool:
         """Return whether this is a late line of the epoch before, which another rank prints.
 
-        The number of the epoch shows it. Without one, an epoch has just begun, and the count jumps from there to about
-        the length of the epoch before.
+        The printed number of the epoch shows it. Without that number, a late line shows by its jump: an epoch has just
+        begun, and the count is near the length of the epoch before.
         """
         if epoch is not None and self._epoch is not None:
             return epoch < self._epoch

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
-from tuner.probe.kinds import BREACH, KILLED, RULES, SESSION, FailureKind
-from tuner.probe.output import MAX_LINE_BYTES, plain
-from tuner.probe.result import Failure
+from tuner.probe.output import MAX_LINE_BYTES, printable
+from tuner.probe.result import BREACH, KILLED, RULES, SESSION, Failure, FailureKind
 from tuner.probe.units import BYTES_PER_MIB, MIB_PER_GIB
 
 OUT_OF_MEMORY = {FailureKind.GPU_OOM, FailureKind.HOST_OOM}
@@ -62,7 +61,7 @@ class _Stream:
     """The last exception that no end of another process has caused."""
 
     def note_frame(self, text: str) -> None:
-        """Remember where the innermost frame stands, and its statement, which follows on the next line."""
+        """Take a line inside a traceback into account: it names a frame, or is the statement of the frame before."""
         if frame := _FRAME.match(text):
             self.raised_at, self.expects_statement = f" in {frame['file']}, line {frame['line']}", True
         elif self.expects_statement:
@@ -138,11 +137,11 @@ class RootCauses:
 
     @property
     def root_cause(self) -> Clue | None:
-        """The exception that began the crash: the earliest that no end of another process has caused.
+        """The exception that began the crash; None without one.
 
-        Only the last exception of each process may be it, because the process has survived its earlier ones. It has
-        survived that one, too, if the next exception of any process came more than `SURVIVED_S` later. None without
-        such an exception.
+        It is the earliest of the last exceptions of each process: a process has survived its earlier ones. Exceptions
+        that followed from the end of another process are left out. So is each that came more than `SURVIVED_S` before
+        the next one: its process has survived it, too.
         """
         earliest: Clue | None = None
         causes = [stream.cause for stream in self._streams.values() if stream.cause]
@@ -181,13 +180,13 @@ def last_words(causes: RootCauses, lines: Sequence[str]) -> str:
         causes: The exceptions in the output.
         lines: The last lines of the output.
     """
-    best = causes.root_cause or causes.consequence
-    before = list(takewhile(lambda line: not _TORCHRUN_ENDS.search(line), lines))
-    torchrun_speaks = best is None or ("ChildFailedError" in best.text and len(before) < len(lines))
-    if before and torchrun_speaks:
-        return quoted(before[-1].strip())
-    if best:
-        return quoted(best.text)
+    exception = causes.root_cause or causes.consequence
+    before_torchrun = list(takewhile(lambda line: not _TORCHRUN_ENDS.search(line), lines))
+    is_of_torchrun = exception and "ChildFailedError" in exception.text and len(before_torchrun) < len(lines)
+    if before_torchrun and (exception is None or is_of_torchrun):
+        return quoted(before_torchrun[-1].strip())
+    if exception:
+        return quoted(exception.text)
     return quoted(lines[-1].strip()) if lines else NO_OUTPUT
 
 
@@ -227,9 +226,9 @@ class Evidence:
 
     @property
     def is_certain(self) -> bool:
-        """Whether some line shows that a process is dying, as does the third breach of a session's protocol.
+        """Whether some line shows for sure that a process is dying.
 
-        A session may survive two: see `tuner.progress` for the protocol.
+        The third breach of a session's protocol does so, too; a session may survive two of them.
         """
         return any(clue.is_certain for clue in self._all_clues()) or len(self._clues.get(SESSION, ())) > 2
 
@@ -247,7 +246,7 @@ class Evidence:
             message: The message, which a script may have written: its fields may be anything.
             t_s: When it came.
         """
-        lines = map(plain, str(message.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
+        lines = map(printable, str(message.get("detail") or "")[:MAX_LINE_BYTES].splitlines())
         texts = [line.rstrip() for line in lines if line.strip()] or ["no detail"]
         rank = message.get("rank")
         if type(rank) is not int or not 0 <= rank < 1_000_000:
@@ -297,12 +296,15 @@ class Evidence:
         return Failure(kind=kind, rule=REPORTED, detail=report.text, rank=report.rank)
 
     def _printed_failure(self) -> Failure | None:
-        """Return the failure of the first rule that matched lines other than consequences; None without such a rule."""
+        """Return the failure of the first rule that matched lines; None without such a rule.
+
+        Lines that only follow from the crash of another rank are left out: when a rank ends for whatever reason,
+        collectives of NCCL break, and a launcher kills the ranks that are left.
+        """
         cause_s = self.cause.t_s if self.cause else math.inf
         for kind, rule, _ in RULES:
             if not (clues := self._clues.get(rule)):
                 continue
-            # when a rank ends for whatever reason, collectives break, and a launcher kills the ranks that are left; but
             # a rank that was killed before the exception, and named a moment after it, is itself the cause
             was_killed_later = rule == KILLED and cause_s < clues[0].t_s - self.KILL_SEEN_S
             if was_killed_later or (kind is FailureKind.NCCL and self.cause):
@@ -325,7 +327,6 @@ class Evidence:
             clues.append(clue)
 
     def _all_clues(self) -> Iterator[Clue]:
-        """Return the clues of all rules."""
         return chain.from_iterable(self._clues.values())
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.errors import StudyError
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import DeviceSummary, ProbeResult
-from tuner.probe.steady import FULL_PCT, over
+from tuner.probe.steady import FULL_PCT, of_known
 from tuner.probe.summaries import NO_RATE
 from tuner.study import INVERSES, StudySpec
 
@@ -24,11 +24,11 @@ class Metric:
 
     name: str
     unit: str
-    of: Callable[[ProbeResult], float | None]
+    value_of: Callable[[ProbeResult], float | None]
     """Returns the metric's value, or None when the result does not contain it."""
     error_of: Callable[[ProbeResult], float | None] | None = None
     """Returns the standard error of the value; None for a metric without one, which may not be an objective."""
-    over: Callable[[Sequence[float]], float] = fmean
+    combine: Callable[[Sequence[float]], float] = fmean
     """Combines the values of several probes of one config into one value."""
     edge_of: Callable[[ProbeResult], float] = lambda _: 0.0
     """Returns the part of the standard error that more iterations of the same kind do not reduce."""
@@ -37,17 +37,17 @@ class Metric:
 def _of_devices(
     combine: Callable[[Sequence[float]], float], value: Callable[[DeviceSummary], float | None]
 ) -> Callable[[ProbeResult], float | None]:
-    """Return a function that returns `combine` of the `value`s of a result's devices; None if none is known."""
-    return lambda result: over(combine, map(value, result.devices))
+    """Return a function that combines a `value` of each device of a result; it returns None if none is known."""
+    return lambda result: of_known(combine, map(value, result.devices))
 
 
 def spread(numbers: Sequence[float]) -> float:
-    """Return how far the largest number lies above the smallest."""
+    """Return the range of some numbers: the largest less the smallest."""
     return max(numbers) - min(numbers)
 
 
 def _of_idlest(quantity: str) -> Metric:
-    """Return the metric of a busy share, `util` or `sm`, on the idlest device: that with the smallest share."""
+    """Return the metric of a busy share on the device with the smallest share; `quantity` is `util` or `sm`."""
     mean = attrgetter(f"{quantity}_mean_pct")
 
     def read(what: str, unknown: float | None, result: ProbeResult) -> Any:
@@ -96,9 +96,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("min_avg_occupancy", "%", _of_devices(min, attrgetter("occupancy_mean_pct"))),
     Metric("min_avg_tensor", "%", _of_devices(min, attrgetter("tensor_mean_pct"))),
     Metric("min_avg_dram", "%", _of_devices(min, attrgetter("dram_mean_pct"))),
-    Metric("mem_peak_mib", "MiB", _of_devices(max, attrgetter("mem_peak_mib")), over=max),
-    Metric("headroom_pct", "%", _of_devices(min, _headroom_pct), over=min),
-    Metric("alloc_retries", "", attrgetter("alloc_retries"), over=max),
+    Metric("mem_peak_mib", "MiB", _of_devices(max, attrgetter("mem_peak_mib")), combine=max),
+    Metric("headroom_pct", "%", _of_devices(min, _headroom_pct), combine=min),
+    Metric("alloc_retries", "", attrgetter("alloc_retries"), combine=max),
     Metric("power_mean_w", "W", _of_devices(sum, attrgetter("power_mean_w"))),
     Metric("energy_j", "J", _of_devices(sum, attrgetter("energy_j"))),
     Metric(SAMPLES_PER_JOULE, "1/J", attrgetter("samples_per_joule"), attrgetter("samples_per_joule_se")),
@@ -116,7 +116,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 def value(result: ProbeResult, objective: str) -> float | None:
     """Return the objective's value in a result. Raises KeyError for a name that is not in the table."""
-    return _BY_NAME[objective].of(result)
+    return _BY_NAME[objective].value_of(result)
 
 
 def error(result: ProbeResult, objective: str) -> float | None:
@@ -130,7 +130,7 @@ def edge_error(result: ProbeResult, objective: str) -> float:
     return _BY_NAME[objective].edge_of(result)
 
 
-def full(objective: str) -> float:
+def largest_value(objective: str) -> float:
     """Return the largest possible value of an objective, in its unit: 100 for a percentage, otherwise infinity."""
     return FULL_PCT if _BY_NAME[objective].unit == "%" else inf
 
@@ -153,7 +153,7 @@ def measured(result: ProbeResult) -> dict[str, float | None]:
     """Return all metrics of a result by name. The standard error of NAME follows it as NAME_se."""
     numbers: dict[str, float | None] = {}
     for metric in METRICS:
-        numbers[metric.name] = metric.of(result)
+        numbers[metric.name] = metric.value_of(result)
         if metric.error_of:
             numbers[f"{metric.name}_se"] = metric.error_of(result)
     return numbers

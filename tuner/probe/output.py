@@ -84,7 +84,7 @@ class Mask:
             for line in filter(_is_long_enough, (value, *value.splitlines())):
                 for spelling in (line, json.dumps(line)[1:-1], repr(line)[1:-1], ascii(line)[1:-1]):
                     # as `LineSplitter` would decode it
-                    as_printed = plain(spelling.encode(errors="surrogateescape").decode(errors="replace"))
+                    as_printed = printable(spelling.encode(errors="surrogateescape").decode(errors="replace"))
                     self._references[as_printed] = f"${{{name}}}"
         longest_first = sorted(self._references, key=len, reverse=True)  # a value may contain another one
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
@@ -97,9 +97,10 @@ class Mask:
 
 
 def _is_long_enough(value: str) -> bool:
-    """Return whether a value is so long that other texts do not contain it by chance: 8 characters, as in GitLab CI.
+    """Return whether a value is so long that other texts do not contain it by chance, and may be hidden in them.
 
-    Letters alone, and what may be a number or a time, need 16 characters: lines of progress hold such words.
+    It needs 8 characters, as in GitLab CI. Words of letters alone, numbers and times need 16, because lines of progress
+    contain such words.
     """
     is_word_or_number = re.fullmatch(r"[^\W\d_]+|[-+.,:/\deE]+", value) is not None
     return len(value) >= (16 if is_word_or_number else 8)
@@ -109,8 +110,8 @@ NO_MASK = Mask({})
 """Hides only what has the form of a key."""
 
 
-def record(text: str) -> dict[str, Any]:
-    """Return the JSON object on a line of a trainer's messages, or an empty dictionary when there is none."""
+def json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object that a line of a trainer's messages holds; an empty dictionary if it holds none."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
@@ -155,29 +156,29 @@ class LineSplitter:
         return [text] if text else []
 
     def _shortened(self, line: bytes) -> bytes:
-        """Return a line, without its middle if it is too long.
+        """Return a line, without its middle if it is longer than `MAX_LINE_BYTES`.
 
-        Then values are hidden before the cut, so that no half of a value stays.
+        Values in a long line are hidden before the cut, because a half of a value would not be found later.
         """
         if len(line) <= MAX_LINE_BYTES:
             return line
-        line = self._mask.text(plain(line.decode(errors="surrogateescape"))).encode(errors="surrogateescape")
+        line = self._mask.text(printable(line.decode(errors="surrogateescape"))).encode(errors="surrogateescape")
         return line if len(line) <= MAX_LINE_BYTES else line[: MAX_LINE_BYTES // 2] + line[-MAX_LINE_BYTES // 2 :]
 
     def _text(self, line: bytes) -> str:
         """Return a line as a text without control sequences and hidden values."""
-        return self._mask.text(plain(self._shortened(line).decode(errors="replace")))
+        return self._mask.text(printable(self._shortened(line).decode(errors="replace")))
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text without control sequences of a terminal: colours, cursor moves, bells and NUL. Tabs stay."""
     return text if text.isprintable() else _CONTROL.sub("", text)
 
 
 class Tail:
-    """Reads the whole lines that are appended to a file.
+    """Reads the lines that a program appends to a file, as soon as they are complete.
 
-    It starts over if the file is replaced or truncated, or if its first line is written anew.
+    It reads the file from its beginning again if it was replaced or truncated, or if its first line has changed.
     """
 
     def __init__(self, path: Path, most_bytes: int) -> None:
@@ -204,7 +205,7 @@ class Tail:
                 chunk = file.read(self._most_bytes)
         except FileNotFoundError:
             return []
-        lines, newline, _ = chunk.rpartition(b"\n")  # the rest is the beginning of a line, which is read again
+        lines, newline, _ = chunk.rpartition(b"\n")  # what follows is an incomplete line, which is read again
         is_full = len(chunk) == self._most_bytes
         is_part_of_long_line = is_full and not newline
         begins_file = self._offset == 0
@@ -309,7 +310,7 @@ class _LineQueue:
         return lines
 
     def remove_limit(self) -> None:
-        """Take any number of lines from now on."""
+        """Let the thread that adds lines no longer wait, however many lines are in the queue."""
         with self._changed:
             self._most_bytes = float("inf")
             self._changed.notify_all()

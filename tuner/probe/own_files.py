@@ -130,7 +130,7 @@ class View:
                 _keep_caches(self._store.path / f"{number}" / "upper", folder)
         self._store.close()
 
-    leave = close  # nothing is left to the next tuner: the files themselves were never changed
+    leave = close  # as of `Copies`; nothing is left to the next tuner, because the files themselves were never changed
 
 
 class Copies:
@@ -202,9 +202,9 @@ def protected(folders: Sequence[Path], out_dir: Path, keeping: Keeping | None = 
 
 
 def _too_large(files: Mapping[Path, os.stat_result], most_bytes: int) -> list[Path]:
-    """Return the files that are not copied, the largest first.
+    """Return the files that are not copied, the largest first: only the smallest, up to `most_bytes` together, are.
 
-    The smallest files are copied, as many as have `most_bytes` together.
+    `files`: path → status.
     """
     total, large = 0, []
     for path in sorted(files, key=lambda path: files[path].st_size):
@@ -232,9 +232,12 @@ def restore(store: Path) -> None:
 
 
 def _files(folders: Sequence[Path], out_dir: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the files to copy with their status: all of some folders but the tuner's, environments, and cached data."""
+    """Yield the files to copy with their status: those in `folders`, without the tuner's, environments and cached data.
+
+    `out_dir` is the folder of the probe.
+    """
     for top in folders:
-        # the folder `runs` of `runs/STUDY/PROBE`, if it lies in `top`: the training may keep its own results there, too
+        # such as the folder `runs` of `runs/STUDY/PROBE`, if it lies in `top`: the training may keep results there, too
         results = top / out_dir.relative_to(top).parts[0] if top in out_dir.parents else None
         for folder, subfolders, names in os.walk(top):
             skipped = {name for name in subfolders if _CACHE_NAME.fullmatch(name)} | _SKIPPED
@@ -259,15 +262,16 @@ def _is_study(folder: Path, out_dir: Path) -> bool:
 
 
 def _state(status: os.stat_result) -> list[int]:
-    """Return two numbers that show whether a file has changed: its size, and the time of its last change."""
+    """Return two numbers that show whether a file has changed: its bytes, and the nanosecond of its last change."""
     return [status.st_size, status.st_mtime_ns]
 
 
 def folders_of(command: Sequence[str], cwd: Path, out_dir: Path) -> list[Path]:
     """Return the folders into which a command may write, beside the folder of its probe, `out_dir`.
 
-    These are its working folder, the folders that its flags name, and the folders to which links there lead; at most 16
-    of them. Empty if the working folder does not exist, because then the command cannot start.
+    These are its working folder, the folders that its flags name, and the folders to which links there lead. Of folders
+    inside each other, only the outermost is returned; 16 at most. Empty if the working folder does not exist, because
+    then the command cannot start.
     """
     if not cwd.is_dir():
         return []

@@ -31,10 +31,10 @@ _MARKED = re.compile(rb"(?:^|\0)" + MARK.encode() + rb"=([^\0]*)")
 
 
 def end_orphans(within_s: float) -> list[int]:
-    """Return the processes that still run although their guard has ended, and although they have been killed.
+    """Kill the processes whose guard has ended; return the ids of those that still run after `within_s` seconds.
 
-    Orphans get at most `within_s` seconds to end. Processes of other users, and of other namespaces of process ids, are
-    left alone, because nothing can be known of their guards. So are processes that have cleared their environment.
+    Processes of other users, and of other namespaces of process ids, are left alone, because nothing can be known of
+    their guards. So are processes that have cleared their environment.
     """
     import psutil  # noqa: PLC0415 - only processes that run probes need it
 
@@ -111,9 +111,11 @@ class Process(StartedProcess):
         log = Log(plan.slot.console, bounds.log_bytes)
         self._protection = _protection(plan, command)
         prefix = self._protection.prefix if self._protection else ()
+        self._socket, guards_end = socket.socketpair()
         try:
-            self._guard, self._socket = _start_guard(plan, (*prefix, *command), bounds.term_grace_s)
+            self._guard = _start_guard(plan, (*prefix, *command), guards_end, bounds.term_grace_s)
         except TrainerError:
+            self._socket.close()
             log.close()
             if self._protection:
                 self._protection.close()
@@ -221,28 +223,26 @@ def _protection(plan: ProbePlan, command: Sequence[str]) -> Protection | None:
     not exist: then nothing starts that could change files, and the guard reports the missing program.
     """
     program = plan.cwd / command[0] if os.sep in command[0] else command[0]
-    path = plan.environment({"PATH": search_path(plan.programs)})["PATH"]  # the command's own
-    if not plan.protects_files or shutil.which(program, path=path) is None:
+    path_of_command = plan.environment({"PATH": search_path(plan.programs)})["PATH"]
+    if not plan.protects_files or shutil.which(program, path=path_of_command) is None:
         return None
     return protected(folders_of(command, plan.cwd, plan.slot.out_dir), plan.slot.out_dir)
 
 
 def _start_guard(
-    plan: ProbePlan, command: Sequence[str], term_grace_s: float
-) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Start a guard with a command. Raises TrainerError where it cannot be started.
+    plan: ProbePlan, command: Sequence[str], guards_end: socket.socket, term_grace_s: float
+) -> "subprocess.Popen[bytes]":
+    """Start a guard with a command, and return the guard's process, which has the output of the command.
 
-    Returns:
-        The guard's process, with the output of the command; and the socket with the guard's messages, at whose end the
-        guard ends the command.
+    Raises TrainerError where it cannot be started. `guards_end`: the guard's end of the socket pair of its messages; it
+    is closed here. When the other end closes, the guard ends the command.
     """
-    ours, theirs = socket.socketpair()
     try:
-        with theirs:
-            process = subprocess.Popen(
+        with guards_end:
+            return subprocess.Popen(
                 [sys.executable, "-I", "-S", guard.__file__, str(term_grace_s), *command],
                 bufsize=0,
-                stdin=theirs.fileno(),
+                stdin=guards_end.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=plan.cwd,
@@ -250,8 +250,6 @@ def _start_guard(
                 start_new_session=True,
             )
     except OSError as error:
-        ours.close()
         raise TrainerError(
             f"the trainer cannot be started in {plan.cwd}: {error.strerror}; see trainer.root in the study file"
         ) from error
-    return process, ours

@@ -16,7 +16,7 @@ from tuner.probe import counting
 from tuner.probe.count_files import COUNTED
 from tuner.probe.counting import MOST, EpochCounter, number
 from tuner.probe.evidence import quoted
-from tuner.probe.output import record
+from tuner.probe.output import json_object
 from tuner.probe.probe_plan import SCORE_GROUP, LinePatterns
 from tuner.probe.protocols import OutputLine
 from tuner.probe.result import Pause, Progress, Score, Thin
@@ -56,9 +56,9 @@ class Unmatched:
 class ProgressReader:
     """Turns lines into progress reports.
 
-    A line without a finite, growing iteration is not a report. If no pattern has the group `iteration`, each printed
-    match counts as one iteration, except where it repeats the samples of an earlier match. Other fields that are not
-    finite or have decreased are unknown in their report.
+    A line whose iteration is not finite, or has not grown, makes no report. If no pattern has the group `iteration`,
+    each printed match counts as one iteration, except where it repeats the samples of an earlier match. Other fields
+    that are not finite or have decreased are None in their report.
 
     `origin_s` is the monotonic time at which the probe's clock is 0.
     """
@@ -106,7 +106,7 @@ class ProgressReader:
         A line is a message of the trainer or of what counts inside it, or else a printed line that patterns may match.
         """
         if line.stream == "progress":
-            message = record(line.text)
+            message = json_object(line.text)
             self._note_score(line.t_s, None if message.get("rank") else message.get("score"))
             return self._feed_message(message, line)
         score_match = next(filter(None, (pattern.search(line.text) for pattern in self._score_patterns)), None)
@@ -116,7 +116,7 @@ class ProgressReader:
             self._note_pause(line.text)
             return None
         if self._counts_lines:  # no pattern reads an iteration: each match is one, unless it repeats samples
-            rank, samples = _count(fields.get("rank")), _count(fields.get("samples"))
+            rank, samples = _whole_number(fields.get("rank")), _whole_number(fields.get("samples"))
             if samples is None or samples > self._highest.get((rank, "samples"), -1):
                 self._lines_by_rank[rank] += 1
             fields["iteration"] = self._lines_by_rank[rank]
@@ -150,15 +150,16 @@ class ProgressReader:
             line: The line that completes the fields.
             begins_anew: Whether no earlier report counts any more.
         """
-        rank = _count(fields.get("rank"))
+        rank = _whole_number(fields.get("rank"))
         if rank is None and fields.get("rank") is not None:
             return None
         iteration_before = self._highest.get((rank, "iteration"), -1)
-        iteration = self._raised(rank, "iteration", _count(fields.get("iteration"), counting.MOST_ITERATIONS))
+        printed = _whole_number(fields.get("iteration"), counting.MOST_ITERATIONS)
+        iteration = self._unless_lower(rank, "iteration", printed)
         if iteration is None or iteration == iteration_before:
             return None
         pause, self.pause = self.pause, None  # it belongs to this report
-        samples, samples_before = _count(fields.get("samples")), self._highest.get((rank, "samples"), 0)
+        samples, samples_before = _whole_number(fields.get("samples")), self._highest.get((rank, "samples"), 0)
         if samples is not None and samples < samples_before:
             why = f"`samples` fell from {samples_before:.0f} to {samples}, so it is not the total since the start"
             self.doubt = self.doubt or why
@@ -170,9 +171,9 @@ class ProgressReader:
         return Progress(
             iteration=iteration,
             rank=rank,
-            samples=self._raised(rank, "samples", samples),
-            busy_s=self._raised(rank, "busy_s", number(fields.get("busy_s"))),
-            alloc_retries=self._raised(rank, "alloc_retries", _count(fields.get("alloc_retries"))),
+            samples=self._unless_lower(rank, "samples", samples),
+            busy_s=self._unless_lower(rank, "busy_s", number(fields.get("busy_s"))),
+            alloc_retries=self._unless_lower(rank, "alloc_retries", _whole_number(fields.get("alloc_retries"))),
             t_s=t_s,
             thin=self._thin(fields, began_s, t_s),
             pause=pause,
@@ -180,39 +181,54 @@ class ProgressReader:
         )
 
     def _thin(self, fields: dict[str, Any], began_s: float, t_s: float) -> Thin | None:
-        """Return the part of an iteration, from `began_s` to `t_s`, that a session has shortened; None without one."""
-        stamp_s, by = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
-        if stamp_s is None or by is None or by <= 1:
+        """Return the last part of an iteration of which a session has done only a share; None without such a part.
+
+        `began_s` and `t_s` are when the iteration began and ended: the part must begin between them.
+        """
+        stamp_s, trained_per_s = number(fields.get("thin_from_s")), number(fields.get("thin_by"))
+        if stamp_s is None or trained_per_s is None or trained_per_s <= 1:
             return None
         from_s = stamp_s - self._origin_s
-        return Thin(from_s, by) if began_s <= from_s < t_s else None
+        return Thin(from_s, trained_per_s) if began_s <= from_s < t_s else None
 
     def _note_pause(self, text: str) -> None:
-        """Note the pause that a line without an iteration tells of, unless one is noted since the last report."""
+        """Note the pause, such as an evaluation, that the words of a printed line tell of.
+
+        Of several pauses since the last report, the first one stays.
+        """
         if self.pause is None and counting.EVALUATES.search(text):
             self.pause = Pause("an evaluation")
         elif self.pause is None and self.SAVES.search(text):
             self.pause = Pause("a checkpoint")
 
-    def _note_score(self, t_s: float, printed: object) -> None:
-        """Keep what a line gives as its score, if it is a score at all, as the newest score."""
-        if (score := _score(printed)) is not None:
-            self.score = Score(t_s, score)
+    def _note_score(self, t_s: float, value: object) -> None:
+        """Note the score that a line gives as the newest one: NaN if it is not finite, or too large for a score.
 
-    def _raised(self, rank: int | None, field: str, value: _Number | None) -> _Number | None:
-        """Return a value of a rank's field, and note it as the highest so far; None if it is lower, or unknown."""
+        Nothing happens if `value`, which a trainer has printed or sent, is not a number.
+        """
+        score, is_number = number(value, least=-MOST), isinstance(value, int | float)
+        if isinstance(value, str):
+            with suppress(ValueError):
+                float(value)
+                is_number = True
+        if score is not None or is_number:
+            self.score = Score(t_s, nan if score is None else score)
+
+    def _unless_lower(self, rank: int | None, field: str, value: _Number | None) -> _Number | None:
+        """Return the value of a rank's field, or None if the field has been higher before.
+
+        The value is noted as the highest so far.
+        """
         if value is None or value < self._highest.get((rank, field), 0):
             return None
         self._highest[rank, field] = value
         return value
 
     def _over_epochs(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Replace counts that start again at each epoch by counts over all epochs, and return the fields.
+        """Return the fields of a printed line with counts over all epochs, where counts start again at each epoch.
 
         The iteration of a progress bar that does not train becomes None. Doubts and pauses that the fields show are
-        noted.
-
-        `fields`: those of `_feed_printed`. `COUNT end` is the last count of an epoch, as the line prints it.
+        noted. `fields` are those of `_feed_printed`; they are changed.
         """
         epoch, rank = number(fields.get("epoch")), fields.get("rank")
         bar_name, after = fields.get("name", ""), fields.get("after", "")
@@ -237,14 +253,15 @@ class ProgressReader:
         return fields
 
     def _feed_printed(self, text: str) -> dict[str, Any] | None:
-        """Look for the patterns in a printed line; return the fields of a mark once the last pattern has matched.
+        """Look for the patterns in a printed line, and return the fields of an iteration once they are complete.
 
-        The fields of one mark may be spread over several lines. They are kept until the last pattern has matched, and
-        None is returned.
+        The fields may be spread over several lines. They are complete when the last pattern has matched. Before, they
+        are kept, and None is returned.
 
         Returns:
-            Group of a pattern → its text. `name` and `after` are the texts before and after the iteration, such as the
-            name of a bar. `COUNT end` is the end that the line prints after a count, as in `12/100`.
+            Group of a pattern → its text, such as `iteration` → `12`. `name` and `after` are the texts before and after
+            the iteration, such as the name of a bar. `iteration end` and `samples end` are the last count of an epoch,
+            which the line prints after the count, as in `12/100`.
         """
         for pattern in self._mark_patterns:
             if match := pattern.search(text):
@@ -263,19 +280,7 @@ class ProgressReader:
         return None
 
 
-def _score(value: object) -> float | None:
-    """Return a printed score; NaN if it is not finite, or too large for a score; None if it is not a number."""
-    score = number(value, least=-MOST)
-    if score is None and isinstance(value, int | float):
-        return nan
-    if score is None and isinstance(value, str):
-        with suppress(ValueError):
-            float(value)
-            return nan
-    return score
-
-
-def _count(value: object, most: float = MOST) -> int | None:
-    """Return the whole part of a number that was printed or sent; None if it is none, or larger than `most`."""
+def _whole_number(value: object, most: float = MOST) -> int | None:
+    """Return the whole part of a number that was printed or sent; None if it is no number, or larger than `most`."""
     amount = number(value, most)
     return None if amount is None else int(amount)

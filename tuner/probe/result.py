@@ -1,20 +1,101 @@
-"""The results of a probe: progress marks, device samples and their summaries, failures, and the whole result.
+"""The results of a probe: kinds of failure, progress, device samples and their summaries, and the whole result.
 
-The window of a probe is the iterations that it evaluates. In a session, one started trainer serves several probes.
+`failures.toml` has a table for each kind of failure: who is at fault, and how the output shows it. The window of a
+probe is the iterations that it evaluates. In a session, one started trainer serves several probes.
 """
 
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from tuner.count import TrainingCounts
-from tuner.probe.kinds import FailureKind
-from tuner.probe.steady import over
+from tuner.probe.steady import of_known
 from tuner.study import Config
 
 BUSY_PCT = 10.0
 """From this share of the processors on, in percent, a note of a probe on the CPU says how much others used (chosen)."""
+
+
+class Blame(StrEnum):
+    """Who is at fault when a probe gives no number; what the study does follows from it."""
+
+    CONFIG = "config"
+    """The search learns to avoid the config."""
+    HOST = "host"
+    """The config is tried a second time."""
+    SETUP = "setup"
+    """The case stops, and a message says what to do."""
+    UNKNOWN = "unknown"
+    """Three such failures in a row stop the case."""
+    NOBODY = "nobody"
+    """Something outside stopped the probe; the config is tried again."""
+
+
+KILLED = "killed"
+"""The name of the rule that a killed rank matches."""
+SESSION = "session"
+"""The name of the rule that lines about a broken session protocol match. It comes last: other rules tell the cause.
+
+In a session, a started trainer serves one probe after another: see `tuner.progress` for the protocol.
+"""
+BREACH = "[tuner] session: "
+"""A line about a broken session protocol begins with this text."""
+_TABLES = tomllib.loads(Path(__file__).with_name("failures.toml").read_text(encoding="utf-8"))
+
+
+class FailureKind(StrEnum):
+    """Why a probe gave no number, in the order of the tables. The values are the words in databases and tables."""
+
+    blame: Blame
+    rules: Mapping[str, re.Pattern[str]]
+    """The lines that show this kind of failure: name → pattern; empty where something else shows it."""
+    remedy: str | None
+    """What the user does about it; None where another config may fare better."""
+    says_nothing: bool
+    """Whether the failure says nothing about the config: the config is tried again until it has been measured."""
+    invalidity: str
+    """The word for it in recorded tables: that of T4, the result schema of Kernel Tuner and others."""
+
+    GPU_OOM = "gpu_oom"
+    HOST_OOM = "host_oom"
+    PORT_IN_USE = "port_in_use"
+    GPU_LOST = "gpu_lost"
+    GPU_BUSY = "gpu_busy"
+    MISSING_DEPENDENCY = "missing_dependency"
+    MISSING_ASSET = "missing_asset"
+    INVALID_COMMAND = "invalid_command"
+    INVALID_CONFIG = "invalid_config"
+    OTHER_TRAINING = "other_training"
+    CRASH = "crash"
+    NCCL = "nccl"
+    NO_PROGRESS = "no_progress"
+    NO_READING = "no_reading"
+    IDLE_DEVICE = "idle_device"
+    HANG = "hang"
+    TOO_SLOW = "too_slow"
+    INTERRUPTED = "interrupted"
+
+    def __new__(cls, word: str) -> "FailureKind":
+        """Make the member with this word, and give it the contents of its table in `failures.toml`."""
+        table = _TABLES[word]
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.blame = Blame(table["blame"])
+        member.rules = {name: re.compile("|".join(patterns)) for name, patterns in table.get("rules", {}).items()}
+        member.remedy = table.get("remedy")
+        member.says_nothing = table.get("says_nothing", False)
+        member.invalidity = table.get("invalidity", "runtime")
+        return member
+
+
+RULES = [(kind, *rule) for kind in FailureKind for rule in kind.rules.items()]
+"""The kind, name and pattern of every rule. Of several rules that match, the first one counts."""
+RULES.sort(key=lambda rule: rule[1] == SESSION)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +132,7 @@ class Thin(NamedTuple):
 
     from_s: float
     """When this part began, on the clock of `Progress.t_s`."""
-    by: float
+    trained_per_s: float
     """How many seconds of training each second of this part stands for; more than 1."""
 
 
@@ -254,7 +335,7 @@ class ProbeNumbers:
     def others_pct(self) -> float | None:
         """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
         shares = (device.others_mean_pct for device in self.devices)
-        return over(lambda known: min(100.0, max(known)), shares)  # times of a virtual machine may add up to more
+        return of_known(lambda known: min(100.0, max(known)), shares)  # times of a virtual machine may add up to more
 
     @property
     def is_disturbed(self) -> bool:

@@ -18,7 +18,7 @@ from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.progress_reader import ProgressReader
 from tuner.probe.result import DeviceSample, DeviceSummary, Failure, ProbeResult, other_training
 from tuner.probe.series import write_series
-from tuner.probe.steady import Quantity, over
+from tuner.probe.steady import Quantity, of_known
 from tuner.probe.units import HOUR_S
 from tuner.probe.watch import ProbeEnd, Watch, idle_device
 from tuner.probe.window import Window, find_window
@@ -76,7 +76,7 @@ class _Ending(NamedTuple):
 
     end: ProbeEnd
     why: str | None = None
-    """Why it was given up; None if it was not."""
+    """Why `stop` has given the probe up; None if it has not."""
 
 
 class _Probe:
@@ -141,7 +141,10 @@ class _Probe:
         return replace(self._failed(result, failure) if failure else result, stopped=why)
 
     def _failed(self, result: ProbeResult, failure: Failure) -> ProbeResult:
-        """Return a failed probe's result without its window: utilisation after a rank has died means nothing."""
+        """Return a failed probe's result without its window: utilisation after a rank has died means nothing.
+
+        The peaks of memory and power stay, because they belong to the whole probe.
+        """
         peaks = tuple(
             DeviceSummary(
                 device=device.device,
@@ -160,8 +163,11 @@ class _Probe:
         return self._clock.now() - self._origin_s
 
     def _follow(self, trainer: protocols.RunningTrainer, stop: protocols.Stop) -> _Ending:
-        """Read the lines of the trainer until the probe is over; return how it ended, and why if it was given up."""
-        next_result_s = 0.0  # the seconds of training at which an iteration gives the next result
+        """Read the lines of the trainer until the probe is over, and return how it ended.
+
+        After some iterations, `stop` gets the result so far; otherwise it gets None. Its answer may end the probe.
+        """
+        next_result_s = 0.0  # the seconds of training from which on an iteration gives the next result
         wants_more = False
         while True:
             # news of the trainer
@@ -184,11 +190,11 @@ class _Probe:
                 return _Ending(end, answer.why)
             if advanced and self._watch.has_enough and not wants_more:
                 return _Ending(ProbeEnd.ENOUGH)
-            if end := self._watch.end(now_s):
+            if end := self._watch.reason_to_end(now_s):
                 return _Ending(end)
             if self._recorder.lost is not None:
                 return _Ending(ProbeEnd.LOST)
-            if is_last or (advanced and self._watch.next_is_last(more=wants_more)):
+            if is_last or (advanced and self._watch.is_last_iteration(needs_more=wants_more)):
                 trainer.last_iteration(self._watch.marks[-1].iteration + 1)
             if exited:
                 return _Ending(ProbeEnd.EXITED)
@@ -227,7 +233,7 @@ class _Probe:
             samples_per_price=per_price and per_price.value,
             samples_per_price_se=per_price and per_price.error,
             step_share=summaries.step_share(window),
-            busy_spread_pct=over(spread, [share and share.value for share in shares]),
+            busy_spread_pct=of_known(spread, [share and share.value for share in shares]),
             alloc_retries=self._alloc_retries(),
             level_changed=window.last_level is not None,
             devices=devices,

@@ -17,7 +17,7 @@ from tuner.errors import DeviceError, DeviceLostError
 from tuner.probe.probe_plan import Device
 from tuner.probe.protocols import Clock, DeviceSource
 from tuner.probe.result import DeviceSample
-from tuner.probe.steady import over
+from tuner.probe.steady import of_known
 from tuner.probe.window import Mark, Window
 from tuner.study import open_anew, open_regular
 
@@ -111,7 +111,7 @@ def next_tick(tick: int, elapsed_s: float, interval_s: float) -> int:
 def busy_pct(samples: Sequence[DeviceSample], devices: int) -> tuple[float | None, ...]:
     """Return the mean utilisation of each of `devices` devices in percent; empty without a sample."""
     shares_by_device = [[sample.util_pct for sample in samples if sample.device == place] for place in range(devices)]
-    return tuple(over(fmean, shares) for shares in shares_by_device) if samples else ()
+    return tuple(of_known(fmean, shares) for shares in shares_by_device) if samples else ()
 
 
 SERIES_FILE = "devices.csv"
@@ -166,7 +166,7 @@ class DeviceSeries(NamedTuple):
         inside = [reading.t_s for reading in self.readings if reading.in_window]
         return (inside[0], inside[-1]) if inside else None
 
-    def of(self, device: str, quantity: str, most: int = MOST_ROWS) -> Curve:
+    def curve(self, device: str, quantity: str, most: int = MOST_ROWS) -> Curve:
         """Return one quantity of `MEASURED` on one device over time.
 
         Neighbouring readings are averaged, so that there are at most `most` values.
@@ -244,5 +244,5 @@ def read_series(folder: Path) -> DeviceSeries | None:
 
 def _mean(samples: Sequence[DeviceSample], name: str) -> float | None:
     """Return the mean of a field over some samples, for memory the largest value; None if no value is known."""
-    value = over(max if name == "mem_used_mib" else fmean, (getattr(sample, name) for sample in samples))
+    value = of_known(max if name == "mem_used_mib" else fmean, (getattr(sample, name) for sample in samples))
     return None if value is None else round(value, 1)

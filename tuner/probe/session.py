@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tuner.errors import OutputError
-from tuner.probe.kinds import BREACH
-from tuner.probe.output import Log, record
+from tuner.probe.output import Log, json_object
 from tuner.probe.probe_plan import ProbePlan
 from tuner.probe.process import Process, prepare
 from tuner.probe.protocols import Clock, OutputLine, RunningTrainer, StartedProcess, StartProcess
+from tuner.probe.result import BREACH
 from tuner.progress import PROGRESS, REQUESTS
 from tuner.study import escaped, open_at_once
 
@@ -176,8 +176,8 @@ class SessionRun:
         return os.EX_PROTOCOL if code == 0 else code
 
     def last_iteration(self, iteration: int) -> None:
-        """Ask the trainer to end the run after this iteration."""
-        if self._is_under_way() and not self._was_asked_to_stop:
+        """Ask the trainer, once, to end the run after the iteration with this number."""
+        if self._is_running() and not self._was_asked_to_stop:
             self._session.requests.send("stop", after=iteration)
             self._was_asked_to_stop = True
 
@@ -186,11 +186,11 @@ class SessionRun:
 
         A trainer that does not end the run in time is ended itself, and its exit code is returned.
         """
-        if self._is_under_way():
+        if self._is_running():
             self._session.requests.send("stop", at_once=True)
             # the current iteration may be longer than any before
             until_s = self._clock.now() + max(self._stop_s, 3 * self._longest_iteration_s)
-            while self._is_under_way() and self._clock.now() < until_s:
+            while self._is_running() and self._clock.now() < until_s:
                 self.lines(0.05)  # the trainer's message that it is done ends the run
         if not self._is_done:
             return self.end()
@@ -203,19 +203,19 @@ class SessionRun:
         self._log.close()
         return self.exit_code() or 0
 
-    def _is_under_way(self) -> bool:
-        """Return whether the run goes on in a session that works."""
+    def _is_running(self) -> bool:
+        """Return whether the trainer still works on the run, in a healthy session."""
         return not self._is_done and self._session.is_healthy
 
     def _checked(self, line: OutputLine) -> OutputLine:
-        """Return a line of the trainer; a message is taken into account, and a breach of the protocol is named.
+        """Return a line of the trainer, after a message on it has changed the state of the run and of the session.
 
-        A line of the console stays as it is. The line of a message that the protocol does not allow is replaced by a
-        console line about the breach.
+        A line of the console is returned as it is. If the protocol does not allow a message, a console line about this
+        breach is returned in its place.
         """
         if line.stream == "console":
             return line
-        match record(line.text).get("type"):
+        match json_object(line.text).get("type"):
             case "ready":
                 self._session.ready = True
                 if self.ready_s is None:

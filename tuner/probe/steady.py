@@ -8,22 +8,23 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 
-def over(rule: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
-    """Return what a rule such as `max` makes of the numbers that are known; None if none is known."""
+def of_known(combine: Callable[[Sequence[float]], float], numbers: Iterable[float | None]) -> float | None:
+    """Return `combine` of the numbers that are not None, such as their `max` or `fmean`; None if all are None."""
     known = [number for number in numbers if number is not None]
-    return rule(known) if known else None
+    return combine(known) if known else None
 
 
 def last_level(durations_s: Sequence[float]) -> int:
     """Return the position of the first iteration of the last level, or 0 if the durations show a single level.
 
-    A level is iterations in a row whose durations differ only by scatter. Only the last level is that of the training.
-    The part after a change is split again while it contains another one (binary segmentation; Scott and Knott, 1974).
+    A level is iterations in a row whose durations differ only by scatter. The last level counts as the training's
+    usual speed: earlier ones may be a warm-up. The part after a change is searched again for a further change (binary
+    segmentation; Scott and Knott, 1974).
     """
     groups = _groups(durations_s)
-    logs = [math.log(fmean(durations_s[place] for place in group)) for group in groups]
+    log_durations = [math.log(fmean(durations_s[place] for place in group)) for group in groups]
     first_group = 0
-    while (change := change_point(logs[first_group:])) is not None:
+    while (change := change_point(log_durations[first_group:])) is not None:
         first_group += change
     return groups[first_group].start if first_group else 0
 
@@ -31,8 +32,8 @@ def last_level(durations_s: Sequence[float]) -> int:
 def _groups(durations_s: Sequence[float]) -> list[range]:
     """Return groups of neighbouring iterations by their positions, as `[range(0, 3), range(3, 5)]`.
 
-    A group takes at least 0.05 s and a hundredth of all time (chosen), because reports may come in bursts, and single
-    durations then say nothing. The last group may be shorter than a hundredth; less than 0.05 s at the end is left out.
+    Reports may come in bursts, and then single durations say nothing. So a group takes at least 0.05 s and a hundredth
+    of all time (chosen). The last group may be shorter than a hundredth; less than 0.05 s at the end is left out.
     """
     shortest_s = 0.05
     least_s = max(shortest_s, 0.01 * sum(durations_s))
@@ -47,10 +48,11 @@ def _groups(durations_s: Sequence[float]) -> list[range]:
 
 
 def change_point(values: Sequence[float]) -> int | None:
-    """Return the position at which the mean of logarithms of durations changes most clearly; None without a change.
+    """Return the position from which on durations are clearly longer or shorter; None without such a change.
 
-    A change of less than a quarter is taken for scatter. So is a change that pure scatter would show with a probability
-    of more than a thousandth.
+    `values` are natural logarithms of durations, so a difference of two means is the logarithm of their ratio. A change
+    by a factor below 1.25 (chosen) is taken for scatter. So is one that pure scatter would show with a probability of
+    more than a thousandth.
 
     The test is the likelihood ratio test for one change of a normal mean (Worsley, Journal of the American Statistical
     Association 74, 1979): the largest t statistic over all positions. Bonferroni's inequality bounds its probability.
@@ -76,9 +78,10 @@ def change_point(values: Sequence[float]) -> int | None:
 
 
 def student_tail(t: float, freedom: int) -> float:
-    """Return the probability that a Student t variate with some degrees of freedom lies further from 0 than `t`.
+    """Return the two-sided p-value of a t statistic: the probability that a Student t variate lies further from 0.
 
-    The finite sums are those of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    `freedom` is the number of degrees of freedom. The finite sums are those of Abramowitz and Stegun, Handbook of
+    Mathematical Functions, 26.7.3 and 26.7.4.
     """
     angle = math.atan2(t, math.sqrt(freedom))
     is_odd = freedom % 2 == 1
@@ -95,16 +98,16 @@ def student_tail(t: float, freedom: int) -> float:
 
 
 USUAL_IDLE_SCATTER = 0.12
-"""The usual standard deviation of an iteration's mean, as a share of the idle rest.
+"""The usual standard deviation of an iteration's mean, as a share of the idle time, such as 0.12 of 10 % at 90 % busy.
 
-The smaller of this and `Usual.scatter` applies. On two H200s, iterations scatter by an eighth of the idle rest at every
-utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
+The smaller of this and `Variation.scatter` applies. On two H200s, iterations scatter by an eighth of the idle time at
+every utilisation from 36 to 98 % (`benchmarks/results/measurement.md`). So a busier device scatters less.
 """
 FULL_PCT = 100.0
 """The busy share of a device that is never idle, in percent."""
 
 
-class Usual(NamedTuple):
+class Variation(NamedTuple):
     """How much a quantity usually varies from iteration to iteration."""
 
     scatter: float
@@ -113,12 +116,12 @@ class Usual(NamedTuple):
     """The correlation of neighbouring iterations."""
 
 
-OF_UTILISATION = Usual(0.015, 0.3)
-"""Of utilisation and samples/s. Long recordings on two H200s show correlations of 0.15 to 0.4."""
-OF_BURSTS = Usual(0.08, 0.5)
-"""Of samples/s in whole rounds of a loader's workers, which come in bursts and are slow at times."""
-OF_SM = Usual(0.042, 0.45)
-"""Of the share of multiprocessors with work.
+USUAL_VARIATION = Variation(0.015, 0.3)
+"""The variation of utilisation and samples/s. Long recordings on two H200s show correlations of 0.15 to 0.4."""
+BURSTS_VARIATION = Variation(0.08, 0.5)
+"""The variation of samples/s in whole rounds of a loader's workers, which come in bursts and are slow at times."""
+SM_VARIATION = Variation(0.042, 0.45)
+"""The variation of the share of multiprocessors with work.
 
 In a run of 210 s on two H200s, windows of one, four and eight iterations had standard deviations of 4.2, 3.2 and 2.3 %
 of the mean. A first-order autoregression with a correlation of 0.55 gives 4.2, 3.1 and 2.5 %. Of windows cut from such
@@ -127,7 +130,7 @@ a series, 92 to 99 % hold the whole mean within twice the error with the correla
 
 
 class Block(NamedTuple):
-    """The mean of a quantity over one or more whole iterations, and their length."""
+    """One or more whole iterations: their length, and the mean of a quantity over them."""
 
     seconds: float
     value: float
@@ -141,16 +144,16 @@ class Quantity:
     error: float | None = None
     """The standard error; None where it is unknown."""
     edge_error: float = 0.0
-    """The part of `error` of a mean over a window that comes from the ends of thin pieces: see `summaries.piece_mean`.
+    """The part of `error` that comes from the ends of pieces of a window, where no reading lies.
 
-    More iterations do not reduce it.
+    More iterations do not reduce it: see `summaries.piece_mean`.
     """
 
     def times(self, factor: float) -> "Quantity":
         """Return the product with an exact number."""
         return Quantity(self.value * factor, None if self.error is None else self.error * abs(factor))
 
-    def over(self, divisor: "Quantity") -> "Quantity":
+    def divided_by(self, divisor: "Quantity") -> "Quantity":
         """Return the quotient of two numbers."""
         value = self.value / divisor.value
         error = joint_error(self.error, divisor.times(value).error)
@@ -167,11 +170,13 @@ def joint_error(*errors: float | None) -> float | None:
     return math.hypot(*known) if len(known) == len(errors) else None
 
 
-def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: Usual = OF_UTILISATION) -> float | None:
-    """Return the standard error of the time-weighted mean of blocks, estimated; None without a block.
+def standard_error(
+    blocks: Sequence[Block], *, largest: float = math.inf, variation: Variation = USUAL_VARIATION
+) -> float | None:
+    """Return the estimated standard error of the time-weighted mean of blocks; None without a block.
 
-    `full` is the largest possible value of a block, for example `FULL_PCT` for a busy share. `varies` says how much the
-    quantity usually varies. A single block has no scatter of its own, so its error is the usual scatter of such blocks.
+    `largest` is the largest possible value of a block, for example `FULL_PCT` for a busy share. `variation` says how
+    much the quantity usually varies. A single block has no scatter of its own, so its error is the usual scatter.
 
     The estimate is the ratio estimator's error (Cochran, Sampling Techniques, 1977, section 6.3) with four changes:
 
@@ -180,7 +185,7 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
     - A standard deviation of n blocks is too small on average by the factor sqrt((n - 1.5) / (n - 1)). The estimate is
       corrected for this factor (Gurland and Tripathi, 1971).
     - The lag-1 correlation r of the blocks is corrected for its bias of -(1 + 4 r) / n (Kendall, 1954). It is then
-      shrunk towards `Usual.correlation`, which counts like ten blocks, because few blocks give mostly noise. It is
+      shrunk towards `Variation.correlation`, which counts like ten blocks, because few blocks give mostly noise. It is
       limited to 0 … 0.8.
     - Correlated blocks count as n (1 - r) / (1 + r) independent blocks. This is the effective sample size of a
       first-order autoregression (von Storch and Zwiers, Statistical Analysis in Climate Research, 1999, section 6.6).
@@ -188,35 +193,35 @@ def standard_error(blocks: Sequence[Block], *, full: float = math.inf, varies: U
     scatter_weight, correlation_weight = 2, 10  # of the usual values, in blocks (chosen)
     count = len(blocks)
     if count < 2:
-        return lone_error(blocks[0].value, full=full) if blocks else None
+        return error_of_single_block(blocks[0].value, largest=largest) if blocks else None
     mean_seconds = fmean(block.seconds for block in blocks)
     mean = sum(block.seconds * block.value for block in blocks) / (count * mean_seconds)
     residuals = [block.seconds / mean_seconds * (block.value - mean) for block in blocks]
-    usual_scatter = min(varies.scatter * mean, USUAL_IDLE_SCATTER * (full - mean))
+    usual_scatter = min(variation.scatter * mean, USUAL_IDLE_SCATTER * (largest - mean))
     squares = sum(residual**2 for residual in residuals) + scatter_weight * usual_scatter**2
     if squares == 0.0:
         return 0.0
     variance = squares / (count + scatter_weight - 1.5) / count  # of the mean, as of independent blocks
     lagged = sum(earlier * later for earlier, later in pairwise(residuals)) / squares
     # r + (1 + 4 r) / n, weighted by n blocks, and solved for r
-    correlation = varies.correlation * correlation_weight + count * lagged + 1
+    correlation = variation.correlation * correlation_weight + count * lagged + 1
     correlation /= correlation_weight + count - 4
     correlation = min(max(correlation, 0.0), 0.8)  # larger estimates are noise
     return math.sqrt(variance * (1 + correlation) / (1 - correlation))
 
 
-def lone_error(value: float, *, full: float = math.inf) -> float:
-    """Return the usual standard deviation of a block, for one that has no others to compare it with.
+def error_of_single_block(value: float, *, largest: float = math.inf) -> float:
+    """Return the usual standard deviation of a block, which has no other blocks to compare it with.
 
-    `full` is the largest possible value, as of `standard_error`: near it, a busy device scatters less.
+    `value` is the block's mean. `largest` is its largest possible value: near it, a busy device scatters less.
 
     On two H200s, iterations scatter by 15 % of the mean at low utilisation (`benchmarks/results/measurement.md`).
     """
-    return min(0.15 * value, USUAL_IDLE_SCATTER * max(full - value, 0.0))
+    return min(0.15 * value, USUAL_IDLE_SCATTER * max(largest - value, 0.0))
 
 
 def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> float | None:
-    """Return the standard error of the mean of several measurements, estimated; None if no error is known.
+    """Return the estimated standard error of the unweighted mean of several measurements; None if it is not known.
 
     There are two estimates: one from the errors of the measurements, and one from the scatter of their values. The
     larger estimate is returned, because two starts of a trainer may differ by more than their windows show. The
@@ -227,7 +232,7 @@ def error_of_mean(values: Sequence[float], errors: Sequence[float | None]) -> fl
     known = [error for error in errors if error is not None]
     by_errors = math.hypot(*known) / count if known and len(known) == count else None
     by_scatter = stdev(values) / math.sqrt(count) if count > 1 else None
-    return over(max, (by_errors, by_scatter))
+    return of_known(max, (by_errors, by_scatter))
 
 
 def known_well_enough(value: float, error: float, *, target: float, best: float | None) -> bool:
@@ -237,6 +242,6 @@ def known_well_enough(value: float, error: float, *, target: float, best: float 
         value: The value that the probe has measured so far; greater is better.
         error: The standard error of this value.
         target: The standard error that is precise enough.
-        best: The value of the best config so far; None without one. Four standard errors below it, a config loses.
+        best: The value of the best config so far; None without a best. Four standard errors below it, a config loses.
     """
     return error <= target or (best is not None and best - value >= 4.0 * error)

@@ -1,10 +1,13 @@
 """Summarises the measurements of a window, energy included, and says what a reader of the numbers should know. Pure.
 
-A window is the iterations that a probe evaluates. Its marks are the ends of iterations, and a span goes from one mark
-to a later one. A piece is a part in which each second stands for as much training as any other: see `window`.
-A session may do only a share of an iteration's work, so its seconds of training, `trained_s`, may exceed its length.
-A level is iterations in a row of about the same length. An edge error is the part of a mean's error that comes from the
-ends of pieces, where no reading lies.
+- Window: the iterations that a probe evaluates. Its marks are the ends of iterations.
+- Span: a part of a window, from one mark to a later one. The means over spans show how much a quantity scatters.
+- Piece: a part in which each second stands for as much training as any other: see `window`.
+- `trained_s`: the seconds of training. A session may do only a share of an iteration's work, so they may exceed the
+  window's length.
+- Level: iterations in a row of about the same length.
+- Reading: a value that a device has measured, mostly a mean over the time before it.
+- Edge error: the part of a mean's error that comes from the ends of pieces, where no reading lies.
 """
 
 import math
@@ -20,11 +23,11 @@ from typing import NamedTuple
 from tuner.probe import steady
 from tuner.probe.probe_plan import Device
 from tuner.probe.result import BUSY_PCT, DeviceSample, DeviceSummary, Pause, Progress
-from tuner.probe.steady import FULL_PCT, OF_UTILISATION, Block, Quantity, Usual, over
+from tuner.probe.steady import FULL_PCT, USUAL_VARIATION, Block, Quantity, Variation, of_known
 from tuner.probe.window import Mark, Piece, Window
 
-NVML_PAST_S = 0.4
-"""How far NVML's utilisation may reach back, in seconds: it is a mean over 0.2 s that ended up to 0.2 s earlier.
+NVML_INTERVAL_S = 0.4
+"""The seconds before a reading that NVML's utilisation may be about: a mean over 0.2 s that ended up to 0.2 s earlier.
 
 Measured on H200s, where the driver takes a value every 0.2 s. The NVML reference allows 1/6 s to 1 s.
 """
@@ -44,28 +47,29 @@ class MeanReading(NamedTuple):
 
 
 def mean_readings(
-    samples: Iterable[DeviceSample], read: Callable[[DeviceSample], float | None], past_s: float | None
+    samples: Iterable[DeviceSample], read: Callable[[DeviceSample], float | None], interval_s: float | None
 ) -> list[MeanReading]:
     """Return the known values of a quantity, each with the interval over which it is a mean.
 
     Args:
         samples: Sorted by time.
         read: Returns the quantity in a sample; None if it is unknown.
-        past_s: The seconds by which each interval begins before its sample. None if it begins at the known value
-            before, because GPM and CPU times are means since then.
+        interval_s: The length in seconds of each interval, which ends at its sample. None if it begins at the known
+            value before, because GPM and CPU times are means since then.
     """
     known = [(sample.t_s, value) for sample in samples if (value := read(sample)) is not None]
-    if past_s is not None:
-        return [MeanReading(t_s - past_s, t_s, value) for t_s, value in known]
+    if interval_s is not None:
+        return [MeanReading(t_s - interval_s, t_s, value) for t_s, value in known]
     return [MeanReading(before_s, t_s, value) for (before_s, _), (t_s, value) in pairwise(known)]
 
 
 def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None:
     """Return the mean of a quantity over a piece of a window, with its edge error; None without a reading inside.
 
-    A reading that reaches beyond the piece mixes the piece with its neighbour, so it is left out. If none lies wholly
-    inside, readings whose middle lies inside count. Each moment of the piece takes the value of the nearest reading.
-    Before the first and after the last middle, this value is only assumed: that makes the edge error.
+    A reading whose interval reaches beyond the piece is left out, because it mixes the piece with its neighbour. If no
+    interval lies wholly inside, the readings count whose middle lies inside. Each moment of the piece takes the value
+    of the nearest reading. Before the first middle and after the last one this is a guess, which may be wrong by about
+    the readings' scatter: that makes the edge error.
     """
     inside = [reading for reading in readings if reading.begin_s >= piece.begin_s and reading.end_s <= piece.end_s]
     inside = inside or [reading for reading in readings if piece.begin_s < reading.middle_s <= piece.end_s]
@@ -78,7 +82,9 @@ def piece_mean(readings: Sequence[MeanReading], piece: Piece) -> Quantity | None
     parts_s = [end_s - begin_s for begin_s, end_s in pairwise(cuts)]
     mean = sum(part_s * reading.value for part_s, reading in zip(parts_s, inside, strict=True)) / seconds
     edges_s = min(seconds, middles[0] - piece.begin_s + piece.end_s - middles[-1])
-    scatter = stdev(reading.value for reading in inside) if len(inside) > 1 else steady.lone_error(mean, full=FULL_PCT)
+    scatter = steady.error_of_single_block(mean, largest=FULL_PCT)
+    if len(inside) > 1:
+        scatter = stdev(reading.value for reading in inside)
     return Quantity(mean, edge_error=scatter * edges_s / seconds)
 
 
@@ -100,42 +106,42 @@ def summarise(
         window: the iterations that count.
         device: the device.
         source: the name of what measures utilisation.
-        until_s: the probe's last mark; None for the last mark of the window.
+        until_s: the time of the probe's last mark; None for that of the window.
     """
-    spans = window.spans()  # whose means show how much a quantity scatters, and so the error of its mean
     inside = _between(samples, window.first.t_s, window.last.t_s)
     # with the readings shortly before the window, one of which may be the only one that reaches into it
     around = _between(samples, window.first.t_s - AROUND_S, window.last.t_s)
     from_s = (window.origin or window.first).t_s  # the probe's first mark
 
-    def mean(field: str, past_s: float | None = None) -> float | None:
+    def mean(field: str, interval_s: float | None = None) -> float | None:
         """Return the mean of a field of the samples over the window; None if nothing measured it.
 
-        A reading is itself a mean over the time before it: over `past_s` seconds, or else since the reading before.
+        `interval_s` is that of `mean_readings`.
         """
-        return _value(_window_mean(samples, window, attrgetter(field), past_s))
+        quantity = _window_mean(samples, window, attrgetter(field), interval_s)
+        return quantity and quantity.value
 
-    def share(field: str, past_s: float | None = None, varies: Usual = OF_UTILISATION) -> Quantity | None:
-        """Return the mean of a field in percent, with its error; None if nothing measured it.
+    def share(field: str, interval_s: float | None = None, variation: Variation = USUAL_VARIATION) -> Quantity | None:
+        """Return the mean of a field in percent, with its standard error; None if nothing measured it.
 
-        `past_s` is that of `mean`. `varies` says how much the field usually varies from iteration to iteration.
+        `variation` says how much the field usually varies from iteration to iteration.
         """
         read = attrgetter(field)
         if all(read(sample) is None for sample in around):
             return None
-        mean_of = partial(_window_mean, samples, read=read, past_s=past_s)
-        return _with_error(mean_of, window, _error(mean_of, spans, full=FULL_PCT, varies=varies))
+        mean_of = partial(_window_mean, samples, read=read, interval_s=interval_s)
+        return _estimated(mean_of, window, largest=FULL_PCT, variation=variation)
 
-    util = share("util_pct", NVML_PAST_S if device.is_gpu else None)
-    sm = share("sm_pct", varies=steady.OF_SM)
-    util_max_pct = over(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
+    util = share("util_pct", NVML_INTERVAL_S if device.is_gpu else None)
+    sm = share("sm_pct", variation=steady.SM_VARIATION)
+    util_max_pct = of_known(max, (sample.util_pct for sample in inside))  # a CPU share may exceed 100 % for a moment
     memory = memory_parts(samples, from_s, window.last.t_s if until_s is None else until_s)
 
     # energy is power over time: by the device's counter, or else by sampled power
     counted_w = counted_power(samples)
-    power_w = counted_w or partial(_window_mean, samples, read=attrgetter("power_w"), past_s=NVML_PAST_S)
+    power_w = counted_w or partial(_window_mean, samples, read=attrgetter("power_w"), interval_s=NVML_INTERVAL_S)
     counter = "counter" if device.is_gpu else "rapl"
-    power = _with_error(power_w, window, _error(power_w, spans))
+    power = _estimated(power_w, window)
     return DeviceSummary(
         device=device.name,
         source=source,
@@ -150,15 +156,15 @@ def summarise(
         occupancy_mean_pct=mean("occupancy_pct"),
         tensor_mean_pct=mean("tensor_pct"),
         dram_mean_pct=mean("dram_pct"),
-        mem_peak_mib=over(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
-        mem_total_mib=over(max, (sample.mem_total_mib for sample in samples)),
+        mem_peak_mib=of_known(max, (mib for sample in samples for mib in (sample.mem_used_mib, sample.mem_peak_mib))),
+        mem_total_mib=of_known(max, (sample.mem_total_mib for sample in samples)),
         mem_rises=memory_rises(samples, from_s),
         mem_floors=tuple(map(min, memory)),  # the least of each part of the run: a leak raises it
         mem_tops=tuple(map(max, memory)),
-        power_mean_w=mean("power_w", NVML_PAST_S),
+        power_mean_w=mean("power_w", NVML_INTERVAL_S),
         others_mean_pct=mean("others_pct"),
         delayed_mean_pct=mean("delayed_pct"),
-        power_max_w=over(max, (sample.power_w for sample in samples)),
+        power_max_w=of_known(max, (sample.power_w for sample in samples)),
         energy_j=power and power.value * window.trained_s,
         energy_se_j=power and power.error and power.error * window.trained_s,
         energy_source=power and (counter if counted_w else SAMPLED),
@@ -168,16 +174,16 @@ def summarise(
 def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[float, float], ...]:
     """Return when the memory of one device rose above its largest value so far, to foretell whether it lasts.
 
-    A rise below `RISE` is joined with the next rise. Of many rises, only every second, third and so on is kept, so that
-    at most about 400 are left.
+    A rise below `RISE` is joined with the next rise. Of more than about 400 rises, only every second, third and so on
+    is kept.
 
     Args:
         samples: Sorted by time.
         from_s: The time of the first mark.
 
     Returns:
-        Pairs of seconds since the first mark and the largest memory so far, in MiB. The first pair is of the first
-        sample after this mark, and the last pair of the end. Empty without a sample after the mark.
+        Pairs of seconds since the first mark, and the largest memory up to then in MiB. The first pair is that of the
+        first sample after this mark, and the last pair that of the last sample. Empty without a sample after the mark.
     """
     kept: list[tuple[float, float]] = []
     largest, largest_kept, last_s = 0.0, 0.0, from_s
@@ -201,10 +207,10 @@ def memory_rises(samples: Iterable[DeviceSample], from_s: float) -> tuple[tuple[
 
 
 def memory_parts(samples: Iterable[DeviceSample], from_s: float, until_s: float) -> list[list[float]]:
-    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to tell a leak from what recurs.
+    """Return one device's memory in each of `PARTS_OF_RUN` parts of a run, to tell a leak from recurring peaks.
 
-    A leak raises the least memory of each part, and a longer batch or an evaluation does not. Whatever comes again,
-    such as an evaluation, shows in the largest memory of several parts.
+    A leak raises the least memory of each part. A longer batch or an evaluation does not: it shows in the largest
+    memory of the parts in which it comes.
 
     Args:
         samples: Sorted by time.
@@ -238,12 +244,12 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
         ranks: The number of ranks.
 
     Returns:
-        Empty unless every rank reports its busy seconds at each mark that begins or ends a span of the window. A share
-        above 100 % is None, because the reported seconds cannot be right.
+        For each rank, the share; None for a share above 100 %, because the reported seconds cannot be right. The list
+        is empty unless every rank reports its busy seconds at each mark that begins or ends a span of the window.
     """
     shares: list[Quantity | None] = []
     inside = [report for report in progress if window.first.iteration <= report.iteration <= window.last.iteration]
-    level_iteration = window.marks[window.level_from].iteration if window.level_from else None
+    level_iteration = window.marks[window.last_level_from].iteration if window.last_level_from else None
     for rank in range(ranks):
         reports = [report for report in inside if report.rank == rank]
         if len(reports) < 2 or reports[-1].t_s <= reports[0].t_s:
@@ -263,8 +269,8 @@ def busy_shares(progress: Sequence[Progress], window: Window, ranks: int) -> lis
 def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | None:
     """Return for which share of the training a rank's device was busy with tensor work, in percent; None above 100 %.
 
-    A session may do only a part of an iteration's work, but `busy_s` counts the time of the whole. So it is compared
-    with the seconds that the whole takes, `trained_s`, and not with the seconds that passed.
+    A session may do only a part of an iteration's work, and a rank reports the busy seconds of the whole. So they are
+    divided by the seconds that the whole takes, `trained_s`, and not by the seconds that passed.
 
     Args:
         busy_s: iteration → the busy seconds of the rank from the start up to the iteration's end, as it reports them.
@@ -273,12 +279,12 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
 
     def busy_pct(part: Window) -> Quantity | None:
         """Return the share over a part of the window."""
-        begin_s, end_s = (busy_s.get(mark.iteration) for mark in (part.first, part.last))
+        begin_s, end_s = busy_s.get(part.first.iteration), busy_s.get(part.last.iteration)
         if begin_s is None or end_s is None or part.seconds <= 0:
             return None
         return Quantity(FULL_PCT * (end_s - begin_s) / part.trained_s)
 
-    share = _with_error(busy_pct, rank_window, _error(busy_pct, rank_window.spans(), full=FULL_PCT))
+    share = _estimated(busy_pct, rank_window, largest=FULL_PCT)
     if share is None or share.value > 1.02 * FULL_PCT:  # 2 %: the clocks of time and work are read one after the other
         return None
     return replace(share, value=min(share.value, FULL_PCT))
@@ -287,9 +293,10 @@ def _busy_share(busy_s: Mapping[int, float], rank_window: Window) -> Quantity | 
 def with_busy_shares(
     summaries: Sequence[DeviceSummary], shares: Sequence[Quantity | None]
 ) -> tuple[DeviceSummary, ...]:
-    """Return summaries whose utilisation is the busy share that each rank reports.
+    """Return summaries whose utilisation is the busy share that each rank reports, as `busy_shares` returns it.
 
-    Utilisation is unknown if the reported busy times do not cover the window: the two numbers cannot be mixed.
+    Without a rank's share, its utilisation is unknown. The measured one does not take its place, because measured and
+    reported shares cannot be compared.
     """
     return tuple(
         replace(
@@ -306,81 +313,86 @@ def with_busy_shares(
 
 def samples_per_s(window: Window) -> Quantity | None:
     """Return the samples of all ranks per second of training, with their error; None if they are unknown."""
-    return _speed(window, window.rates(), attrgetter("samples_per_s"))
+    return _speed(window, window.sample_rates(), attrgetter("samples_per_s"))
 
 
 def iterations_per_s(window: Window) -> Quantity | None:
     """Return the iterations per second of training, with their error; None if they take no time."""
-    return _speed(window, window.paces(), attrgetter("iterations_per_s"))
+    return _speed(window, window.iteration_rates(), attrgetter("iterations_per_s"))
 
 
-def _speed(window: Window, blocks: Sequence[Block], mean_of: Callable[[Window], float | None]) -> Quantity | None:
-    """Return a number per second over the window, with its error.
+def _speed(window: Window, blocks: Sequence[Block], speed_of: Callable[[Window], float | None]) -> Quantity | None:
+    """Return a number per second of training over the window, with its standard error; None if it is unknown.
 
     Args:
         window: The window. If its batches come in bursts, it has whole rounds of the loader, which vary more.
-        blocks: The number in each span of the window, which shows how much it scatters.
-        mean_of: Returns the number over a part of the window; None if it is unknown.
+        blocks: The number per second in each span of the window, which shows how much it scatters.
+        speed_of: Returns the number per second over a part of the window; None if it is unknown.
     """
-    varies = steady.OF_BURSTS if window.round > 1 else OF_UTILISATION
-    return _with_error(lambda part: _known(mean_of(part)), window, steady.standard_error(blocks, varies=varies))
+    variation = steady.BURSTS_VARIATION if window.round_iterations > 1 else USUAL_VARIATION
+    scatter_error = steady.standard_error(blocks, variation=variation)
+    return _with_total_error(lambda part: _as_quantity(speed_of(part)), window, scatter_error)
 
 
 MeanOf = Callable[[Window], Quantity | None]
 """Returns the mean of a quantity over a part of a window, with its edge error; None if it is unknown."""
 
 
-def _error(
-    mean_of: MeanOf, spans: Sequence[Window], *, full: float = math.inf, varies: Usual = OF_UTILISATION
-) -> float | None:
-    """Return the error that the means of a quantity over spans show; see `steady.standard_error`."""
-    means = [(span.trained_s, mean_of(span)) for span in spans]
-    blocks = [Block(span_s, mean.value) for span_s, mean in means if mean]
-    return steady.standard_error(blocks, full=full, varies=varies)
-
-
-def _with_error(mean_of: MeanOf, window: Window, error: float | None) -> Quantity | None:
+def _estimated(
+    mean_of: MeanOf, window: Window, *, largest: float = math.inf, variation: Variation = USUAL_VARIATION
+) -> Quantity | None:
     """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
 
-    The error also holds two differences that no further iteration averages out: the edge error, which is alike in each
-    iteration, and the difference between the means of the last level and of the whole window. If the mean of the last
-    level is unknown, the mean of the window may be wrong by its full size.
+    The means over spans show how much the quantity scatters. `largest` and `variation`: see `steady.standard_error`.
+    """
+    means = [(span.trained_s, mean_of(span)) for span in window.spans()]
+    blocks = [Block(span_s, mean.value) for span_s, mean in means if mean]
+    return _with_total_error(mean_of, window, steady.standard_error(blocks, largest=largest, variation=variation))
+
+
+def _with_total_error(mean_of: MeanOf, window: Window, scatter_error: float | None) -> Quantity | None:
+    """Return the mean of a quantity over the window, with its standard error; None if the mean is unknown.
+
+    Besides the scatter, the error contains two differences that no further iteration averages out: the edge error, and
+    the difference between the means of the last level and of the whole window. If the mean of the last level is
+    unknown, the mean of the window may be wrong by its full size.
 
     Args:
         mean_of: Returns the mean over a part of the window.
         window: The window.
-        error: The error that the scatter within the window shows: see `steady.standard_error`.
+        scatter_error: The error that the scatter within the window shows: see `steady.standard_error`.
     """
     mean = mean_of(window)
-    if error is None or mean is None:
+    if scatter_error is None or mean is None:
         return mean
-    change = 0.0
+    level_change = 0.0
     if window.last_level is not None:
-        change = (_value(mean_of(window.last_level)) or 0.0) - mean.value
-    return replace(mean, error=math.hypot(error, change, mean.edge_error))
+        level_mean = mean_of(window.last_level)
+        level_change = (level_mean.value if level_mean else 0.0) - mean.value
+    return replace(mean, error=math.hypot(scatter_error, level_change, mean.edge_error))
 
 
 def _window_mean(
     samples: Sequence[DeviceSample],
     window: Window,
     read: Callable[[DeviceSample], float | None],
-    past_s: float | None,
+    interval_s: float | None,
 ) -> Quantity | None:
-    """Return the mean of a quantity over a window, and the edge error that the ends of its pieces add.
+    """Return the mean of a quantity over a window, with its edge error; None if nothing measured the quantity.
 
-    Each piece is weighted by the seconds of training that it stands for. In a window of a single piece, every reading
-    counts alike: it has only two ends, and no second stands for many.
+    Each piece is weighted by the seconds of training that it stands for. In a window of a single piece, the mean is
+    that of all readings, and the edge error is left out: such a window has only two ends.
 
     Args:
         samples: The samples of one device, sorted by time.
         window: The window, or a part of it.
         read: Returns the quantity in a sample; None if it is unknown.
-        past_s: How far back a reading reaches, as for `mean_readings`.
+        interval_s: The time over which a reading is a mean, as for `mean_readings`.
     """
     pieces = window.pieces
     if len(pieces) == 1:
-        return _known(over(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
-    readings = mean_readings(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, past_s)
+        return _as_quantity(of_known(fmean, map(read, _between(samples, window.first.t_s, window.last.t_s))))
+    readings = mean_readings(_between(samples, window.first.t_s - AROUND_S, window.last.t_s), read, interval_s)
     trained_s = mean_sum = edge_error_sum = 0.0
     for piece in pieces:
         if mean := piece_mean(readings, piece):
@@ -390,14 +402,9 @@ def _window_mean(
     return Quantity(mean_sum / trained_s, edge_error=edge_error_sum / trained_s) if trained_s else None
 
 
-def _known(value: float | None) -> Quantity | None:
-    """Return a value whose error is unknown as a quantity; None if the value is unknown, too."""
+def _as_quantity(value: float | None) -> Quantity | None:
+    """Return a value as a quantity whose error is unknown; None if the value is unknown, too."""
     return None if value is None else Quantity(value)
-
-
-def _value(quantity: Quantity | None) -> float | None:
-    """Return the value of a quantity; None if it is unknown."""
-    return quantity and quantity.value
 
 
 def _between(samples: Sequence[DeviceSample], begin_s: float, end_s: float) -> Sequence[DeviceSample]:
@@ -429,9 +436,16 @@ def doubt(window: Window) -> str | None:
 def notes(
     window: Window, shares: Sequence[Quantity | None], devices: Sequence[DeviceSummary], doubt: str | None
 ) -> Iterator[str]:
-    """Yield notes for a reader of the window's numbers; `doubt` says why its samples may be wrong."""
+    """Yield the sentences that a person should read beside the numbers of a window.
+
+    Args:
+        window: The window.
+        shares: The busy shares that the ranks report: see `busy_shares`.
+        devices: The summaries of the devices.
+        doubt: Why the samples of the window may be wrong; None without such a reason.
+    """
     if (last_level := window.last_level) is not None:
-        before = Window(window.marks[: window.level_from + 1])
+        before = Window(window.marks[: window.last_level_from + 1])
         before_s, after_s = (1 / (part.iterations_per_s or math.inf) for part in (before, last_level))
         yield f"iterations changed from {before_s:.3g} s to {after_s:.3g} s; the ± includes the difference"
     if doubt:
@@ -441,41 +455,44 @@ def notes(
         yield "utilisation is unknown: a rank reports more `busy_s` than the time that has passed"
     if any(device.energy_source == SAMPLED for device in devices):
         yield "energy is integrated from sampled power, because a card has no counter of its own"
-    others_pct = over(max, (device.others_mean_pct for device in devices)) or 0.0
+    others_pct = of_known(max, (device.others_mean_pct for device in devices)) or 0.0
     if others_pct >= BUSY_PCT:
         yield f"{LOADED} {min(others_pct, 100):.0f} % of the processors, so another run may give another value"
 
 
 def step_share(window: Window) -> float | None:
-    """Return the share of a whole training's time that its steps take beside its pauses.
+    """Return the share, from 0 to 1, of a whole training's time that its steps take beside its pauses.
 
-    None if the window has no pause, or if the period of a pause is unknown.
+    None if the window has no pause, or if it is unknown how often a pause comes.
     """
     kinds = _pause_kinds(window)
     if not kinds or not all(kind.every for kind in kinds):
         return None
     step_s = 1 / (window.iterations_per_s or math.inf)
-    pauses_s = sum(seconds / kind.every for kind, seconds in kinds.items() if kind.every)  # for each step
-    return step_s / (step_s + pauses_s)
+    pause_s_per_step = sum(seconds / kind.every for kind, seconds in kinds.items() if kind.every)
+    return step_s / (step_s + pause_s_per_step)
 
 
 def _pause_kinds(window: Window) -> dict[Pause, float]:
-    """Return each kind of pause in a window with its period → the mean length in seconds."""
-    by_kind: dict[str, list[Mark]] = {}
-    periods: dict[str, float | None] = {}
+    """Return the kinds of pauses in a window, each with the iterations from one to the next → mean length in seconds.
+
+    Where the output does not tell these iterations, they are taken from the marks; None for a single pause.
+    """
+    marks_by_kind: dict[str, list[Mark]] = {}
     for mark in window.marks[1:]:
         if mark.pause and mark.pause_s:
-            by_kind.setdefault(mark.pause.what, []).append(mark)
-            periods[mark.pause.what] = mark.pause.every  # the newest count, because an epoch may get longer
+            marks_by_kind.setdefault(mark.pause.what, []).append(mark)
     kinds: dict[Pause, float] = {}
-    for what, marks in by_kind.items():
+    for what, marks in marks_by_kind.items():
+        newest = marks[-1].pause  # the newest count, because an epoch may get longer
         mean_distance = (marks[-1].iteration - marks[0].iteration) / max(1, len(marks) - 1)  # 0 for a single pause
-        kinds[Pause(what, periods[what] or mean_distance or None)] = fmean(mark.pause_s for mark in marks)
+        every = (newest and newest.every) or mean_distance or None
+        kinds[Pause(what, every)] = fmean(mark.pause_s for mark in marks)
     return kinds
 
 
 def _pause_costs(window: Window) -> Iterator[str]:
-    """Yield a note about the cost of each kind of pause. No pause is part of the window's numbers."""
+    """Yield a note about the seconds that each kind of pause costs. The window's numbers are those without pauses."""
     for kind, pause_s in _pause_kinds(window).items():
         share = ""
         if kind.every:
@@ -541,5 +558,5 @@ def samples_per_joule(speed: Quantity | None, devices: Sequence[DeviceSummary], 
     joules = sum(device.energy_j or 0.0 for device in devices)
     if not speed or not speed.value or not joules or any(device.energy_j is None for device in devices):
         return None
-    error_j = sum(device.energy_se_j or 0.0 for device in devices)  # all cards err alike
-    return speed.times(trained_s).over(Quantity(joules, error_j))
+    error_j = sum(device.energy_se_j or 0.0 for device in devices)  # added up, because the errors of cards correlate
+    return speed.times(trained_s).divided_by(Quantity(joules, error_j))

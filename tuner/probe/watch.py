@@ -13,14 +13,13 @@ from statistics import median
 from typing import Any
 
 from tuner.count import TrainingCounts
-from tuner.probe.count_files import counts
+from tuner.probe.count_files import training_counts
 from tuner.probe.evidence import NO_OUTPUT, OUT_OF_MEMORY, Evidence
-from tuner.probe.kinds import KILLED, FailureKind
-from tuner.probe.output import record
+from tuner.probe.output import json_object
 from tuner.probe.probe_plan import Device
 from tuner.probe.progress_reader import ProgressReader, Unmatched
 from tuner.probe.protocols import OutputLine
-from tuner.probe.result import STOPPED, Failure, ProbeResult, Progress, unreadable
+from tuner.probe.result import KILLED, STOPPED, Failure, FailureKind, ProbeResult, Progress, unreadable
 from tuner.probe.window import Mark, Marks, first_mark
 from tuner.study import ProbeSpec
 
@@ -115,7 +114,7 @@ class Watch:
                 if self._has_no_progress:
                     self._unmatched.feed(line.text)
             else:
-                self._feed_message(record(line.text), line.t_s)
+                self._feed_message(json_object(line.text), line.t_s)
         if len(self.marks) > max(marks_before, 1):
             self.evidence.forget(before_s=self.marks[-2].t_s)
         return len(self.marks) > marks_before
@@ -133,7 +132,7 @@ class Watch:
             case "unread":  # the trainer's reports cannot be read
                 self._unread = str(message.get("detail"))
             case "training":  # from what counts steps inside the training
-                self.training = counts(message.get("counts")) or self.training
+                self.training = training_counts(message.get("counts")) or self.training
                 if message.get("paused"):
                     self._pause_told_s = t_s
 
@@ -142,11 +141,11 @@ class Watch:
         """Whether the window is long enough and has all iterations of a usual probe."""
         return self._is_long_enough and self._has_iterations(self._limits.iterations + 1)
 
-    def end(self, now_s: float) -> ProbeEnd | None:
-        """Return why the probe must end at the time `now_s`, however well its value is known; None while it may go on.
+    def reason_to_end(self, now_s: float) -> ProbeEnd | None:
+        """Return why the probe must end now, however well its value is known; None while it may go on.
 
-        It must if a rank is dead, if lines come and none is progress, if the time is up or too short for another
-        iteration, or if nothing comes any more.
+        It must end if a rank is dead, if lines come and none is progress, if the time is up or too short for another
+        iteration, or if nothing comes any more. `now_s` are the seconds since the probe began.
         """
         if self._rank_is_dead(now_s):
             return ProbeEnd.FATAL
@@ -159,28 +158,28 @@ class Watch:
             return ProbeEnd.ENOUGH
         return ProbeEnd.HANG if self._is_stalled(now_s, self.STALL_FACTOR) else None
 
-    def next_is_last(self, *, more: bool = False) -> bool:
+    def is_last_iteration(self, *, needs_more: bool = False) -> bool:
         """Return whether the iteration that runs now is the last that the probe needs or has time for.
 
-        Then a session need not begin another. There is time for another where the running iteration and one more fit.
-        The running iteration counts as half of the shortest one, which is cautious. `more` says that the probe needs
-        more iterations than usual.
+        Then a session need not begin another. `needs_more` says that the probe needs more iterations than usual. The
+        running iteration is taken to last half as long as the shortest one, so that a probe rather runs one too many.
+        There is time for another iteration where two median iterations fit into the time that is left.
         """
         if len(self._window_marks) < 2:
             return False
         shortest_s = min(later.t_s - earlier.t_s for earlier, later in pairwise(self.marks))
         will_be_long_enough = self._window_s + shortest_s / 2 >= self._limits.window_seconds
         is_last_needed = will_be_long_enough and self._has_iterations(self._limits.iterations)
-        return (is_last_needed and not more) or not self._has_time_for(2)
+        return (is_last_needed and not needs_more) or not self._has_time_for(2)
 
     @property
     def unmatched_lines(self) -> Sequence[str]:
-        """The last lines that look like progress; empty as soon as anything has reported progress."""
+        """The last lines that look like progress and match no pattern; empty once anything has reported progress."""
         return self._unmatched.lines if self._has_no_progress else ()
 
     @property
     def unread(self) -> str | None:
-        """Why the trainer's reports cannot be read; None if they can, or if anything has reported progress."""
+        """Why the trainer's reports cannot be read; None if they can be, or once anything has reported progress."""
         return self._unread if self._has_no_progress else None
 
     @property
@@ -212,19 +211,19 @@ class Watch:
         """
         if end is ProbeEnd.INTERRUPTED:
             return STOPPED
-        # what shows that a rank died, although the others wrote on, or although the trainer ended in another way
-        signs_of_death = {
+        # for each other way to end: whether the output shows that a rank had died before
+        had_died = {
             ProbeEnd.HANG: self.evidence.fatal_t_s is not None,  # the silence confirms even a line that may be harmless
             ProbeEnd.OUT_OF_TIME: self.evidence.is_certain,  # the ranks that write on may have survived any other line
             ProbeEnd.EXITED: bool(self.evidence.reported),  # otherwise the exit code tells how it ended
         }
-        if signs_of_death.get(end):
+        if had_died.get(end):
             end = ProbeEnd.FATAL
         shown = self.evidence.failure()  # what the output shows
         finished = end is ProbeEnd.EXITED and exit_code == 0
         is_complete = finished and not missing and self._rank_behind() is None
         window_counts = measured and (is_complete or end in {ProbeEnd.ENOUGH, ProbeEnd.OUT_OF_TIME})
-        # certain lack of memory comes before all else: the same config would fail later
+        # a certain lack of memory fails even a probe with a window: the same config would fail later
         out_of_memory = self.evidence.is_certain and shown is not None and shown.kind in OUT_OF_MEMORY
         if not out_of_memory and (window_counts or end is ProbeEnd.STOPPED):
             return None
@@ -232,23 +231,25 @@ class Watch:
             return unreadable(lost)
         if oom_kills and (shown is None or shown.rule == KILLED):  # the kernel's count tells who has killed
             return Failure(kind=FailureKind.HOST_OOM, rule="kernel", detail=f"the kernel ended {oom_kills} process(es)")
-        silent = self._first_line_s is None and not in_session
-        without_iteration = self._without_iteration(end, finished, silent)
-        return shown or without_iteration or self._unexplained(end, exit_code, missing)
+        is_silent = self._first_line_s is None and not in_session
+        without_progress = self._without_progress(end, finished, is_silent)
+        return shown or without_progress or self._unexplained(end, exit_code, missing)
 
-    def _without_iteration(self, end: ProbeEnd, finished: bool, silent: bool) -> Failure | None:
-        """Return the failure of a trainer that may have trained but has reported no iteration; None for any other.
+    def _without_progress(self, end: ProbeEnd, finished: bool, is_silent: bool) -> Failure | None:
+        """Return the failure of a trainer that may have trained, but of which no iteration could be read.
+
+        None for any other trainer.
 
         Args:
             end: How the probe ended.
             finished: Whether the trainer ended by itself with exit code 0.
-            silent: Whether a plain command has neither printed nor reported anything.
+            is_silent: Whether a plain command has neither printed nor reported anything.
         """
         lines = self.unmatched_lines or ([self.unread] if self.unread and finished else [])
         if lines and (finished or end in {ProbeEnd.UNMATCHED, ProbeEnd.OUT_OF_TIME}):
             detail = f"no line matched `progress` and nothing called report(); the last lines: {' | '.join(lines)}"
             return Failure(kind=FailureKind.NO_PROGRESS, rule="unmatched", detail=detail)
-        if silent and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
+        if is_silent and (finished or end in {ProbeEnd.HANG, ProbeEnd.OUT_OF_TIME}):
             begin = "the trainer ended with exit code 0; it" if finished else "the trainer"
             detail = f"{begin} printed nothing and nothing called report()"
             if self.unread:
@@ -296,7 +297,10 @@ class Watch:
         return Failure(kind=kind, rule=rule, detail=detail, rank=rank)
 
     def _rank_behind(self) -> Failure | None:
-        """Return the failure of a rank that is more than one iteration behind another; None if all are in step."""
+        """Return the failure of a rank that is more than one iteration behind another, or has reported none at all.
+
+        None if all ranks are in step, or if no rank reports for itself.
+        """
         reported = {report.rank: report.iteration for report in self.progress if report.rank is not None}
         reached = [reported.get(rank, -1) for rank in range(self._ranks)]  # -1: nothing
         slowest = reached.index(min(reached))
@@ -307,7 +311,7 @@ class Watch:
         return Failure(kind=FailureKind.HANG, rule="silence", detail=detail, rank=slowest)
 
     def _has_time_for(self, more: int) -> bool:
-        """Return whether `more` iterations are expected to end before the time limit."""
+        """Return whether `more` median iterations after the last mark would end before the time limit."""
         return self._last_mark_s + more * self._median_iteration_s() <= self._limits.max_seconds
 
     @property
@@ -334,22 +338,24 @@ class Watch:
     def _rank_is_dead(self, now_s: float) -> bool:
         """Return whether a rank has died, and the others have had time to say so or to die as well.
 
-        A rank that is surely dead ends the probe after the grace time, or later if the others still print without an
-        iteration. One that only may be dead ends it after a silence that no usual iteration explains.
+        If a rank is surely dead, a silence of the grace time suffices; if others still print, so do `CERTAIN_FACTOR`
+        grace times without an iteration. If a rank only may be dead, the silence must be longer than a usual iteration
+        explains: see `QUIET_FACTOR`.
         """
         fatal_s, grace_s = self.evidence.fatal_t_s, self._limits.grace_seconds
         if fatal_s is None:
             return False
-        quiet_s = now_s - self._last_line_s
+        silent_s = now_s - self._last_line_s
         if self.evidence.is_certain:
             without_iteration_s = now_s - max(fatal_s, self._last_mark_s)
-            return quiet_s >= grace_s or without_iteration_s >= self.CERTAIN_FACTOR * grace_s
-        return quiet_s >= max(grace_s, self.QUIET_FACTOR * (self._median_iteration_s() or grace_s))
+            return silent_s >= grace_s or without_iteration_s >= self.CERTAIN_FACTOR * grace_s
+        return silent_s >= max(grace_s, self.QUIET_FACTOR * (self._median_iteration_s() or grace_s))
 
     def _is_stalled(self, now_s: float, factor: float) -> bool:
         """Return whether no line has come for long, or no iteration for `factor` median iterations.
 
-        A trainer that tells of a pause, such as an evaluation, gets at least the time of a silence.
+        Without a known length of an iteration, only lines count. While a trainer tells of a pause, such as an
+        evaluation, it may be without an iteration for at least `silence_seconds`.
         """
         limits, usual_s = self._limits, self._median_iteration_s()
         silence_s = limits.silence_seconds if self.marks else limits.start_up_silence_seconds
@@ -366,10 +372,10 @@ class Watch:
         return self.marks[-1].t_s if self.marks else 0.0
 
     def _median_iteration_s(self) -> float:
-        """Return the median length of an iteration.
+        """Return the median length of an iteration in seconds; 0 if it is unknown.
 
-        It is 0 before two marks, and if marks come in bursts, as they do out of a buffered output. A launcher may pass
-        the lines of a burst on one by one, so a median below 5 ms (chosen) is not the length of an iteration.
+        It is unknown before two marks, and if marks come in bursts, as they do out of a buffered output. A launcher may
+        pass the lines of a burst on one by one, so a median below 5 ms (chosen) is not the length of an iteration.
         """
         usual_s = median([later.t_s - earlier.t_s for earlier, later in pairwise(self.marks)] or [0.0])
         return usual_s if usual_s >= 0.005 else 0.0

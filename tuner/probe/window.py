@@ -1,7 +1,7 @@
 """The marks at which all ranks had finished an iteration, and the window between marks that is evaluated. Pure.
 
 - Thin: a session may do only a share of the end of an iteration, where all of that work is alike. Each second of this
-  thin part stands for several seconds of training.
+  thin part stands for several seconds of training. `trained_s` are seconds of training, with what was left out.
 - Pause: the seconds of an iteration in which something else was done, such as an evaluation. They count as no training.
 - Level: iterations in a row of about the same length. A training may change to another level, as after a warm-up.
 - Queue: the batches that the workers of a data loader have ready before the trainer asks for them.
@@ -114,13 +114,13 @@ class Piece(NamedTuple):
 
     begin_s: float
     end_s: float
-    by: float
-    """The seconds of training that one second of the piece stands for."""
+    trained_per_s: float
+    """The seconds of training that one second of the piece stands for: 1, more if thin, or 0 in a pause."""
 
     @property
     def trained_s(self) -> float:
         """The seconds of training that the whole piece stands for."""
-        return self.by * (self.end_s - self.begin_s)
+        return self.trained_per_s * (self.end_s - self.begin_s)
 
 
 @dataclass(frozen=True)  # without slots, so that what is worked out once can be kept
@@ -131,10 +131,10 @@ class Window:
     """The fewest spans that show a usual speed, and the fewest iterations that show a usual length (chosen)."""
 
     marks: tuple[Mark, ...]
-    level_from: int = 0
-    """The position of the mark at which the iterations change to their last level; 0 if they do not change."""
-    round: int = 1
-    """The iterations of a whole round of the loader's workers if batches come in bursts; otherwise 1."""
+    last_level_from: int = 0
+    """The position in `marks` at which the iterations change to their last level; 0 if they do not change."""
+    round_iterations: int = 1
+    """The iterations in which each batch of the loader's queue is used once, if batches come in bursts; otherwise 1."""
     is_queued: bool = False
     """Whether some batches may come from the queue that the loader filled before the first iteration."""
     change: Change | None = None
@@ -145,7 +145,7 @@ class Window:
     @property
     def last_level(self) -> "Window | None":
         """The part after the last change of level; None if the iterations do not change."""
-        return Window(self.marks[self.level_from :], origin=self.origin) if self.level_from else None
+        return Window(self.marks[self.last_level_from :], origin=self.origin) if self.last_level_from else None
 
     @property
     def first(self) -> Mark:
@@ -182,16 +182,17 @@ class Window:
     def samples_per_s(self) -> float | None:
         """The samples of all ranks per second of training; None unless their total since the start is known.
 
-        A total after N iterations is about N times the growth in an iteration. A number that is told anew for each
-        iteration, such as 512, 512, 510, grows hardly at all. The factor leaves room, because a trainer may number its
-        iterations from 0 or from 1, and its first iteration may have more samples than others.
+        A trainer may report the samples of each iteration, such as 512, 512, 510, in place of their total. This shows:
+        a total after N iterations is about N times its growth in an iteration, and those numbers are far more. The
+        factor 2.25 (chosen) leaves room, because a trainer may number its iterations from 0 or from 1, and its first
+        iteration may have more samples than others.
         """
         part = self._part_with_samples
         if not part._samples:
             return None
         begin = self.origin if self.origin and self.origin.samples is not None else part.first
         growth = part._samples / max(part.last.iteration - part.first.iteration, 1)
-        is_total = (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth  # 2.25 is chosen
+        is_total = (begin.samples or 0) <= 2.25 * max(begin.iteration, 1) * growth
         return part._samples / part.trained_s if is_total else None
 
     @property
@@ -201,20 +202,23 @@ class Window:
 
     @property
     def _part_with_samples(self) -> "Window":
-        """The part whose first and last mark have samples, so that its number of samples is known.
+        """The longest part whose first and last mark have samples, so that its number of samples is known.
 
-        An iteration may tell no samples, as in reinforcement learning when no episode ends. If the part is shorter than
-        80 % of the window, it says too little about it, and the whole window is returned, whose samples are unknown.
+        A mark may have no samples, as in reinforcement learning when no episode ends. A part that is shorter than 80 %
+        of the window (chosen) says too little about the window. Then the whole window is returned, whose samples are
+        unknown.
         """
         places = [place for place, mark in enumerate(self.marks) if mark.samples is not None]
         if not places:
             return self
-        part = Window(self.marks[places[0] : places[-1] + 1], round=self.round, origin=self.origin)
+        part = Window(
+            self.marks[places[0] : places[-1] + 1], round_iterations=self.round_iterations, origin=self.origin
+        )
         return part if part.seconds >= 0.8 * self.seconds else self
 
     @property
     def _samples(self) -> int | None:
-        """The samples of all ranks in the window; None if its ends tell none."""
+        """The samples of all ranks in the window; None if its first or last mark has none."""
         before, after = self.first.samples, self.last.samples
         return None if before is None or after is None else after - before
 
@@ -229,20 +233,23 @@ class Window:
                 pieces += [Piece(begin_s, before.t_s, 1.0), Piece(before.t_s, pause_end_s, 0.0)]
                 begin_s = pause_end_s
             if mark.thin is not None:
-                pieces += [Piece(begin_s, mark.thin.from_s, 1.0), Piece(mark.thin.from_s, mark.t_s, mark.thin.by)]
+                pieces += [
+                    Piece(begin_s, mark.thin.from_s, 1.0),
+                    Piece(mark.thin.from_s, mark.t_s, mark.thin.trained_per_s),
+                ]
                 begin_s = mark.t_s
         return pieces if begin_s == self.last.t_s else [*pieces, Piece(begin_s, self.last.t_s, 1.0)]
 
     def spans(self, may_cut: Callable[[Mark], bool] = lambda _: True) -> list["Window"]:
-        """Cut the window into spans, whose means show how much a quantity scatters.
+        """Cut the window into spans, whose means show how much a quantity scatters; return them in their order.
 
-        A span goes from mark to mark. It is as short as it can be, but:
+        A span goes from a mark to a later one. It ends at the first mark that keeps these rules:
 
         - It lasts at least `LEAST_SPAN_S`, and longer than the pause at its last mark.
-        - It has at least one round of a loader's workers.
+        - It has at least `round_iterations`.
         - Of several marks at the same time, only the last one ends it.
 
-        The last span has all that is left.
+        The last span goes on to the end of the window.
 
         Args:
             may_cut: Returns whether a span may end at a mark.
@@ -252,7 +259,7 @@ class Window:
             begin = self.marks[cuts[-1]]
             span_s = mark.t_s - begin.t_s
             comes_with_next = place + 1 < len(self.marks) and self.marks[place + 1].t_s <= mark.t_s
-            is_whole_round = mark.iteration - begin.iteration >= self.round
+            is_whole_round = mark.iteration - begin.iteration >= self.round_iterations
             is_long = span_s >= LEAST_SPAN_S and span_s > mark.pause_s
             if is_long and is_whole_round and not comes_with_next and may_cut(mark):
                 cuts.append(place)
@@ -260,13 +267,13 @@ class Window:
         cuts = [*(cuts[:-1] or [0]), len(self.marks) - 1]
         return [Window(self.marks[begin : end + 1]) for begin, end in pairwise(cuts)]
 
-    def paces(self) -> list[Block]:
-        """Return the iterations per second of each span that takes time."""
+    def iteration_rates(self) -> list[Block]:
+        """Return each span that takes time, with its iterations per second."""
         speeds = [(span.iterations_per_s, span.trained_s) for span in self.spans()]
         return [Block(seconds, per_s) for per_s, seconds in speeds if per_s is not None]
 
-    def rates(self) -> list[Block]:
-        """Return the samples per second of each span; empty if `samples_per_s` is unknown."""
+    def sample_rates(self) -> list[Block]:
+        """Return the spans, each with its samples per second; empty if `samples_per_s` is unknown."""
         if self.samples_per_s is None:
             return []
         spans = self._part_with_samples.spans(lambda mark: mark.samples is not None)
@@ -275,12 +282,15 @@ class Window:
 
 def _trained_s(before: Mark, mark: Mark) -> float:
     """Return the seconds of training between two marks: without a pause, and with what a thin part has left out."""
-    saved_s = 0.0 if mark.thin is None else (mark.thin.by - 1) * (mark.t_s - mark.thin.from_s)
-    return mark.t_s - before.t_s - mark.pause_s + saved_s
+    left_out_s = 0.0 if mark.thin is None else (mark.thin.trained_per_s - 1) * (mark.t_s - mark.thin.from_s)
+    return mark.t_s - before.t_s - mark.pause_s + left_out_s
 
 
 def _lengths_s(marks: Sequence[Mark]) -> list[float]:
-    """Return the seconds of training of each iteration. Marks at the same time share the time before them equally."""
+    """Return the seconds of training from each mark to the next.
+
+    Marks at the same time, as of a buffered output, share the time before them equally.
+    """
     lengths_s: list[float] = []
     begin = 0
     while begin + 1 < len(marks):
@@ -292,10 +302,10 @@ def _lengths_s(marks: Sequence[Mark]) -> list[float]:
 
 
 def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) -> int | None:
-    """Return the position of the mark at which a window may begin; None if there is no such mark yet.
+    """Return the position of the first mark at which a window may begin; None if there is no such mark yet.
 
-    The warm-up is over then, and so are the batches that the loader had ready before the first iteration: training on
-    them may be faster than later. They count as used up after a minute, however few have been taken.
+    Two things must be over: the warm-up, and the batches that the loader had ready before the first iteration, on which
+    training may be faster than later. These batches count as used up after a minute, however few have been taken.
 
     Args:
         marks: All marks of the probe so far.
@@ -315,7 +325,10 @@ def first_mark(marks: Sequence[Mark], warmup_iterations: int, queue: int = 0) ->
 
 
 def _last_at_same_time(marks: Sequence[Mark], begin: int) -> int:
-    """Return the position of the last mark at the time of mark `begin`: a buffer was printed then."""
+    """Return the position of the last mark that has the time of mark `begin`.
+
+    Several marks have one time where a trainer's output was buffered.
+    """
     later = (place for place in range(begin, len(marks)) if marks[place].t_s > marks[begin].t_s)
     return next(later, len(marks)) - 1
 
@@ -323,9 +336,10 @@ def _last_at_same_time(marks: Sequence[Mark], begin: int) -> int:
 def with_pauses(marks: Sequence[Mark]) -> list[Mark]:
     """Return the marks with the seconds of their pauses: ends of epochs, evaluations and checkpoints.
 
-    A pause counts if the output tells of it, and if its iteration takes 1.5 times as long as the longest usual one, and
-    half a second more than their mean. Usual iterations are those without a word of a pause. There must be twice as
-    many of them as of the others; otherwise nothing shows what is usual, and the marks are returned as they are.
+    Usual iterations are those of whose end the output tells no pause. An iteration with a pause counts as paused if it
+    takes more than 1.5 times as long as the longest usual one, and half a second more than the usual mean (chosen). Its
+    pause is what it takes beyond this mean. With less than twice as many usual iterations as others, nothing shows what
+    is usual, and the marks are returned as they are.
     """
 
     def iterations(before: Mark, mark: Mark) -> int:
@@ -361,7 +375,7 @@ def find_window(
        `least_iterations`, the window begins before, and `is_queued` says so. If several marks came at the same time, as
        out of a buffer, it begins at the last of them.
     2. If the iterations change to another level, the window begins after the change. If the rest is too short, the
-       window begins as before, and its `level_from` says where the change is.
+       window begins as before, and its `last_level_from` says where the change is.
     3. If batches come in bursts, the window has whole rounds of the queue.
 
     Args:
@@ -375,12 +389,12 @@ def find_window(
     """
     complete = marks[: len(marks) - 1 if ran_out else None]
 
-    def is_long(marks: Sequence[Mark]) -> bool:
-        """Return whether marks may be a window."""
+    def is_long_enough(marks: Sequence[Mark]) -> bool:
+        """Return whether a window of these marks has the least length and iterations."""
         return marks[-1].t_s - marks[0].t_s >= least_s and len(marks) > least_iterations
 
     begin = first_mark(complete, warmup_iterations, queue)  # 1
-    is_queued = queue > 0 and (begin is None or not is_long(complete[begin:]))
+    is_queued = queue > 0 and (begin is None or not is_long_enough(complete[begin:]))
     if is_queued:
         begin = first_mark(complete, warmup_iterations)
     inside = with_pauses(complete[_last_at_same_time(complete, begin) :]) if begin is not None else []
@@ -388,15 +402,15 @@ def find_window(
         return None
     lengths_s = _lengths_s(inside)
     place = last_level(lengths_s)  # 2
-    level_from = _last_at_same_time(inside, place) if place else 0
-    if level_from >= len(lengths_s):  # no iteration comes after the change, so there is no other level yet
-        level_from = 0
-    window = Window(tuple(inside), level_from=level_from, is_queued=is_queued, origin=marks[0])
+    last_level_from = _last_at_same_time(inside, place) if place else 0
+    if last_level_from >= len(lengths_s):  # no iteration comes after the change, so there is no other level yet
+        last_level_from = 0
+    window = Window(tuple(inside), last_level_from=last_level_from, is_queued=is_queued, origin=marks[0])
     after_change = window.last_level
     if after_change is not None:
-        times = fmean(lengths_s[:level_from]) / fmean(lengths_s[level_from:])
+        times = fmean(lengths_s[:last_level_from]) / fmean(lengths_s[last_level_from:])
         change = Change(after_change.first.iteration, after_change.first.t_s - marks[0].t_s, times)
-        return replace(after_change, change=change) if is_long(after_change.marks) else window
+        return replace(after_change, change=change) if is_long_enough(after_change.marks) else window
     # 3: where the lengths scatter by 30 % (chosen), several batches come at once and then none for a while
     in_bursts = queue > 1 and len(lengths_s) > 1 and stdev(lengths_s) >= 0.3 * fmean(lengths_s)
     if not in_bursts:
@@ -406,4 +420,4 @@ def find_window(
         if mark.iteration - window.marks[end].iteration >= queue:
             end = place
     rounds = window.marks[: end + 1]
-    return replace(window, marks=rounds if is_long(rounds) else window.marks, round=queue)
+    return replace(window, marks=rounds if is_long_enough(rounds) else window.marks, round_iterations=queue)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from sqlalchemy import Row
 
-from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, over
+from tuner.probe import METRICS, MOST, DeviceSummary, FailureKind, ProbeNumbers, error_of_mean, of_known
 from tuner.records import schema
 from tuner.records.schema import read_json, record_of, storable
 from tuner.study import Config, launch_digest
@@ -244,7 +244,7 @@ class TrialRecord:
     def memory_share_pct(self) -> float | None:
         """The largest share of a device's memory in use at its peak, in percent."""
         peaks = ((device.mem_peak_mib, device.mem_total_mib) for device in self.devices)
-        return over(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
+        return of_known(max, [100.0 * peak / total for peak, total in peaks if peak is not None and total])
 
     @property
     def others_pct(self) -> float | None:
@@ -289,7 +289,7 @@ def widened(value: float, error: float | None, devices: Iterable[DeviceSummary])
         error: Its own standard error; None, which is also returned then, where it is unknown.
         devices: What the devices did meanwhile, with their waits.
     """
-    delayed = (over(max, (device.delayed_mean_pct for device in devices)) or 0.0) / 100.0
+    delayed = (of_known(max, (device.delayed_mean_pct for device in devices)) or 0.0) / 100.0
     if error is None or delayed < 0.02:  # usual on a machine that runs nothing else
         return error
     half_of_difference = delayed / (1.0 - delayed) / 2.0 if delayed < 1.0 else math.inf
@@ -391,7 +391,7 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     metrics_of_trials = [trial.metrics for trial in trials]
     metrics = dict(newest.metrics)
     for metric in METRICS:
-        number = over(metric.over, [of_trial.get(metric.name) for of_trial in metrics_of_trials])
+        number = of_known(metric.combine, [of_trial.get(metric.name) for of_trial in metrics_of_trials])
         if number is not None:
             metrics[metric.name] = number
         if metric.error_of:  # replaced even by None: the error of the newest trial alone is not that of a mean
@@ -399,7 +399,7 @@ def pooled(trials: Sequence[TrialRecord]) -> TrialRecord:
     with_as_many_devices = [trial.devices for trial in trials if len(trial.devices) == len(newest.devices)]
     probe = replace(
         newest.probe,
-        samples_per_s=over(fmean, [trial.samples_per_s for trial in trials]),
+        samples_per_s=of_known(fmean, [trial.samples_per_s for trial in trials]),
         metrics=metrics,
         devices=tuple(map(_pooled_device, zip(*with_as_many_devices, strict=True))),
     )
@@ -410,10 +410,10 @@ def _pooled_device(summaries: Sequence[DeviceSummary]) -> DeviceSummary:
     """Return the newest summary of one device with the numbers of all its summaries pooled."""
     return replace(
         summaries[-1],
-        util_mean_pct=over(fmean, [device.util_mean_pct for device in summaries]),
-        util_max_pct=over(max, [device.util_max_pct for device in summaries]),
-        mem_peak_mib=over(max, [device.mem_peak_mib for device in summaries]),
-        power_max_w=over(max, [device.power_max_w for device in summaries]),
+        util_mean_pct=of_known(fmean, [device.util_mean_pct for device in summaries]),
+        util_max_pct=of_known(max, [device.util_max_pct for device in summaries]),
+        mem_peak_mib=of_known(max, [device.mem_peak_mib for device in summaries]),
+        power_max_w=of_known(max, [device.power_max_w for device in summaries]),
     )
 
 

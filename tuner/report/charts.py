@@ -306,7 +306,7 @@ def over_time(case: CaseFacts) -> Picture | None:
     # a line for each device
     data: list[Trace] = []
     for place, device in enumerate(series.devices):
-        times, values = series.of(device, "util_pct", 600)  # at most 600 points, as many as a screen can show
+        times, values = series.curve(device, "util_pct", 600)  # at most 600 points, as many as a screen can show
         line = {"color": _COLOURS[place % len(_COLOURS)], "width": 1}
         shares = [min(value, FULL_PCT) for value in values]  # shares of the CPU may read a little more
         data.append({"x": times, "y": shares, "name": device, "mode": "lines", "line": line})

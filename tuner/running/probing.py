@@ -254,7 +254,7 @@ class Probing:
         if probes is None or usual_s is None:
             return None
         confirmation_s = history.confirmation_s if self._job.purpose.competing else 0.0
-        own = self._space.own if probe.full(self._spec.objectives[0]) == math.inf else None
+        own = self._space.own if probe.largest_value(self._spec.objectives[0]) == math.inf else None
         # `gain` counts these among its probes
         if self._job.purpose.competing and self._spec.sampler != "gain" and own and history.to_compare(own):
             confirmation_s += max(usual_s, confirmation_s)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial
 
-from tuner.probe import over
+from tuner.probe import of_known
 from tuner.records.trial import COMPLETE, FAIL, RUNNING, TrialRecord
 from tuner.search import standing
 from tuner.search.frontier import Frontier, OutOfMemory
@@ -93,7 +93,7 @@ class History:
     @property
     def usual_s(self) -> float | None:
         """The median of the seconds that complete probes took; None where none is known."""
-        return over(median, (trial.total_s for trial in self.complete))
+        return of_known(median, (trial.total_s for trial in self.complete))
 
     @property
     def confirmation_s(self) -> float:
@@ -101,7 +101,7 @@ class History:
 
         The plain command starts anew, so it takes about as long as the slowest probe, which opened a session.
         """
-        return over(max, (trial.total_s for trial in self.complete if trial.warm)) or 0.0
+        return of_known(max, (trial.total_s for trial in self.complete if trial.warm)) or 0.0
 
     @property
     def facts(self) -> Mapping[str, str]:

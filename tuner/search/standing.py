@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import NamedTuple
 
-from tuner.probe import Change, FailureKind, error_of_mean, over
+from tuner.probe import Change, FailureKind, error_of_mean, of_known
 from tuner.records.trial import COMPLETE, FAIL, FINISHED, TrialRecord, widened
 from tuner.search.frontier import is_number
 from tuner.study import LADDER, Config, grouped, launched
@@ -100,12 +100,12 @@ class Standing:
     @property
     def memory_share_pct(self) -> float | None:
         """The largest share of a device's memory in use, in percent."""
-        return over(max, [trial.memory_share_pct for trial in self.trials])
+        return of_known(max, [trial.memory_share_pct for trial in self.trials])
 
     @property
     def sm_pct(self) -> float | None:
         """The mean share of active multiprocessors, in percent."""
-        return over(fmean, [trial.metrics.get("min_avg_sm") for trial in self.trials])
+        return of_known(fmean, [trial.metrics.get("min_avg_sm") for trial in self.trials])
 
 
 Standings = Mapping[str, Standing]

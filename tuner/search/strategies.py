@@ -14,7 +14,7 @@ from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.probe import full
+from tuner.probe import largest_value
 from tuner.search.choosing import (
     Choice,
     Chooser,
@@ -84,9 +84,9 @@ def searching(space: Space, spec: StudySpec, resumed_at: int, siblings: Siblings
     """
     cases = siblings()
     if spec.sampler == "gain":
-        goal = Goal(training_hours=spec.search.training_hours, ceiling=full(spec.objectives[0]))
+        goal = Goal(training_hours=spec.search.training_hours, ceiling=largest_value(spec.objectives[0]))
         return by_gain(space, Gain(space, spec.probe, goal=goal, siblings=cases), cases)
-    is_speed = len(spec.objectives) == 1 and full(spec.objectives[0]) == math.inf
+    is_speed = len(spec.objectives) == 1 and largest_value(spec.objectives[0]) == math.inf
     return by_drawing(space, spec.search, cases, resumed_at=resumed_at, own=space.own if is_speed else None)
 
 

@@ -215,7 +215,7 @@ class _LiveProbe:
         if probe.value(self.so_far, objective) is None:  # 1
             return True
         # 2
-        is_speed = probe.full(objective) == math.inf  # the full value of a share is 100 %
+        is_speed = probe.largest_value(objective) == math.inf  # the full value of a share is 100 %
         window_s, start_up_s = self.so_far.window_s or 0.0, self.so_far.start_up_s or 0.0
         trained_s = window_s + (self.so_far.change.seconds if self.so_far.change else 0.0)
         if is_speed and self.so_far.is_disturbed and trained_s >= max(120.0, 3.0 * start_up_s):  # chosen

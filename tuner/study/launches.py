@@ -313,13 +313,14 @@ def _add_computed(command: _Command, launch: Launch, values: Mapping[str, Value]
     """Add the flags whose values are computed from searched flags, so that the total batch stays.
 
     In their expressions, `{own:NAME}` is replaced by the number that the command has. Where that number is unknown, the
-    flag stays as it is. `values`: parameter → its value in the command.
+    flag stays as it is. A typed flag stays, too, unless the launch knows its default (`own`), or it is typed as -1,
+    with which torchtitan computes the value itself. `values`: parameter → its value in the command.
     """
-    for flag, rule in launch.computed.items():
-        parameter, expression = _parameter(flag), str(rule["value"])
-        own_values = {parameter: rule["own"], **values} if "own" in rule else values
+    for flag, computed in launch.computed.items():
+        parameter, expression = _parameter(flag), str(computed["value"])
+        own_values = {parameter: computed["own"], **values} if "own" in computed else values
         names = re.findall(r"\{own:(\w+)\}", expression)
-        may_be_computed = "own" in rule or command.typed(flag) in {None, "-1"}  # -1: torchtitan computes it itself
+        may_be_computed = "own" in computed or command.typed(flag) in {None, "-1"}
         if may_be_computed and all(isinstance(own_values.get(name), int) for name in names):
             for name in names:
                 expression = expression.replace(f"{{own:{name}}}", str(own_values[name]))

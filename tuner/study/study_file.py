@@ -400,7 +400,7 @@ def _expand(value: Any, environ: Mapping[str, str], where: str, errors: list[str
             return [expanded_part(part, place) for place, part in enumerate(value)]
         case str():
             text = _checked_text(value, where, errors)
-            with_values = expanded(text, environ, note_missing)  # at the launch, too, to note missing variables
+            with_values = expanded(text, environ, note_missing)  # called for each text, to note missing variables
             return text if f"{where}.".startswith(_KEPT_REFERENCES) else with_values
         case _:
             return value

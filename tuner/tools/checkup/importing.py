@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tuner.errors import TrainerError
-from tuner.probe import record
+from tuner.probe import json_object
 from tuner.trainers.base import Dependencies, Limit
 from tuner.trainers.typed_command import syntax_tree
 
@@ -55,7 +55,7 @@ def import_all(dependencies: Dependencies, variables: Mapping[str, str] = Mappin
     except subprocess.TimeoutExpired as error:
         problem = f"{python} has not imported {', '.join(modules)} within {error.timeout:.0f} s"
         raise TrainerError(f"{problem}; import them by hand") from error
-    answers = map(record, done.stdout.splitlines())
+    answers = map(json_object, done.stdout.splitlines())
     imported = [Imported(**answer) for answer in answers if answer.get("module") in modules]
     if len(imported) < len(modules):
         died = f"{python} ended with exit code {done.returncode} while it was imported"

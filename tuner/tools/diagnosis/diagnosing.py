@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, and_, func, select
 
 from tuner.errors import EmptyStoreError
 from tuner.export import StudyReader, reading
-from tuner.probe import MIB_PER_GIB, over
+from tuner.probe import MIB_PER_GIB, of_known
 from tuner.records.schema import CASE, FACTS, PARAMETERS, STATE, STEPS, STUDIES, TRIALS, moment, of_study
 from tuner.records.trial import FINISHED, INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord
 from tuner.records.urls import shown
@@ -176,7 +176,7 @@ def _duty(trials: Iterable[TrialRecord]) -> study_times.KnownFact[float] | None:
     """Return the mean utilisation of the GPUs over all seconds of the trials; start-ups and failures count as idle."""
     percent_s = all_s = 0.0
     for trial in trials:
-        probe, util_pct = trial.probe, over(fmean, (device.util_mean_pct for device in trial.devices))
+        probe, util_pct = trial.probe, of_known(fmean, (device.util_mean_pct for device in trial.devices))
         all_s += probe.total_s or 0.0
         if util_pct is not None and probe.total_s and probe.start_up_s is not None:
             percent_s += util_pct * (probe.total_s - probe.start_up_s)

@@ -146,7 +146,7 @@ def _row(
         scaling=scaling,
         samples_per_s=rate(point),
         step_ms=_step_ms(point),
-        speed_up=Quantity(1.0) if scaling == "single" else rate(point).over(rate(baseline)),
+        speed_up=Quantity(1.0) if scaling == "single" else rate(point).divided_by(rate(baseline)),
         losses=losses,
         devices=point.devices,
     )
@@ -185,7 +185,7 @@ def ceilings(rows: Sequence[ScalingRow]) -> Iterator[tuple[ScalingRow, int, Quan
             if not size or size % count or (workload, size, count) in measured:
                 continue
             if part := singles.get((workload, size // count)):
-                yield single, count, single.step_ms.over(part.step_ms)
+                yield single, count, single.step_ms.divided_by(part.step_ms)
 
 
 def link_table(results: Results) -> list[LinkRow]:
@@ -206,4 +206,4 @@ def rate(point: Measurement) -> Quantity:
 
 def _step_ms(point: Measurement) -> Quantity:
     """Return the time of a step in ms, with the error of the rate."""
-    return Quantity(1000.0 * (point.samples_per_step or 0.0), error=0.0).over(rate(point))
+    return Quantity(1000.0 * (point.samples_per_step or 0.0), error=0.0).divided_by(rate(point))

@@ -78,7 +78,7 @@ class Slowdown:
         mean_now = mean(now, scatter)
         # the standard error of the speed in the study, as a share of it
         error_share = max((before.error or 0.0) / before.value, scatter.share / math.sqrt(readings))
-        ratio = mean_now.over(Quantity(before.value, error_share * before.value))
+        ratio = mean_now.divided_by(Quantity(before.value, error_share * before.value))
         of_study = ratio.value * error_share
         return cls(ratio=ratio.value, error=ratio.error or 0.0, of_study=of_study, freedom=scatter.freedom)
 

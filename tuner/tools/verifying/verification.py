@@ -70,8 +70,10 @@ class RepeatedConfig:
     @property
     def waits(self) -> float:
         """The mean share of the time in which the runs of now waited for a processor that others used; 0.9 at most."""
-        waits_pct = [probe.over(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results]
-        return min((probe.over(fmean, waits_pct) or 0.0) / 100.0, 0.9)
+        waits_pct = [
+            probe.of_known(max, (device.delayed_mean_pct for device in result.devices)) for result in self.results
+        ]
+        return min((probe.of_known(fmean, waits_pct) or 0.0) / 100.0, 0.9)
 
 
 def subjects(view: CaseView, own: Config | None) -> list[RepeatedConfig]:

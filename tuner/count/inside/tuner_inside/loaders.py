@@ -69,7 +69,7 @@ class Loaders:
         """The ids that are forgotten once their data set is gone."""
 
     def tracked_id(self, dataset):
-        """Return the id of a data set, and forget it once the data set is gone: a later one may get the same id."""
+        """Return the id of a data set. It is forgotten once the data set is gone: a later one may get the same id."""
         if id(dataset) not in self._tracked_datasets:
             try:
                 weakref.finalize(dataset, self._forget, id(dataset)).atexit = False
@@ -79,9 +79,10 @@ class Loaders:
         return id(dataset)
 
     def on_evaluation(self):
-        """Take into account that the module is called to evaluate: batches fetched without gradients do not count.
+        """Drop the batches that an evaluation uses, because the module is now called to evaluate.
 
-        Nor does the last batch count if its data set does not train, and one of a data set that trains waits.
+        If the last batch is of a data set that does not train, and one of a data set that trains waits too, these are
+        the batches of other data sets. Otherwise they are the batches that were fetched without gradients.
         """
         dataset = self._pending[-1][FEED].dataset if self._pending else None
         waiting = [batch for batch in self._pending if batch[FEED].dataset in self._training_datasets]
@@ -107,7 +108,7 @@ class Loaders:
         del self._pending[:-1000]  # a process that makes no steps would keep all (chosen)
 
     def add_steady(self, feed, sums):
-        """Count the batches of steady steps, which a single feed gave."""
+        """Add the batches of steady steps, which a single feed gave, to the counts; `sums` are of `steady_steps`."""
         self.feeds += min(sums.steps, sums.batches)
         self.batches += sums.batches
         self.rows += sums.batches * feed.each if feed.is_by_sampler else sums.batch_rows
@@ -115,9 +116,9 @@ class Loaders:
         self._is_ahead = sums.batches_since > 0
 
     def after_step(self):
-        """Count the batches on which the step of the optimizer that was just made has trained.
+        """Count the batches since the last step: the optimizer has now stepped, so the training has used them.
 
-        A batch that came before the step may still be one of an evaluation, which has a data set of its own.
+        Batches of an evaluation may be among them. They do not count, because their data set is not one that trains.
         """
         batches, is_seen = self._maybe_training + self._pending, self.trains
         self.trains = self._evaluates = False

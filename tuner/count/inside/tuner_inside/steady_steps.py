@@ -1,8 +1,9 @@
-"""Counts steps that are alike by a few additions each.
+"""Counts steps that are alike by a few additions each, because all other counting would slow each step down.
 
 The first steps of a training are looked at one by one. Once several in a row have made all counts larger by the same,
-the training is steady: whatever is called only adds to the sums here. `Steady.end` moves these into the counts, at each
-record and before anything unusual. After five records a few steps are looked at again, so that a change is seen.
+the training is steady: calls of modules, loaders and optimizers only add to the sums here. `Steady.end` moves the sums
+into the counts, at each record and before anything unusual. After five records a few steps are looked at again, so that
+a change is noticed.
 """
 
 from collections import namedtuple
@@ -20,7 +21,10 @@ call that no backward pass has followed, or None."""
 
 
 class Steady:
-    """What is usual in a step, and what the steady steps have added up since they began."""
+    """What is usual in a step of a steady training, and the sums of the steady steps since they began.
+
+    While the training is not steady, `module_id`, `optimizer_id` and `feed` are None: they are equal to nothing.
+    """
 
     __slots__ = (*USUAL, *SUMS, "forwards_at_step", "batches_at_step", "open_rows", "due_s", "_settle")
 
@@ -37,9 +41,9 @@ class Steady:
         """The samples of a call that no backward pass has followed yet."""
 
     def begin(self, settle, *usual):
-        """Only add up from now on what is usual, which has the order of `USUAL`.
+        """Begin to be steady: from now on, steps with the `usual` values, in the order of `USUAL`, add to the sums.
 
-        `settle` is called with the `Sums` once steps are no longer steady.
+        `settle` is called with the `Sums` once steps are no longer steady; it moves them into the counts.
         """
         self._settle = settle
         for name, value in zip(USUAL, usual):
@@ -47,7 +51,10 @@ class Steady:
         self.forwards_at_step = self.batches_at_step = 0
 
     def end(self, _gone=None):
-        """Look at all steps again, move the sums into the counts, and return whether the training was steady."""
+        """End being steady: move the sums into the counts, and return whether the training was steady.
+
+        Then each step is looked at again. `_gone` is the weak reference that calls this when a module is gone.
+        """
         settle, self._settle = self._settle, None
         if settle is not None:
             self.module_id = self.optimizer_id = self.feed = None

@@ -69,7 +69,7 @@ class Now:
         if main is None or is_gone or tally.size >= main.size:
             self.main, steady.due_s = tally, 0.0
             if main is not None:
-                tally.follow(main)
+                tally.continue_counts(main)
         return tally
 
     def is_apart(self):
@@ -119,7 +119,11 @@ def _look_at_step(optimizer):
 
 
 def _begin_to_be_steady(tally, optimizer):
-    """Let steps of the main optimizer only be added up from now on, if the last ones have grown all counts alike."""
+    """Let the training be steady from now on, if each of the last steps has made all counts larger by the same.
+
+    `steady_steps.py` says what that means. The training must also be plain: one optimizer, a known module and input, no
+    environments, and at most one loader.
+    """
     totals = [*(getattr(tally, name) for name in COUNTS[2:]), loaders.batches, loaders.feeds, tally.evaluates_s]
     growth = [total - before for total, before in zip(totals, _now.totals)]
     _now.alike = _now.alike + 1 if growth == _now.growth else min(_now.alike, 0) + 1
@@ -166,11 +170,14 @@ def _begin_to_be_steady(tally, optimizer):
 @guarded("steps")
 def _before_backward():
     if _now.main is not None:
-        _now.main.before_backward()
+        _now.main.count_backward()
 
 
 def _find_module_and_tell(tally, optimizer, now_s):
-    """Look for the module that the main optimizer trains, and tell what was counted, at the time `now_s`."""
+    """Look for the module that the main optimizer trains, unless it is known, and tell the tuner what was counted.
+
+    `now_s` is the time of `monotonic`. The next record is due `TOLD_EVERY_S` later; in the first steps at once.
+    """
     if tally is not _now.watched:
         _now.watched = tally
         _watch_module(tally, optimizer)
@@ -203,7 +210,7 @@ def _watch_module(tally, optimizer):
 
 
 def _tell(tally, now_s):
-    """Tell all counts so far."""
+    """Tell the tuner all counts so far, in one record."""
     counts = {
         "at_s": now_s,
         **{name: getattr(tally, name) for name in COUNTS},
@@ -251,10 +258,10 @@ def _after_scaled_step(steps_before, _):
 def _keep_from_compiler(module):
     """Let torch's compiler leave the code of the counting as it is: it runs beside what is compiled."""
     after_step._torchdynamo_disable = True  # an optimizer calls it, which may be compiled
-    ours = [part for name, part in list(sys.modules.items()) if name.startswith("tuner_inside")]
-    classes = [kind for part in ours for kind in vars(part).values() if isinstance(kind, type)]
-    things = [thing for owner in (*ours, *classes) for thing in vars(owner).values()]
-    functions = [getattr(thing, "__wrapped__", thing) for thing in things]  # `guarded` wraps some
+    modules = [loaded for name, loaded in list(sys.modules.items()) if name.startswith("tuner_inside")]
+    classes = [kind for loaded in modules for kind in vars(loaded).values() if isinstance(kind, type)]
+    values = [value for owner in (*modules, *classes) for value in vars(owner).values()]
+    functions = [getattr(value, "__wrapped__", value) for value in values]  # `guarded` wraps some
     codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
     while codes:
         code = codes.pop()

@@ -73,8 +73,8 @@ class Tally:
         self.why = None
         """Why the module's inputs are not counted; None where they are."""
 
-    def follow(self, replaced):
-        """Take over the counts of the tally `replaced`, whose optimizer is no longer the main one."""
+    def continue_counts(self, replaced):
+        """Continue the counts of the tally `replaced`, whose optimizer is no longer the main one."""
         for name in (*COUNTS, "evaluates_s"):
             setattr(self, name, getattr(replaced, name))
         replaced.watch_only(())
@@ -116,11 +116,14 @@ class Tally:
             loaders.trains = True
 
     def _count_call(self, module, args, kwargs):
-        """Count a call that trains, and read from the calls of the first steps what a sample looks like."""
+        """Count a call that trains, and learn where its inputs show the number of samples: later calls are quick then.
+
+        The calls of the first steps also show what a sample looks like.
+        """
         self.last_mode = module.training
         tensor = self._tensor_as_before(args, kwargs)
         if tensor is not None:
-            self.take(tensor.shape[int(self.batch_is_second)], tensor)
+            self.count_forward(tensor.shape[int(self.batch_is_second)], tensor)
             return
         if args and samples(args):
             inputs = args
@@ -128,7 +131,7 @@ class Tally:
             inputs = kwargs or args
         tensor = first_tensor(inputs)
         rows = self._rows(inputs, tensor)
-        self.take(rows, tensor)
+        self.count_forward(rows, tensor)
         self.reading = None
         batch_dimension = int(self.batch_is_second)
         if self.steps < FIRST_STEPS:
@@ -144,7 +147,7 @@ class Tally:
             keep_input_sum(tensor)
 
     def _tensor_as_before(self, args, kwargs):
-        """Return the first tensor of the inputs, if it is read as that of the call before; else None."""
+        """Return the tensor that shows the samples, if it has the place and dimensions of that before; else None."""
         key, _, dimensions = self.reading or (None, None, None)
         tensor = args[0] if args else kwargs.get(key)
         return tensor if type(tensor) is self.torch.Tensor and tensor.dim() == dimensions else None
@@ -175,10 +178,10 @@ class Tally:
             return 0
         return count
 
-    def take(self, rows, tensor):
-        """Count a forward pass of `rows` samples, and whether it takes them once more.
+    def count_forward(self, rows, tensor):
+        """Count a forward pass of `rows` samples, and whether the pass before took the same samples.
 
-        It does if its first tensor is that of the pass before, unchanged. `tensor` is None without one.
+        It did if `tensor`, the first tensor of the inputs or None, is that of the pass before, unchanged.
         """
         loaders.trains = True
         has_version = tensor is not None and not tensor.is_inference()  # else torch counts no changes of it
@@ -192,10 +195,11 @@ class Tally:
         self.forwards += 1
         self.pending_rows.append(rows)
 
-    def before_backward(self):
-        """Count a backward pass, and the samples of the last forward pass before it, whose loss it begins from.
+    def count_backward(self):
+        """Count a backward pass, and the samples of the last forward pass before it, of whose loss it takes gradients.
 
-        The samples of further forward passes before it are not counted: `joint` counts such backward passes.
+        After several forward passes only the last one's samples count, because a loss may need several passes of the
+        same samples. `joint` counts such backward passes, so that a reader of the counts knows.
         """
         if self.pending_rows:
             self.backwards += 1
@@ -204,7 +208,7 @@ class Tally:
             self.pending_rows = []
 
     def end_step(self):
-        """Take into account that the main optimizer has stepped: the counts since its last step are complete now."""
+        """Complete the counts of a step, after the main optimizer has made it, and prepare for the next one."""
         if not self.backwards:  # backward passes cannot be watched: all forward passes count
             self.rows += sum(self.pending_rows)
         self.pending_rows = []
@@ -215,7 +219,7 @@ class Tally:
 
 
 class Inner:
-    """Watches an inner module that says which dimension of its input is that of the samples."""
+    """Watches an inner module that has `batch_first`: whether the samples are the first dimension of its input."""
 
     def __init__(self, module):
         self.batch = 0
@@ -234,5 +238,5 @@ class Inner:
 
 
 def living(references):
-    """Return the things of weak references that still live."""
+    """Return the objects of weak references that still live."""
     return [thing for thing in (reference() for reference in references) if thing is not None]

@@ -1,4 +1,7 @@
-"""Writes what was counted: a JSON line for each record, into a file of this process alone."""
+"""Tells the tuner what was counted: a JSON line for each record, in a file of this process alone.
+
+Also wraps functions, so that an error in the counting never reaches the training.
+"""
 
 import functools
 import json
@@ -24,7 +27,7 @@ os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, RLock()))  # a t
 
 
 def tell(kind, **fields):
-    """Append a record to this process's file, if possible. What JSON cannot hold is written as text."""
+    """Append a record of a kind to this process's file, if possible. What JSON cannot hold is written as text."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
@@ -66,17 +69,11 @@ def _write(record):
         os.close(descriptor)
 
 
-def switch_off(part, error):
-    """Switch a part of the counting off, and tell why, once."""
-    if part not in off:
-        off.add(part)
-        tell("off", part=part, why="%s: %s" % (type(error).__name__, error))
-
-
 def guarded(part):
-    """Return a decorator for a function that the training calls: an error in it switches `part` off.
+    """Return a decorator for a function that the training calls: an error in it switches the part `part` off, once.
 
-    The function then returns None, and so does every later call. The training never gets the error.
+    The tuner is told why. The function then returns None, and so does every later call of a function of this part. The
+    training never gets the error.
     """
 
     def decorate(function):
@@ -88,7 +85,9 @@ def guarded(part):
                 with _turn[0]:
                     return function(*args, **kwargs)
             except Exception as error:
-                switch_off(part, error)
+                if part not in off:
+                    off.add(part)
+                    tell("off", part=part, why="%s: %s" % (type(error).__name__, error))
 
         return call
 
@@ -96,10 +95,10 @@ def guarded(part):
 
 
 def around(part, owner, name, before, after=None):
-    """Wrap the function `name` of a class or module, if it has such a function.
+    """Let `before` and `after` be called around each call of the function `name` of a class or module, if there is one.
 
-    `before` takes its arguments. `after` takes what `before` has returned, unless that is None, and the function's
-    result. An error in them switches `part` off.
+    `before` gets the arguments of the call. If it does not return None, `after` gets what it has returned, and the
+    function's result. An error in them switches the part `part` of the counting off.
     """
     function = getattr(owner, name, None)
     if function is None:

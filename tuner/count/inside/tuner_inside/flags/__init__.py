@@ -5,7 +5,7 @@ an earlier parse has left of it.
 """
 
 from tuner_inside.files import argv_is_read, is_spawned
-from tuner_inside.flags import of_absl, of_argparse, of_click, of_omegaconf, of_tyro
+from tuner_inside.flags import of_argparse, of_libraries
 from tuner_inside.imports import when_imported
 from tuner_inside.tell import guarded
 
@@ -17,12 +17,12 @@ def install():
     for module, listen in (
         ("argparse", of_argparse.listen),
         ("jsonargparse", of_argparse.listen_to_jsonargparse),
-        ("click.core", of_click.listen),
-        ("typer._click.core", of_click.listen),
-        ("absl.flags", of_absl.listen),
-        ("tyro._calling", of_tyro.listen),
-        ("hydra.core.hydra_config", of_omegaconf.listen_to_hydra),
-        ("omegaconf", of_omegaconf.listen),
+        ("click.core", of_libraries.listen_to_click),
+        ("typer._click.core", of_libraries.listen_to_click),
+        ("absl.flags", of_libraries.listen_to_absl),
+        ("tyro._calling", of_libraries.listen_to_tyro),
+        ("hydra.core.hydra_config", of_libraries.listen_to_hydra),
+        ("omegaconf", of_libraries.listen_to_omegaconf),
         ("fire.core", lambda _: argv_is_read()),
     ):
         when_imported(module, guarded("flags")(listen))

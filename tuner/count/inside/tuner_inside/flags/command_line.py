@@ -36,15 +36,15 @@ def calling_package():
 
 
 def is_part(words, line):
-    """Return whether a line has some words, in their order."""
+    """Return whether `words` are a subsequence of `line`: all of them are in it, in the same order."""
     unread = iter(line)
-    return all(word in unread for word in words)  # `in` reads words up to the one that it finds
+    return all(word in unread for word in words)  # `in` reads on to the word, so the next search begins after it
 
 
 def is_argv(words):
-    """Return whether a parser reads the command line: all of it, a part, more than it, or what another parse left.
+    """Return whether the words that a parser gets are those of the command line; None stands for those of `sys.argv`.
 
-    `words` are those that the parser is given: None for those of `sys.argv`.
+    A script may have removed words or added some. The words that another parse has left over count, too.
     """
     if _told["parses"] >= 50:  # chosen: a script that parses on and on is not followed any longer
         return False
@@ -62,10 +62,14 @@ def is_argv(words):
 
 
 def tell_options(parser, options, leftover=None):
-    """Tell the options that one kind of parser has parsed from the command line, with those of its earlier parses.
+    """Tell the tuner the options that one kind of parser has parsed from the command line, in all its parses.
 
-    An option replaces the options of earlier parses that share a name with it. Nothing is told where none is new.
-    `leftover`: the words that the parse has left, if any: another parser may get them.
+    An option replaces those of earlier parses that share a name with it. Without a change, nothing is told.
+
+    Args:
+        parser: the kind, such as `argparse`.
+        options: what `option` has returned for each option of this parse.
+        leftover: the words that the parse has not used, which another parser may get; None without any.
     """
     if isinstance(leftover, list):
         _leftovers.append(leftover)
@@ -83,7 +87,7 @@ def tell_options(parser, options, leftover=None):
 
 
 def _without_secret(option):
-    """Return an option, without its value if that may be secret, by the option's name or by its own look."""
+    """Return an option, without its value if that may be a key: by the option's name, or because it looks like one."""
     value = option["value"]
     secret_words = ("key", "token", "secret", "passw", "credential", "auth")
     has_secret_name = any(word in option["names"][0].lower() for word in secret_words)
@@ -93,7 +97,10 @@ def _without_secret(option):
 
 
 def mark_typed(options, words):
-    """Mark the options that a command line names: `--workers 4`, shortened as `--work 4`, or `-w4` with its value."""
+    """Mark as typed the options that the words of a command line name.
+
+    A word may be the name as in `--workers 4`, a shortened name as in `--work 4`, or a name with its value as in `-w4`.
+    """
     by_name = {name: option for option in options for name in option["names"] + option["off"]}
     for word in words:
         typed_name = word.split("=", 1)[0]
@@ -107,10 +114,15 @@ def mark_typed(options, words):
 
 
 def option(names, value, switch=False, off=(), choices=None, typed=False):
-    """Return an option of such spellings (`names`), with the value in force.
+    """Return a parser's option as a dictionary, as the tuner gets it.
 
-    A `switch` may stand without a value, and has spellings that switch it `off`. It may have only some values, its
-    `choices`. `typed`: whether the command line names it.
+    Args:
+        names: its spellings, such as `--amp`.
+        value: the value in force.
+        switch: whether it may stand without a value.
+        off: the spellings that switch it off, such as `--no-amp`.
+        choices: the only values that it may have; None for any.
+        typed: whether the command line names it.
     """
     choices = _plain_choices(choices)
     return {
@@ -124,9 +136,10 @@ def option(names, value, switch=False, off=(), choices=None, typed=False):
 
 
 def described(describe, things, *more):
-    """Return the options of a parser's things. `describe(thing, *more)` returns a list with those of a thing.
+    """Return the options of the flags, parameters or actions of a parser's library.
 
-    A thing that raises is left out: the library's next version may hold other things.
+    `describe(thing, *more)` returns a list with the options of one of these `things`. One that raises is left out: the
+    library's next version may hold others.
     """
     options = []
     for thing in things:

@@ -36,19 +36,20 @@ def listen_to_jsonargparse(module):
 
 
 def _around_parser(parser_class, name, values_and_leftover):
-    """Let each call of a method tell the tuner the options that it has parsed from the command line.
+    """Wrap a method that parses, so that it tells the tuner the options that it has parsed from the command line.
 
     Args:
         parser_class: the class of parsers.
         name: its method that parses.
-        values_and_leftover: makes a pair of the method's result: the values, and the words that are left, or None.
+        values_and_leftover: a function that makes a pair of the method's result: the values of the options, and the
+            words that are left over, or None.
     """
     method = getattr(parser_class, name)
 
     @functools.wraps(method)
     def parse(self, args=None, *more, **kwargs):
         """Parse as without this wrapper, and tell the tuner the options if they are those of the command line."""
-        this_parse = guard(_Parse)(self, args)  # runs from now on; None if our own code has failed
+        this_parse = guard(_Parse)(self, args)  # None if our own code has failed
         try:
             result = method(self, args, *more, **kwargs)
         finally:
@@ -62,12 +63,13 @@ def _around_parser(parser_class, name, values_and_leftover):
 
 
 class _Parse:
-    """A parse that runs from now on: its parser, and the parsers that this has called."""
+    """A call of a parser that runs now. Making one adds it to the `_running` parses."""
 
     def __init__(self, parser, args):
-        """Begin to parse `args`; None stands for the words of the command line."""
+        """Note that a parser begins to parse `args`; None stands for the words of the command line."""
         self.parser = parser
         self.called_parsers = []
+        """The parsers that run inside this parse, such as those of sub-commands."""
         # fire and hydra parse flags of their own with argparse before they parse the script's
         may_be_script = not _running.parses and calling_package() not in ("fire", "hydra")
         self.is_of_command_line = may_be_script and is_argv(args)
@@ -120,9 +122,9 @@ def _switches_off(action):
 
 
 def _options_of_action(action, values, negatives_by_dest):
-    """Return an action as a list with its option. The list is empty for an action that only asks, such as the help.
+    """Return a list with the option of an action; empty for an action that only asks for something, such as the help.
 
-    `negatives_by_dest`: a dest → the names of other actions that switch the dest off.
+    `values` are those of all options. `negatives_by_dest`: a dest → the names of other actions that switch it off.
     """
     only_asks = any(part in type(action).__name__ for part in ("Help", "Version", "PrintConfig", "ConfigLoad"))
     if action.dest == SUPPRESS or only_asks:
