@@ -140,6 +140,7 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
         (["--naem", "sh", "--", "sh"], ["--name"]),
         (["--", "nonesuch", "--batch-size", "8"], ["no program nonesuch", "activate the environment"]),
         (["--", "train.py", "--batch-size", "8"], ["no program train.py", "`python train.py`"]),
+        (["--", "./train.sh"], ["no program ./train.sh", "`chmod +x ./train.sh`"]),
         (
             ["--", "sh", "-c", "for n in 1 2 3 4; do echo step $n; sleep 0.1; done"],
             ["name at least one", "--search FLAG=VALUE,VALUE"],
@@ -152,10 +153,11 @@ def test_a_launch_needs_no_run(tuner: Tuner, tmp_path: Path) -> None:
     ],
     ids=[
         *("nothing", "preset", "variables alone", "no dashes", "option", "no program"),
-        *("script", "no flag", "fails", "ends"),
+        *("script", "not executable", "no flag", "fails", "ends"),
     ],
 )
 def test_a_command_that_cannot_be_tuned_is_refused(tuner: Tuner, arguments: list[str], words: list[str]) -> None:
+    Path("train.sh").touch()
     code, out, err = tuner("init", *arguments)
     assert code == 2
     assert "Traceback" not in out + err

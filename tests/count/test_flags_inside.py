@@ -24,6 +24,7 @@ ARGPARSE = """
     parser.add_argument("--shuffle", action="store_true", default=True)
     parser.add_argument("--no-shuffle", dest="shuffle", action="store_false")
     parser.add_argument("--amp", nargs="?", const=True, default=False, type=lambda word: word == "yes")
+    parser.add_argument("--no_amp", dest="amp", action="store_false")  # as transformers' HfArgumentParser
     parser.add_argument("--mode", choices=["a", "b"], default="a")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2])
     parser.set_defaults(lr=0.5)
@@ -162,7 +163,7 @@ def test_argparse_tells_each_option_with_the_value_in_force_and_whether_it_was_t
     assert options["--batch-size"] == size
     assert of(options["--lr"], "value", "typed") == [0.5, False]
     switches = [of(options[name], "switch", "off", "value") for name in ("--compile", "--shuffle", "--amp")]
-    assert switches == [[True, ["--no-compile"], False], [True, ["--no-shuffle"], True], [True, [], False]]
+    assert switches == [[True, ["--no-compile"], False], [True, ["--no-shuffle"], True], [True, ["--no_amp"], False]]
     assert of(options["--mode"], "choices", "value", "typed") == [["a", "b"], "b", True]
     assert options["--sizes"]["value"] is None
     assert of(options["--workers"], "value", "typed") == [3, True]

@@ -55,6 +55,7 @@ def test_a_value_that_cannot_be_meant_is_asked_again() -> None:
         "lr=\uff15",
         "workers=-5",
         "workers={nope}",
+        "workers=0;lr=",
         "lr=" + "9" * 200,
     ]:
         found, said = asked("train.py --workers 2 --lr 3", answer, "workers=2,4")

@@ -80,6 +80,11 @@ def test_placeholders_take_the_place_of_values() -> None:
             "torchrun --standalone --nproc-per-node {ranks} train.py --lr 1 --num_workers {num_workers}",
         ),
         (
+            "python train.py --config-name=exp",  # of Hydra, which takes no flags of the script with dashes
+            {"data.workers": "{workers}", "hydra.run.dir": "{out_dir}"},
+            "python train.py --config-name=exp data.workers={workers} hydra.run.dir={out_dir}",
+        ),
+        (
             "python train.py --persistent-workers --lr 1",
             {"persistent-workers": "{flag:persistent-workers}", "amp": "{flag:amp}"},
             "python train.py {flag:persistent-workers} --lr 1 {flag:amp}",

@@ -278,6 +278,9 @@ def test_the_environment_of_a_program_stands_in_the_study(tmp_path: Path, monkey
     [
         ("python train.py --bs 64", "{script}", True),
         ("python train.py --bs 64", "bash -e {script} 64", True),
+        ("python train.py --bs 64", "bash -ec '{text} | tee log'", True),
+        ("python train.py", "bash -c '{text} \"$@\"' train", False),
+        ("", "make train", True),
         ("python train.py $1", "{script} {{bs}}", False),
         ('python train.py "$@"', "{script}", False),
         ("while [ $# -gt 0 ]; do shift; done", "bash {script}", False),
@@ -288,12 +291,23 @@ def test_no_flag_is_added_to_a_shell_script_that_reads_none(
 ) -> None:
     path = tmp_path / "train.sh"
     path.write_text(script)
-    words = command.format(script=path).split()
+    words = shlex.split(command.format(script=path, text=script))
     if is_refused:
-        with pytest.raises(StudyError, match=r"train.sh reads no flags, so adding --bs \{bs\} would change nothing"):
+        with pytest.raises(StudyError, match=r"reads no flags, so adding --bs \{bs\} would change nothing"):
             drafted(words, PLAIN, ["bs=32,64"])
     else:
         assert drafted(words, PLAIN, ["bs=32,64"]).searches[0].parameter == "bs"
+
+
+@pytest.mark.parametrize(("first_s", "silence_s"), [(9, 120), (40, 200), (90, 300)])
+def test_a_start_hangs_that_is_silent_for_longer_than_the_watched_start_explains(
+    first_s: float, silence_s: float
+) -> None:
+    reports = tuple(replace(report, t_s=report.t_s + first_s) for report in STEPS)
+    watched = replace(COUNTED, reports=reports)
+    assert study("python train.py --workers 2", watched).probe.start_up_silence_seconds == silence_s
+    compiled = study("python train.py --workers 2", watched, ["compile=true,false", "workers=0"])
+    assert compiled.probe.start_up_silence_seconds == 300  # its start may take far longer
 
 
 def test_a_command_is_needed() -> None:

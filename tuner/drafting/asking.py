@@ -182,7 +182,8 @@ def _named_flag(text: str, known: Known) -> _NamedFlag:
     if is_unknown and known.knows_all:
         names = sorted({name for option in known.flags for name in (option.names[0], option.parameter)})
         read = f"{known.reader or 'no parser'} read: {', '.join(option.names[0] for option in known.flags) or 'none'}"
-        raise StudyError(f"{text}: the script has no flag {flag}; {_most_alike(flag, names) or read}")
+        variable = f"; for a variable, write {flag}=VALUE before the command" if flag.isupper() else ""
+        raise StudyError(f"{text}: the script has no flag {flag}; {_most_alike(flag, names) or read}{variable}")
     return _NamedFlag(in_script.names[0] if in_script else flag, in_script, setting)
 
 
@@ -265,6 +266,8 @@ def _with_changes(shown: Mapping[str, SearchedFlag], texts: Sequence[str], known
     """
     left_out = {as_parameter(text.strip("-=")) for text in texts if text.endswith("=")}
     settings = [text for text in texts if not text.endswith("=")]
+    if unknown := left_out - {as_parameter(search.flag) for search in shown.values()}:
+        raise StudyError(f"{unknown.pop()}=: no such flag is proposed; write FLAG=8,16 or FLAG=, with spaces between")
     check_search_options(settings, known)
     chosen = {name: search for name, search in shown.items() if as_parameter(search.flag) not in left_out}
     for text in settings:
@@ -298,9 +301,9 @@ def search_lines(
         growth = f", then more while it pays (to {limit})" if limit else ""
         yield f"  {search}{growth}{remark}"
     if precision:
-        named = option("search")
-        options = " ".join(f"{named} {search}" for search in precision)
-        yield f"  precision is kept, because it may change training results; to search it as well: {options}"
+        flags = " ".join(map(str, precision))
+        way = f"{option('free_precision')} searches it as well: {flags}"
+        yield f"  precision is kept, because it may change training results; {way}"
 
 
 def _value_of_text(text: str) -> Value:

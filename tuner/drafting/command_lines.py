@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ NODES = ("nnodes", "num_nodes", "num_machines")
 """The flags with the number of machines."""
 PORTS = ("master_port", "main_process_port")
 """The flags with the port at which ranks meet."""
+
+HYDRA_FOLDER = "hydra.run.dir"
+"""The setting with the folder of a Hydra script's run."""
 
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _OVERRIDE = re.compile(r"\+{0,2}(?P<name>[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
@@ -183,7 +187,7 @@ def template(
             literal[words.index(f"--{flag}")] = placeholder
             changes.append(WordChange(f"--{flag}", placeholder))
         elif not is_typed and not has_placeholder:
-            added = _words_that_add(flag, placeholder, words, flags)
+            added = _words_that_add(flag, placeholder, words, flags, is_hydra=HYDRA_FOLDER in searched)
             literal += added
             changes.append(WordChange("", " ".join(added)))
     return Template(tuple(_with_port(literal, changes)), tuple(changes))
@@ -235,11 +239,14 @@ def command_with_values(
     return (*fill(line, {**facts, **values}), *fill(template_left, changed))  # flags at the end: only changed ones
 
 
-def _words_that_add(flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag]) -> list[str]:
+def _words_that_add(
+    flag: str, placeholder: str, words: Sequence[str], flags_of_script: Sequence[Flag], *, is_hydra: bool
+) -> list[str]:
     """Return the words that add a flag with its placeholder to a command, in the form of its other flags.
 
     That form is `--flag value`, `--flag=value` or `flag=value`. The flag is spelled as in the script, or else with
-    dashes or underscores like the typed flags.
+    dashes or underscores like the typed flags. Hydra takes `flag=value` alone,
+    also behind its own `--config-name`.
     """
     if placeholder.startswith(_SWITCH):
         return [placeholder]
@@ -248,7 +255,7 @@ def _words_that_add(flag: str, placeholder: str, words: Sequence[str], flags_of_
     if not any(flag in known.names for known in flags_of_script) and any("-" in name for name in names):
         flag = flag if any("_" in name for name in names) else flag.replace("_", "-")
     flags = [word for word in script_words if _is_flag(word)]
-    if not flags and any(map(_OVERRIDE.fullmatch, script_words)):  # as Hydra
+    if is_hydra or (not flags and any(map(_OVERRIDE.fullmatch, script_words))):
         return [f"{flag}={placeholder}"]
     is_in_order = any(known.in_order for known in flags_of_script)
     if is_in_order or (flags and all("=" in word for word in flags)):
@@ -293,7 +300,7 @@ def _launch_fact(setting: Setting, words: Sequence[str]) -> str | None:
         fact = "{devices}"
     elif name in PORTS and is_number:
         fact = "{port}"
-    elif name in folders and (name != "dir" or setting.name == "hydra.run.dir"):
+    elif name in folders and (name != "dir" or setting.name == HYDRA_FOLDER):
         fact = "{out_dir}"
     elif name in limits and is_number and int(value) < few:
         fact = "{iterations}"
@@ -328,18 +335,22 @@ def _is_flag(word: str) -> bool:
 
 
 def script_without_flags(words: Sequence[str]) -> str | None:
-    """Return the shell script that a command starts, if the script ignores its arguments, so that flags are lost.
+    """Return what a command starts that ignores flags behind it: a shell script, `bash -c`, or `make`.
 
     Returns None for any other command, and for a script that cannot be read.
     """
-    script = words[0]
-    if PurePath(words[0]).name in {"sh", "bash", "zsh", "dash"}:  # `bash -e train.sh`
-        script = next((word for word in words[1:] if not word.startswith("-")), words[0])
-    elif PurePath(script).suffix != ".sh":
+    program, script = PurePath(words[0]).name, words[0]
+    if program == "make":  # it takes variables alone: `make train WORKERS=2`
+        return program
+    options = takewhile(lambda word: word.startswith("-"), words[1:])
+    is_shell = program in {"sh", "bash", "zsh", "dash"}
+    script = next((word for word in words[1:] if not word.startswith("-")), script) if is_shell else script
+    is_inline = is_shell and any(re.fullmatch("-[a-z]*c", option) for option in options)  # `bash -ec '…'`
+    if not (is_shell or PurePath(script).suffix == ".sh"):
         return None
     try:
-        text = Path(script).read_text(encoding="utf-8")
+        text = script if is_inline else Path(script).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     reads_flags = re.search(r"\$[@*#]|\$\{[@*#]|\bgetopts?\b|\bshift\b", text)
-    return None if reads_flags else script
+    return None if reads_flags else f"{program} -c" if is_inline else script

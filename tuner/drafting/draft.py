@@ -55,7 +55,7 @@ class Draft:
     def template(self) -> command_lines.Template:
         """The command line with placeholders for what is searched and for what the tuner decides."""
         placeholders = {search.flag: search.placeholder for search in self.searches if not search.file}
-        folder = {"hydra.run.dir": "{out_dir}"} if self.command.uses_hydra else {}
+        folder = {command_lines.HYDRA_FOLDER: "{out_dir}"} if self.command.uses_hydra else {}
         return command_lines.template(self.command.words, {**placeholders, **folder}, self.env.values(), self.flags)
 
     @property
@@ -196,10 +196,10 @@ def with_searches(drafted: Draft, searches: Sequence[SearchedFlag], known: Known
     drafted = replace(drafted, searches=tuple(searches), precision=precision, flags=tuple(known.flags))
     added = [change.instead for change in drafted.template.changes if not change.typed]
     if added and (script := command_lines.script_without_flags(drafted.command.words)):
-        raise StudyError(
-            f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write the placeholder, "
-            f'such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in the script'
-        )
+        way = f'the placeholder, such as {added[0].split()[-1]}, where the command has the value, or pass "$@" on in it'
+        if script == "make":
+            way = "a variable of the Makefile, as in `--search WORKERS=0,2 -- make train WORKERS=0`"
+        raise StudyError(f"{script} reads no flags, so adding {' '.join(added)} would change nothing; write {way}")
     return drafted
 
 

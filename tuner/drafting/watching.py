@@ -232,6 +232,8 @@ def first_run(
         way = "activate the environment that has it, or type the full path of its Python"
         if program.endswith(".py"):
             way = f"write `python {program}` where Python starts it"
+        elif (trainer.folder / program).is_file():
+            way = f"the file may not be executed: `chmod +x {program}`"
         raise TrainerError(f"no program {program} is found; {way}")
     if missing := missing_script(drafted.command.words, trainer.folder):
         raise TrainerError(f"there is no {missing} in {trainer.folder}; correct its name, or start tuner in its folder")

@@ -19,6 +19,7 @@ from tuner.drafting.watching import Watched
 from tuner.errors import StudyError
 from tuner.probe import ITERATIONS_PER_S, SAMPLES_PER_S, duration
 from tuner.study import literal_line, literal_words, with_launches
+from tuner.study.spec import ProbeSpec
 from tuner.trainers.presets import PRESETS
 
 BUSY = "min_avg_util"
@@ -116,8 +117,22 @@ def study_text(
     # how long a probe takes
     later = "" if watched.iteration_s is None else f", later ones took {watched.iteration_s:.2g} s each"
     lines.append(f"# The first iteration came after {watched.reports[0].t_s:.0f} s{later}.")
-    lines += ["probe: {iterations: 8, max_seconds: 420}", "search: {trials: 24}", ""]
+    silence = _start_up_silence(draft, watched.reports[0].t_s)
+    lines += [f"probe: {{iterations: 8, max_seconds: 420{silence}}}", "search: {trials: 24}", ""]
     return "\n".join(lines)
+
+
+def _start_up_silence(draft: Draft, first_s: float) -> str:
+    """Return the entry of `probe` for how long a start may print nothing; empty where the usual time is not too long.
+
+    The watched start took `first_s`, with nothing in the system's cache. A start that is silent for five times as long
+    hangs. But a model that some configs compile may start later than any that was watched.
+    """
+    least_s, factor = 120.0, 5
+    silence_s = max(least_s, factor * first_s)
+    compiles = any(search.varies and "compile" in search.parameter for search in draft.searches)
+    is_shorter = silence_s < ProbeSpec().start_up_silence_seconds
+    return f", start_up_silence_seconds: {silence_s:.0f}" if is_shorter and not compiles else ""
 
 
 def launch_text(name: str, draft: Draft, launches: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tuner.export.bound import Profile
-from tuner.probe import LOADED, SAMPLES_PER_S, duration, of_known
+from tuner.probe import LOADED, SAMPLES_PER_S, duration
 from tuner.records.case_record import RECORDED, STOPPED_EARLY, CaseRecord, RunRecord, StudyAttributes, newest_scored
 from tuner.records.schema import INELIGIBLE
 from tuner.records.trial import INTERRUPTED, OK, PRUNED, RUNNING, TrialRecord, pooled
@@ -331,7 +331,7 @@ class CaseView:
             joules_per_sample=trial.metrics.get("joules_per_sample"),
             mem_share_pct=None if headroom_pct is None else 100.0 - headroom_pct,
             on_gpu=self.record.source in {"nvml", "amdsmi"},
-            others_pct=of_known(max, (device.others_mean_pct for device in trial.devices)),
+            others_pct=trial.others_pct,
             data_pct=100.0 * shares.data if shares else None,
         )
 

@@ -334,7 +334,8 @@ class ProbeNumbers:
     @property
     def others_pct(self) -> float | None:
         """The share of the processors that other programs used meanwhile, in percent; None if unknown."""
-        return of_known(max, (device.others_mean_pct for device in self.devices))
+        shares = (device.others_mean_pct for device in self.devices)
+        return of_known(lambda known: min(100.0, max(known)), shares)  # times of a virtual machine may add up to more
 
     @property
     def is_disturbed(self) -> bool:

@@ -91,7 +91,7 @@ def _options_of_parser(parser, values, called_parsers):
     An action that only switches another one off, such as `--no-amp` with the dest of `--amp`, is no option of its own.
     """
     actions = [action for action in parser._actions if action.option_strings]
-    switch_dests = {action.dest for action in actions if action.nargs == 0 and action.const is not False}
+    switch_dests = {action.dest for action in actions if _switches_on(action)}
     negatives_by_dest = {}
     kept = []
     for action in actions:
@@ -111,6 +111,10 @@ def _options_of_parser(parser, values, called_parsers):
                     own_values = values
                 options += _options_of_parser(subparser, own_values, called_parsers)
     return options
+
+
+def _switches_on(action):
+    return (action.nargs == 0 and action.const is not False) or (action.nargs == "?" and action.const is True)
 
 
 def _switches_off(action):
